@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use proxy_manager::{
     AbortPolicy, Event, Json, PermissionAnswer, ProcessId, Prompt, PromptMode, PromptPart, ResumeOptions, SessionId,
-    Snapshot,
+    SessionSnapshot,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ pub(crate) struct PromptRequest {
 
 impl From<PromptRequest> for Prompt {
     fn from(request: PromptRequest) -> Self {
-        said(request.text, request.parts)
+        prompt_of(request.text, request.parts)
     }
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn notice(event: &Event) -> Value {
 /// Answer to a prompt that is not waited for.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Accepted {
+pub(crate) struct PromptAccepted {
     /// Number of the turn; of a queued prompt, its future one. `null` if the agent has no turns.
     pub(crate) turn: Option<u64>,
 }
@@ -80,12 +80,12 @@ pub(crate) struct SteerRequest {
 
 impl From<SteerRequest> for Prompt {
     fn from(request: SteerRequest) -> Self {
-        said(request.text, request.parts)
+        prompt_of(request.text, request.parts)
     }
 }
 
 /// Joins text and parts to a prompt.
-fn said(text: String, parts: Vec<PromptPart>) -> Prompt {
+fn prompt_of(text: String, parts: Vec<PromptPart>) -> Prompt {
     let words = Some(text).filter(|text| !text.is_empty()).map(PromptPart::Text);
     words.into_iter().chain(parts).collect::<Vec<_>>().into()
 }
@@ -136,7 +136,7 @@ pub(crate) struct SuspendRequest {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ResumeRequest {
     /// Answer of `POST /v1/sessions/{id}/suspend` there.
-    pub(crate) snapshot: Snapshot,
+    pub(crate) snapshot: SessionSnapshot,
     /// Values missing from the snapshot.
     #[serde(default)]
     pub(crate) options: ResumeOptions,
@@ -144,7 +144,7 @@ pub(crate) struct ResumeRequest {
 
 /// Answer to `GET /v1/sessions/{id}/attach-command` and `POST …/hand-over`.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Attach {
+pub(crate) struct AttachCommandResponse {
     /// Program and arguments.
     pub(crate) command: Vec<String>,
     /// Working directory for the command.
@@ -174,7 +174,7 @@ fn first_version() -> u32 {
 
 /// Answer to an append.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Appended {
+pub(crate) struct AppendResponse {
     /// Offset of the event: 20 decimal digits, as in events.
     pub(crate) offset: String,
 }
@@ -190,7 +190,7 @@ pub(crate) struct ImportRequest {
 /// Answer to an import; offsets are 20 decimal digits.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct ImportAnswer {
+pub(crate) struct ImportResponse {
     /// Session of the events.
     pub(crate) session_id: SessionId,
     /// Offset of the first.
@@ -215,7 +215,7 @@ pub(crate) struct RecordChange {
 
 /// Answer to `GET /v1/sessions/{id}/transcript`.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Transcript {
+pub(crate) struct TranscriptResponse {
     /// Conversation as text, from the events that are still kept.
     pub(crate) transcript: String,
 }
@@ -223,7 +223,7 @@ pub(crate) struct Transcript {
 /// Answer to `GET /v1/health`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Health {
+pub(crate) struct HealthResponse {
     /// Version of the daemon.
     pub(crate) version: String,
     /// Pid of the daemon.

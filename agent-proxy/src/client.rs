@@ -13,23 +13,23 @@ use interprocess::local_socket::{GenericFilePath, ToFsName, tokio::Stream, trait
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::{problem::Problem, socket_path::SocketPath};
+use crate::{problem::ProblemDetails, socket_path::SocketPath};
 
 /// Time after which the client checks the daemon's health, again and again. The request itself may take any time:
 /// its work has deadlines of its own in the daemon, some set by the session. The health check has the same time for
 /// its answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Longest line of a stream: the longest message of a proxy, and the overhead of JSON.
 const MAX_LINE: usize = 128 * 1024 * 1024;
 
 /// Connects to the daemon of one socket.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub(crate) struct DaemonClient {
     socket: SocketPath,
 }
 
-impl Client {
+impl DaemonClient {
     /// Creates a client of the daemon on `socket`. Does not connect yet.
     pub(crate) fn new(socket: SocketPath) -> Self {
         Self { socket }
@@ -39,33 +39,37 @@ impl Client {
     ///
     /// # Errors
     /// `no-daemon`, `deadline`, or the daemon's problem.
-    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Problem> {
-        self.while_well(async { self.json(self.exchange(Method::GET, path, None).await?).await }).await
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ProblemDetails> {
+        self.while_healthy(async { self.json(self.exchange(Method::GET, path, None).await?).await }).await
     }
 
     /// Sends a `POST` request with JSON and returns the JSON answer.
     ///
     /// # Errors
     /// Same as [`Client::get`].
-    pub(crate) async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Problem> {
-        let body = serde_json::to_vec(body).map_err(|error| Problem::failed(format!("JSON: {error}")))?;
-        self.while_well(async { self.json(self.exchange(Method::POST, path, Some(body)).await?).await }).await
+    pub(crate) async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ProblemDetails> {
+        let body = serde_json::to_vec(body).map_err(|error| ProblemDetails::failed(format!("JSON: {error}")))?;
+        self.while_healthy(async { self.json(self.exchange(Method::POST, path, Some(body)).await?).await }).await
     }
 
     /// Sends a `DELETE` request.
     ///
     /// # Errors
     /// Same as [`Client::get`].
-    pub(crate) async fn delete(&self, path: &str) -> Result<(), Problem> {
-        self.while_well(async { self.json(self.exchange(Method::DELETE, path, None).await?).await }).await
+    pub(crate) async fn delete(&self, path: &str) -> Result<(), ProblemDetails> {
+        self.while_healthy(async { self.json(self.exchange(Method::DELETE, path, None).await?).await }).await
     }
 
     /// Sends a `GET` request and returns a stream of JSON lines.
     ///
     /// # Errors
     /// Same as [`Client::get`].
-    pub(crate) async fn get_lines(&self, path: &str) -> Result<Lines, Problem> {
-        let response = self.while_well(self.exchange(Method::GET, path, None)).await?;
+    pub(crate) async fn get_lines(&self, path: &str) -> Result<JsonLineStream, ProblemDetails> {
+        let response = self.while_healthy(self.exchange(Method::GET, path, None)).await?;
         Ok(self.lines(response))
     }
 
@@ -73,39 +77,47 @@ impl Client {
     ///
     /// # Errors
     /// Same as [`Client::get`].
-    pub(crate) async fn post_lines(&self, path: &str, body: &impl Serialize) -> Result<Lines, Problem> {
-        let body = serde_json::to_vec(body).map_err(|error| Problem::failed(format!("JSON: {error}")))?;
-        let response = self.while_well(self.exchange(Method::POST, path, Some(body))).await?;
+    pub(crate) async fn post_lines(&self, path: &str, body: &impl Serialize) -> Result<JsonLineStream, ProblemDetails> {
+        let body = serde_json::to_vec(body).map_err(|error| ProblemDetails::failed(format!("JSON: {error}")))?;
+        let response = self.while_healthy(self.exchange(Method::POST, path, Some(body))).await?;
         Ok(self.lines(response))
     }
 
-    fn lines(&self, response: Response<Incoming>) -> Lines {
-        Lines { body: response.into_body(), buffer: Vec::new(), at: 0, socket: self.socket.clone() }
+    fn lines(&self, response: Response<Incoming>) -> JsonLineStream {
+        JsonLineStream { body: response.into_body(), buffer: Vec::new(), at: 0, socket: self.socket.clone() }
     }
 
     /// Waits for an answer while the daemon responds to health checks.
-    async fn while_well<T>(&self, answer: impl Future<Output = Result<T, Problem>>) -> Result<T, Problem> {
+    async fn while_healthy<T>(
+        &self,
+        answer: impl Future<Output = Result<T, ProblemDetails>>,
+    ) -> Result<T, ProblemDetails> {
         let mut answer = pin!(answer);
         loop {
-            if let Ok(answer) = tokio::time::timeout(PATIENCE, &mut answer).await {
+            if let Ok(answer) = tokio::time::timeout(HEALTH_TIMEOUT, &mut answer).await {
                 return answer;
             }
-            let health = tokio::time::timeout(PATIENCE, self.exchange(Method::GET, "/v1/health", None));
+            let health = tokio::time::timeout(HEALTH_TIMEOUT, self.exchange(Method::GET, "/v1/health", None));
             tokio::select! {
                 biased;
                 answer = &mut answer => return answer,
                 health = health => {
                     health.map_err(|_| {
                         let path = self.socket.path.display();
-                        let why = format!("the daemon on {path} does not say within {PATIENCE:?} that it is well");
-                        Problem::new("deadline", format!("{why}: is it stopped?"))
+                        let why = format!("the daemon on {path} does not say within {HEALTH_TIMEOUT:?} that it is well");
+                        ProblemDetails::new("deadline", format!("{why}: is it stopped?"))
                     })??;
                 }
             }
         }
     }
 
-    async fn exchange(&self, method: Method, path: &str, body: Option<Vec<u8>>) -> Result<Response<Incoming>, Problem> {
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+    ) -> Result<Response<Incoming>, ProblemDetails> {
         let stream = self.connect().await?;
         let lost = |error: hyper::Error| lost(&self.socket, &error);
         let (mut sender, connection) =
@@ -118,7 +130,7 @@ impl Client {
             .header(header::HOST, "agent-proxy")
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(body.unwrap_or_default())))
-            .map_err(|error| Problem::failed(format!("request {path}: {error}")))?;
+            .map_err(|error| ProblemDetails::failed(format!("request {path}: {error}")))?;
         let response = sender.send_request(request).await.map_err(lost)?;
         if response.status().is_success() {
             return Ok(response);
@@ -126,9 +138,9 @@ impl Client {
         Err(self.problem(response).await)
     }
 
-    async fn connect(&self) -> Result<Stream, Problem> {
+    async fn connect(&self) -> Result<Stream, ProblemDetails> {
         if let Some(why) = self.socket.unusable().or_else(|| self.socket.untrusted()) {
-            return Err(Problem::new("no-daemon", why));
+            return Err(ProblemDetails::new("no-daemon", why));
         }
         let path = &self.socket.path;
         let stream = match path.as_path().to_fs_name::<GenericFilePath>() {
@@ -137,7 +149,7 @@ impl Client {
         };
         stream.map_err(|error| {
             let path = path.display();
-            Problem::new(
+            ProblemDetails::new(
                 "no-daemon",
                 match error.kind() {
                     io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
@@ -149,31 +161,31 @@ impl Client {
         })
     }
 
-    async fn body(&self, response: Response<Incoming>) -> Result<Bytes, Problem> {
+    async fn body(&self, response: Response<Incoming>) -> Result<Bytes, ProblemDetails> {
         let body = response.into_body().collect().await.map_err(|error| lost(&self.socket, &error))?;
         Ok(body.to_bytes())
     }
 
-    async fn json<T: DeserializeOwned>(&self, response: Response<Incoming>) -> Result<T, Problem> {
+    async fn json<T: DeserializeOwned>(&self, response: Response<Incoming>) -> Result<T, ProblemDetails> {
         let no_content = response.status() == StatusCode::NO_CONTENT;
         let body = self.body(response).await?;
         let body: &[u8] = if no_content { b"null" } else { &body };
         serde_json::from_slice(body).map_err(|error| {
             let path = self.socket.path.display();
-            Problem::failed(format!(
+            ProblemDetails::failed(format!(
                 "the daemon on {path} answered something else ({error}): is it of another version?"
             ))
         })
     }
 
-    async fn problem(&self, response: Response<Incoming>) -> Problem {
+    async fn problem(&self, response: Response<Incoming>) -> ProblemDetails {
         let status = response.status();
         let body = match self.body(response).await {
             Ok(body) => body,
             Err(problem) => return problem,
         };
         serde_json::from_slice(&body).unwrap_or_else(|_| {
-            Problem::failed(format!(
+            ProblemDetails::failed(format!(
                 "the daemon on {} answered {status} without saying why",
                 self.socket.path.display()
             ))
@@ -181,14 +193,14 @@ impl Client {
     }
 }
 
-fn lost(socket: &SocketPath, error: &hyper::Error) -> Problem {
+fn lost(socket: &SocketPath, error: &hyper::Error) -> ProblemDetails {
     let path = socket.path.display();
-    Problem::new("no-daemon", format!("the daemon on {path} closed the connection ({error}): has it ended?"))
+    ProblemDetails::new("no-daemon", format!("the daemon on {path} closed the connection ({error}): has it ended?"))
 }
 
 /// Stream of JSON lines.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub(crate) struct JsonLineStream {
     body: Incoming,
     buffer: Vec<u8>,
     /// Number of bytes of the buffer already returned.
@@ -196,22 +208,23 @@ pub(crate) struct Lines {
     socket: SocketPath,
 }
 
-impl Lines {
+impl JsonLineStream {
     /// Returns all complete lines received so far, once there is at least one. `None` at the end.
     ///
     /// # Errors
     /// `no-daemon` when the connection breaks, or the problem in the daemon's last line.
-    pub(crate) async fn next_batch(&mut self) -> Result<Option<Vec<Value>>, Problem> {
+    pub(crate) async fn next_batch(&mut self) -> Result<Option<Vec<Value>>, ProblemDetails> {
         loop {
             let mut values = Vec::new();
             while let Some(len) = self.buffer[self.at..].iter().position(|byte| *byte == b'\n') {
-                let value: Value = serde_json::from_slice(&self.buffer[self.at..self.at + len])
-                    .map_err(|error| Problem::failed(format!("the daemon sent a line that is no JSON: {error}")))?;
+                let value: Value = serde_json::from_slice(&self.buffer[self.at..self.at + len]).map_err(|error| {
+                    ProblemDetails::failed(format!("the daemon sent a line that is no JSON: {error}"))
+                })?;
                 // A problem is neither an event nor a call.
                 if value.get("eventStreamId").or(value.get("call")).is_none() {
                     if values.is_empty() {
                         return Err(serde_json::from_value(value)
-                            .unwrap_or_else(|_| Problem::failed("the daemon sent a line that is no event")));
+                            .unwrap_or_else(|_| ProblemDetails::failed("the daemon sent a line that is no event")));
                     }
                     // Leave the problem in the buffer for the next call: the lines before it are returned first.
                     break;
@@ -225,7 +238,7 @@ impl Lines {
                 return Ok(Some(values));
             }
             if self.buffer.len() > MAX_LINE {
-                return Err(Problem::failed("the daemon sent a line without end"));
+                return Err(ProblemDetails::failed("the daemon sent a line without end"));
             }
             match self.body.frame().await {
                 Some(Ok(frame)) => self.buffer.extend(frame.into_data().unwrap_or_default()),

@@ -7,16 +7,16 @@ use std::{
 
 use agents::{
     Catalog, ConfigDir, ConfigError, ModelConfig, PROTOCOLS, Profiles, StoredModel,
-    discovery::{self, Places},
+    discovery::{self, SearchPaths},
 };
 use ipc_protocol::ErrorChain;
-use proxy_manager::{AgentSessionConfig, Builder};
+use proxy_manager::{AgentSessionConfig, ManagerBuilder};
 
-use crate::{problem::Problem, stamps::Stamps};
+use crate::{problem::ProblemDetails, stamps::FileStamps};
 
 /// Configuration as it was read.
 #[derive(Debug)]
-pub(crate) struct Configuration {
+pub(crate) struct LoadedConfiguration {
     /// Directory of the configuration; `None` if the environment names none.
     directory: Option<ConfigDir>,
     pub(crate) catalog: Catalog,
@@ -24,27 +24,27 @@ pub(crate) struct Configuration {
     pub(crate) profiles: Profiles,
     pub(crate) models: BTreeMap<String, StoredModel>,
     /// Metadata of its files before they were read.
-    stamps: Stamps,
+    stamps: FileStamps,
 }
 
-impl Configuration {
+impl LoadedConfiguration {
     /// Reads the given directory, or the one that the environment names.
     ///
     /// # Errors
     /// `invalid-config` with file, entry and field.
-    pub(crate) fn read(given: Option<&Path>) -> Result<Self, Problem> {
+    pub(crate) fn read(given: Option<&Path>) -> Result<Self, ProblemDetails> {
         Self::of(directory(given, |name| std::env::var_os(name).map(PathBuf::from)).map(ConfigDir::new))
     }
 
-    fn of(directory: Option<ConfigDir>) -> Result<Self, Problem> {
-        let stamps = directory.as_ref().map(Stamps::of).unwrap_or_default();
+    fn of(directory: Option<ConfigDir>) -> Result<Self, ProblemDetails> {
+        let stamps = directory.as_ref().map(FileStamps::of).unwrap_or_default();
         let (mut catalog, mut profiles, models) = match &directory {
             Some(directory) => (directory.catalog(&PROTOCOLS)?, directory.profiles()?, directory.models()?),
             None => Default::default(),
         };
         catalog.inherit(variable);
         let places = places();
-        let found = |row: &&agents::AgentSpec| row.enabled && discovery::discover(row, &places).starts.is_some();
+        let found = |row: &&agents::AgentSpec| row.enabled && discovery::discover(row, &places).start_program.is_some();
         profiles.add_defaults(catalog.rows().iter().filter(found));
         let stamps = match &directory {
             Some(directory) => stamps.with_keys(directory, models.values()),
@@ -56,14 +56,14 @@ impl Configuration {
     /// Returns true if the files have changed since they were read.
     pub(crate) fn has_changed(&self) -> bool {
         let directory = self.directory.as_ref();
-        directory.is_some_and(|at| Stamps::of(at).with_keys(at, self.models.values()) != self.stamps)
+        directory.is_some_and(|at| FileStamps::of(at).with_keys(at, self.models.values()) != self.stamps)
     }
 
     /// Reads the same files again.
     ///
     /// # Errors
     /// Same as [`Configuration::read`].
-    pub(crate) fn read_again(&self) -> Result<Self, Problem> {
+    pub(crate) fn reload(&self) -> Result<Self, ProblemDetails> {
         Self::of(self.directory.clone())
     }
 
@@ -71,14 +71,14 @@ impl Configuration {
     ///
     /// # Errors
     /// `usage` if there is no such directory.
-    pub(crate) fn directory(&self) -> Result<&ConfigDir, Problem> {
-        self.directory
-            .as_ref()
-            .ok_or_else(|| Problem::usage("there is no place for the configuration: set HOME, or give --config-dir"))
+    pub(crate) fn directory(&self) -> Result<&ConfigDir, ProblemDetails> {
+        self.directory.as_ref().ok_or_else(|| {
+            ProblemDetails::usage("there is no place for the configuration: set HOME, or give --config-dir")
+        })
     }
 
     /// Creates the problem for a missing model configuration.
-    pub(crate) fn no_model(&self, name: &str) -> Problem {
+    pub(crate) fn no_model(&self, name: &str) -> ProblemDetails {
         let known = self.models.keys().cloned().collect();
         ConfigError::Missing { what: "model configuration", name: name.to_owned(), known }.into()
     }
@@ -87,7 +87,7 @@ impl Configuration {
     ///
     /// # Errors
     /// `unknown-model` with the existing names; `invalid-config` if its key cannot be read.
-    pub(crate) fn model(&self, name: &str) -> Result<ModelConfig, Problem> {
+    pub(crate) fn model(&self, name: &str) -> Result<ModelConfig, ProblemDetails> {
         let stored = self.models.get(name).ok_or_else(|| self.no_model(name))?;
         Ok(self.directory()?.resolve(name, stored, variable)?)
     }
@@ -96,7 +96,7 @@ impl Configuration {
     ///
     /// # Errors
     /// If the profile does not exist, or is for another agent.
-    pub(crate) fn with_profile(&self, config: &AgentSessionConfig) -> Result<AgentSessionConfig, Problem> {
+    pub(crate) fn with_profile(&self, config: &AgentSessionConfig) -> Result<AgentSessionConfig, ProblemDetails> {
         let mut config = config.clone();
         if let Some(name) = config.profile.clone() {
             self.profiles.get(&name)?.apply(&mut config)?;
@@ -105,7 +105,7 @@ impl Configuration {
     }
 
     /// Configures a manager's builder with all of this.
-    pub(crate) fn onto(&self, builder: Builder) -> Builder {
+    pub(crate) fn apply_to(&self, builder: ManagerBuilder) -> ManagerBuilder {
         builder.catalog(self.catalog.clone()).profiles(self.profiles.clone()).models(self.usable_models())
     }
 
@@ -124,9 +124,9 @@ impl Configuration {
 }
 
 /// Returns the search paths in this process's environment.
-pub(crate) fn places() -> Places {
+pub(crate) fn places() -> SearchPaths {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    Places { path: std::env::split_paths(&path).collect(), home: std::env::var_os("HOME").map(PathBuf::from) }
+    SearchPaths { path: std::env::split_paths(&path).collect(), home: std::env::var_os("HOME").map(PathBuf::from) }
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -143,7 +143,7 @@ fn directory(given: Option<&Path>, variable: impl Fn(&str) -> Option<PathBuf>) -
         .or_else(|| absolute("HOME").map(|path| path.join(".config/agent-proxy")))
 }
 
-impl From<ConfigError> for Problem {
+impl From<ConfigError> for ProblemDetails {
     fn from(error: ConfigError) -> Self {
         let kind = match &error {
             ConfigError::Missing { what: "profile", .. } | ConfigError::Profile(_) => "unknown-profile",

@@ -7,7 +7,7 @@ use std::{
 
 use proxy_manager::EnvVars;
 
-use crate::problem::Problem;
+use crate::problem::ProblemDetails;
 
 /// Variables that every agent needs and that are not secret. `LC_*` is added.
 const BASE: [&str; 7] = ["PATH", "HOME", "USER", "SHELL", "LANG", "TZ", "TMPDIR"];
@@ -35,24 +35,24 @@ fn base_of(vars: impl Iterator<Item = (OsString, OsString)>) -> EnvVars {
 ///
 /// # Errors
 /// `usage` for any other text, or for a `K` that is not set here.
-pub(crate) fn parse(given: &[String]) -> Result<EnvVars, Problem> {
+pub(crate) fn parse(given: &[String]) -> Result<EnvVars, ProblemDetails> {
     parse_with(given, |name| std::env::var(name).ok())
 }
 
-fn parse_with(given: &[String], own: impl Fn(&str) -> Option<String>) -> Result<EnvVars, Problem> {
+fn parse_with(given: &[String], own: impl Fn(&str) -> Option<String>) -> Result<EnvVars, ProblemDetails> {
     let mut vars = EnvVars::default();
     for text in given {
         let (name, value) = match text.split_once('=') {
             Some((name, value)) => (name, value.to_owned()),
             None => {
                 let value = own(text).ok_or_else(|| {
-                    Problem::usage(format!("--env {text}: it is not set here; write {text}=VALUE, or export it"))
+                    ProblemDetails::usage(format!("--env {text}: it is not set here; write {text}=VALUE, or export it"))
                 })?;
                 (text.as_str(), value)
             }
         };
         if name.is_empty() {
-            return Err(Problem::usage(format!("--env {text}: a variable needs a name, as in K=V")));
+            return Err(ProblemDetails::usage(format!("--env {text}: a variable needs a name, as in K=V")));
         }
         vars.0.insert(name.to_owned(), value);
     }
@@ -63,15 +63,15 @@ fn parse_with(given: &[String], own: impl Fn(&str) -> Option<String>) -> Result<
 ///
 /// # Errors
 /// `usage` if there is no current directory any more, or the path is not UTF-8.
-pub(crate) fn cwd(given: Option<&Path>) -> Result<String, Problem> {
+pub(crate) fn cwd(given: Option<&Path>) -> Result<String, ProblemDetails> {
     let path = match given {
         Some(path) => std::path::absolute(path),
         None => std::env::current_dir(),
     };
-    let path = path.map_err(|error| Problem::usage(format!("no working directory ({error}): give --cwd")))?;
-    path.into_os_string()
-        .into_string()
-        .map_err(|path| Problem::usage(format!("working directory {} is not UTF-8", PathBuf::from(path).display())))
+    let path = path.map_err(|error| ProblemDetails::usage(format!("no working directory ({error}): give --cwd")))?;
+    path.into_os_string().into_string().map_err(|path| {
+        ProblemDetails::usage(format!("working directory {} is not UTF-8", PathBuf::from(path).display()))
+    })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 /// Result of a run of the program, as its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Exit {
+pub enum ProgramExit {
     /// The command succeeded.
     Done = 0,
     /// The command failed, for a reason without a code of its own. For `leaktest`: the tested command leaks.
@@ -30,28 +30,28 @@ pub enum Exit {
 }
 
 /// All exit codes, each with its meaning in a few words, as printed by `--help`.
-pub const TABLE: [(Exit, &str); 10] = [
-    (Exit::Done, "done"),
-    (Exit::Failed, "failed; of leaktest: it leaks"),
-    (Exit::Usage, "usage: the command line or a value in it makes no sense"),
-    (Exit::NotFound, "no such session, process, agent, profile, model or conversation"),
-    (Exit::NoDaemon, "no daemon answers on the socket"),
-    (Exit::Survivors, "survivors: something outlived a kill"),
-    (Exit::Unsupported, "unsupported by the agent or this system"),
-    (Exit::Deadline, "deadline passed"),
-    (Exit::Refused, "refused: limit, permission, duplicate, busy, suspended or handed over"),
-    (Exit::Interrupted, "interrupted"),
+pub const TABLE: [(ProgramExit, &str); 10] = [
+    (ProgramExit::Done, "done"),
+    (ProgramExit::Failed, "failed; of leaktest: it leaks"),
+    (ProgramExit::Usage, "usage: the command line or a value in it makes no sense"),
+    (ProgramExit::NotFound, "no such session, process, agent, profile, model or conversation"),
+    (ProgramExit::NoDaemon, "no daemon answers on the socket"),
+    (ProgramExit::Survivors, "survivors: something outlived a kill"),
+    (ProgramExit::Unsupported, "unsupported by the agent or this system"),
+    (ProgramExit::Deadline, "deadline passed"),
+    (ProgramExit::Refused, "refused: limit, permission, duplicate, busy, suspended or handed over"),
+    (ProgramExit::Interrupted, "interrupted"),
 ];
 
-impl Exit {
+impl ProgramExit {
     /// Returns the number.
     pub fn code(self) -> u8 {
         self as u8
     }
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
+impl From<ProgramExit> for ExitCode {
+    fn from(exit: ProgramExit) -> Self {
         Self::from(exit.code())
     }
 }

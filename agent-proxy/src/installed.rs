@@ -9,30 +9,30 @@ use std::{
 
 use agents::{
     AgentSpec, Catalog, KnownVersions,
-    discovery::{self, Found, Version},
+    discovery::{self, FoundAgent, ProgramVersion},
 };
 use ipc_protocol::ErrorChain;
-use proxy_manager::{AgentSessionConfig, Child, EnvVars, Event, KillOptions, ProxyManager, Timeouts};
+use proxy_manager::{AgentSessionConfig, ChildProgram, EnvVars, Event, KillOptions, ProxyManager, Timeouts};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
 use crate::{
     configuration::places,
     environment,
-    problem::{Failure, Problem},
+    problem::{CommandFailure, ProblemDetails},
 };
 
 /// Longest time for a program to print its version.
-const PATIENCE: Duration = Duration::from_secs(15);
+const VERSION_TIMEOUT: Duration = Duration::from_secs(15);
 /// Number of programs asked concurrently.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT: usize = 4;
 /// Bytes of a program's output that are examined.
-const LONGEST: usize = 4096;
+const MAX_OUTPUT: usize = 4096;
 
 /// Agent of the catalog, with the results of its discovery.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Installed {
+pub(crate) struct InstalledAgent {
     pub(crate) id: String,
     pub(crate) title: String,
     pub(crate) description: String,
@@ -61,20 +61,20 @@ pub(crate) struct Installed {
     pub(crate) mcp_config_files: Vec<PathBuf>,
     pub(crate) default_model: Option<String>,
     pub(crate) capabilities: Vec<String>,
-    pub(crate) supports: Supports,
+    pub(crate) supports: AgentSupport,
 }
 
 /// Capabilities stated in the catalog row; `null` where it states none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Supports {
+pub(crate) struct AgentSupport {
     pub(crate) mcp: Option<bool>,
     pub(crate) session_resume: Option<bool>,
     pub(crate) shell: Option<bool>,
     pub(crate) workspace_only: Option<bool>,
 }
 
-impl Supports {
+impl AgentSupport {
     fn of(row: &AgentSpec) -> Self {
         let said = &row.discovery.discovery_capabilities;
         Self {
@@ -92,14 +92,17 @@ impl Supports {
 ///
 /// # Errors
 /// The manager's, when it cannot be started for that.
-pub(crate) async fn installed(catalog: &Catalog, child: Option<Child>) -> Result<Vec<Installed>, Failure> {
+pub(crate) async fn installed(
+    catalog: &Catalog,
+    child: Option<ChildProgram>,
+) -> Result<Vec<InstalledAgent>, CommandFailure> {
     let places = places();
-    let found: Vec<(&AgentSpec, Found)> =
+    let found: Vec<(&AgentSpec, FoundAgent)> =
         catalog.rows().iter().map(|row| (row, discovery::discover(row, &places))).collect();
     let commands: BTreeSet<Vec<String>> =
         found.iter().flat_map(|(_, found)| [found.version_command.clone(), node_command(found)]).flatten().collect();
     let versions = match child {
-        Some(child) => Some(ask(child, commands).await?),
+        Some(child) => Some(run_version_commands(child, commands).await?),
         None => None,
     };
     let env = environment::all();
@@ -107,16 +110,21 @@ pub(crate) async fn installed(catalog: &Catalog, child: Option<Child>) -> Result
 }
 
 /// Builds the command that prints the version of the Node.js that would run the agent.
-fn node_command(found: &Found) -> Option<Vec<String>> {
+fn node_command(found: &FoundAgent) -> Option<Vec<String>> {
     let program = found.node.as_ref()?.program.as_ref()?;
     Some(vec![program.to_string_lossy().into_owned(), "--version".to_owned()])
 }
 
 /// Describes one agent. `versions` has the results of the version commands; `None` if none were run.
-fn one(row: &AgentSpec, found: Found, env: &EnvVars, versions: Option<&BTreeMap<Vec<String>, Version>>) -> Installed {
+fn one(
+    row: &AgentSpec,
+    found: FoundAgent,
+    env: &EnvVars,
+    versions: Option<&BTreeMap<Vec<String>, ProgramVersion>>,
+) -> InstalledAgent {
     let version = |command: Option<Vec<String>>| versions.and_then(|versions| versions.get(&command?)).copied();
     let mut missing = Vec::new();
-    match (row.cmd.first(), &found.starts, &found.program) {
+    match (row.cmd.first(), &found.start_program, &found.program) {
         (Some(_), None, _) if let Some(file) = &found.not_executable => {
             missing.push(format!("{} is not executable: allow it (chmod +x)", file.display()));
         }
@@ -138,7 +146,7 @@ fn one(row: &AgentSpec, found: Found, env: &EnvVars, versions: Option<&BTreeMap<
     let package = found.package.as_deref().unwrap_or(&row.discovery.npm_package);
     let program = version.as_ref().map(|version| format!("{package} {version}"));
     let tried = row.discovery.tried.clone();
-    Installed {
+    InstalledAgent {
         id: row.id.clone(),
         title: row.title().to_owned(),
         description: row.description.clone(),
@@ -157,18 +165,22 @@ fn one(row: &AgentSpec, found: Found, env: &EnvVars, versions: Option<&BTreeMap<
         mcp_config_files: found.mcp_files,
         default_model: row.default_model().map(str::to_owned),
         capabilities: row.capabilities.clone(),
-        supports: Supports::of(row),
+        supports: AgentSupport::of(row),
     }
 }
 
 /// Runs each command in a session of its own, and parses the version from its output. Some programs write to their
 /// home even for that, so they get a temporary one.
-async fn ask(child: Child, commands: BTreeSet<Vec<String>>) -> Result<BTreeMap<Vec<String>, Version>, Failure> {
+async fn run_version_commands(
+    child: ChildProgram,
+    commands: BTreeSet<Vec<String>>,
+) -> Result<BTreeMap<Vec<String>, ProgramVersion>, CommandFailure> {
     if commands.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let home = tempfile::tempdir()
-        .map_err(|error| Problem::failed(format!("making a temporary directory for the agents failed: {error}")))?;
+    let home = tempfile::tempdir().map_err(|error| {
+        ProblemDetails::failed(format!("making a temporary directory for the agents failed: {error}"))
+    })?;
     let mut env = environment::base();
     env.0.insert("HOME".to_owned(), home.path().to_string_lossy().into_owned());
     let manager = ProxyManager::builder(child).base_env(env).build().await?;
@@ -176,7 +188,7 @@ async fn ask(child: Child, commands: BTreeSet<Vec<String>>) -> Result<BTreeMap<V
     let mut running = JoinSet::new();
     let mut waiting = commands.into_iter();
     loop {
-        while running.len() < AT_ONCE
+        while running.len() < MAX_CONCURRENT
             && let Some(command) = waiting.next()
         {
             let manager = manager.clone();
@@ -194,7 +206,7 @@ async fn ask(child: Child, commands: BTreeSet<Vec<String>>) -> Result<BTreeMap<V
 }
 
 /// Returns the first version that a command prints within [`PATIENCE`].
-async fn printed_version(manager: &ProxyManager, command: Vec<String>) -> Option<Version> {
+async fn printed_version(manager: &ProxyManager, command: Vec<String>) -> Option<ProgramVersion> {
     let config = AgentSessionConfig {
         command,
         cwd: Some("/".into()),
@@ -213,22 +225,22 @@ async fn printed_version(manager: &ProxyManager, command: Vec<String>) -> Option
                 Event::SessionEnded { .. } => break,
                 _ => {}
             }
-            if text.len() > LONGEST {
+            if text.len() > MAX_OUTPUT {
                 break;
             }
         }
     };
     // Use the output received before a timeout.
-    let _ = tokio::time::timeout(PATIENCE, read).await;
+    let _ = tokio::time::timeout(VERSION_TIMEOUT, read).await;
     if let Err(error) = session.kill(KillOptions::NOW).await {
         tracing::warn!(error = %ErrorChain(&error), "failed to end a version query session");
     }
-    Version::parse(&text)
+    ProgramVersion::parse(&text)
 }
 
 #[cfg(test)]
 mod tests {
-    use agents::discovery::Node;
+    use agents::discovery::NodeRuntime;
     use serde_json::json;
 
     use super::*;
@@ -242,11 +254,11 @@ mod tests {
     #[test]
     fn what_is_missing_is_said() {
         let env = [("SET", "1")].into_iter().collect();
-        let min = Version::parse("22.19.0").expect("a version");
-        let node = Node { min, program: Some("/bin/node".into()) };
-        let found = Found { node: Some(node), ..Found::default() };
+        let min = ProgramVersion::parse("22.19.0").expect("a version");
+        let node = NodeRuntime { min, program: Some("/bin/node".into()) };
+        let found = FoundAgent { node: Some(node), ..FoundAgent::default() };
         let said = |text: &str| {
-            let version = Version::parse(text).expect("a version");
+            let version = ProgramVersion::parse(text).expect("a version");
             BTreeMap::from([(vec!["/bin/node".to_owned(), "--version".to_owned()], version)])
         };
         let missing = |versions: Option<&_>| one(&row(), found.clone(), &env, versions).missing;
@@ -260,7 +272,7 @@ mod tests {
 
     #[test]
     fn what_a_row_says_of_its_agent_is_listed() {
-        let found = Found { mcp_files: vec!["/home/x/.mcp".into()], ..Found::default() };
+        let found = FoundAgent { mcp_files: vec!["/home/x/.mcp".into()], ..FoundAgent::default() };
         let listed = |row: &AgentSpec| serde_json::to_value(one(row, found.clone(), &EnvVars::default(), None));
         let json = listed(&row()).expect("serializes");
         let unsaid = json!({ "mcp": null, "sessionResume": null, "shell": null, "workspaceOnly": null });
@@ -277,15 +289,20 @@ mod tests {
     #[test]
     fn what_can_be_started() {
         let program = Some("/bin/x".into());
-        let here = Found { starts: program.clone(), program, version: Some("1.2.3".into()), ..Found::default() };
+        let here = FoundAgent {
+            start_program: program.clone(),
+            program,
+            version: Some("1.2.3".into()),
+            ..FoundAgent::default()
+        };
         let env = [("SET", "1"), ("UNSET", "2")].into_iter().collect();
-        let usable = |row: &AgentSpec, found: &Found| one(row, found.clone(), &env, None).usable;
-        assert!(usable(&row(), &here) && !usable(&row(), &Found::default()));
+        let usable = |row: &AgentSpec, found: &FoundAgent| one(row, found.clone(), &env, None).usable;
+        assert!(usable(&row(), &here) && !usable(&row(), &FoundAgent::default()));
         assert!(!usable(&AgentSpec { enabled: false, ..row() }, &here));
-        let other = Found { program: Some("/bin/y".into()), ..Found::default() };
+        let other = FoundAgent { program: Some("/bin/y".into()), ..FoundAgent::default() };
         let missing = one(&row(), other, &env, None).missing;
         assert!(missing[0].starts_with("x, which sessions start,") && missing[0].contains("/bin/y"), "{missing:?}");
-        assert!(usable(&AgentSpec::new("command", "command", &[]), &Found::default()));
+        assert!(usable(&AgentSpec::new("command", "command", &[]), &FoundAgent::default()));
     }
 
     #[test]
@@ -295,7 +312,7 @@ mod tests {
         row.discovery.tried = vec!["@x/x 1.2.0 - 1.2.3".into(), "@y/x 2.0.0".into()];
         let untried = |version: &str, package: Option<&str>| {
             let (version, package) = (Some(version.to_owned()), package.map(str::to_owned));
-            one(&row, Found { version, package, ..Found::default() }, &EnvVars::default(), None).untried
+            one(&row, FoundAgent { version, package, ..FoundAgent::default() }, &EnvVars::default(), None).untried
         };
         assert_eq!((untried("1.2.3", Some("@x/x")), untried("2.0.0", Some("@y/x"))), (None, None));
         assert_eq!(untried("1.2.3", None), None, "as it says itself");

@@ -26,9 +26,9 @@ use proxy_child::ChildToken;
 use tracing_subscriber::EnvFilter;
 
 use crate::{
-    args::{Cli, Command},
-    exit::Exit,
-    problem::{Failure, Problem},
+    args::{Cli, CliCommand},
+    exit::ProgramExit,
+    problem::{CommandFailure, ProblemDetails},
 };
 
 /// First argument that makes this program the fake agent. Not for users, so it is not in the help.
@@ -51,9 +51,9 @@ pub fn main(token: ChildToken) -> ExitCode {
     let _ = proxy_manager::raise_descriptor_limit();
     let exit = match run(cli, token) {
         // The reader of our output has closed it: no failure.
-        Ok(()) | Err(Failure::Closed) => Exit::Done,
-        Err(Failure::Exit(exit)) => exit,
-        Err(Failure::Problem(problem)) => {
+        Ok(()) | Err(CommandFailure::Closed) => ProgramExit::Done,
+        Err(CommandFailure::Exit(exit)) => exit,
+        Err(CommandFailure::Problem(problem)) => {
             term::problem(&problem, as_json);
             problem.exit()
         }
@@ -61,44 +61,44 @@ pub fn main(token: ChildToken) -> ExitCode {
     exit.into()
 }
 
-fn run(cli: Cli, token: ChildToken) -> Result<(), Failure> {
+fn run(cli: Cli, token: ChildToken) -> Result<(), CommandFailure> {
     // The daemon serves clients and sessions concurrently; every other command is sequential.
     let mut builder = match cli.command {
-        Command::Serve(_) => tokio::runtime::Builder::new_multi_thread(),
+        CliCommand::Serve(_) => tokio::runtime::Builder::new_multi_thread(),
         _ => tokio::runtime::Builder::new_current_thread(),
     };
     let runtime = builder
         .worker_threads(2)
         .enable_all()
         .build()
-        .map_err(|error| Problem::failed(format!("starting the runtime failed: {error}")))?;
+        .map_err(|error| ProblemDetails::failed(format!("starting the runtime failed: {error}")))?;
     let done = runtime.block_on(commands::run(cli, token));
     runtime.shutdown_background();
     done
 }
 
 /// Reports why a command line was refused, or prints the help that it requested.
-fn refused(error: &clap::Error, args: &[OsString]) -> Exit {
+fn refused(error: &clap::Error, args: &[OsString]) -> ProgramExit {
     if !error.use_stderr() {
         // Only a closed pipe can make this fail.
         let _ = error.print();
-        return Exit::Done;
+        return ProgramExit::Done;
     }
     if args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json") {
         let text = error.render().to_string();
         let text = text.strip_prefix("error: ").unwrap_or(&text);
-        term::problem(&Problem::usage(text.trim_end()), true);
+        term::problem(&ProblemDetails::usage(text.trim_end()), true);
     } else {
         let _ = error.print();
     }
-    Exit::Usage
+    ProgramExit::Usage
 }
 
 fn log_to_stderr(verbose: u8) {
     let default = ["warn", "info", "debug"][usize::from(verbose.min(2))];
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    logs.with_ansi(term::Style::stderr().is_on()).init();
+    logs.with_ansi(term::TermStyle::stderr().is_on()).init();
 }
 
 fn fake_agent(args: &[OsString]) -> ExitCode {
@@ -115,10 +115,11 @@ fn fake_agent(args: &[OsString]) -> ExitCode {
 }
 
 /// Returns the program and argument that start the fake agent.
-pub(crate) fn fake_agent_argv() -> Result<Vec<String>, Problem> {
+pub(crate) fn fake_agent_argv() -> Result<Vec<String>, ProblemDetails> {
     let program = std::env::current_exe()
-        .map_err(|error| Problem::failed(format!("finding this program's own path failed: {error}")))?;
+        .map_err(|error| ProblemDetails::failed(format!("finding this program's own path failed: {error}")))?;
     let program = program.into_os_string().into_string();
-    let program = program.map_err(|path| Problem::failed(format!("this program's own path {path:?} is not UTF-8")))?;
+    let program =
+        program.map_err(|path| ProblemDetails::failed(format!("this program's own path {path:?} is not UTF-8")))?;
     Ok(vec![program, FAKE_AGENT.to_owned()])
 }

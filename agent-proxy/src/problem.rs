@@ -4,66 +4,66 @@ use ipc_protocol::ErrorChain;
 use proxy_manager::{Error, LogError, Receipt};
 use serde::{Deserialize, Serialize};
 
-use crate::exit::Exit;
+use crate::exit::ProgramExit;
 
 /// All kinds of problems: `type`, title, HTTP status and exit code. The first ones are the variants of
 /// [`proxy_manager::Error`]; the others arise in the daemon or its client.
-const KINDS: &[(&str, &str, u16, Exit)] = &[
-    ("duplicate-session", "a session of that id exists", 409, Exit::Refused),
-    ("unknown-session", "no such session", 404, Exit::NotFound),
-    ("unknown-process", "no such process", 404, Exit::NotFound),
-    ("unknown-agent", "no such agent", 404, Exit::NotFound),
-    ("unknown-profile", "no such profile", 404, Exit::NotFound),
-    ("unknown-model", "no such model configuration", 404, Exit::NotFound),
-    ("unknown-log", "no such event log", 404, Exit::NotFound),
-    ("unknown-permission", "no such permission request or option", 404, Exit::NotFound),
-    ("native-session-missing", "the conversation cannot be gone on with", 404, Exit::NotFound),
-    ("native-session-busy", "another session has the conversation open", 409, Exit::Refused),
-    ("not-ended", "the session has not ended", 409, Exit::Refused),
-    ("suspended", "the session is suspended", 409, Exit::Refused),
-    ("not-suspended", "the session is not suspended", 409, Exit::Refused),
-    ("handed-over", "the session was handed over", 409, Exit::Refused),
-    ("secrets-missing", "a secret that the session was started with is missing", 409, Exit::Refused),
-    ("log", "the event log cannot do what it has to", 500, Exit::Failed),
-    ("agent-refused", "the agent refused", 502, Exit::Failed),
-    ("too-deep", "sessions within sessions within sessions", 403, Exit::Refused),
-    ("invalid-config", "invalid configuration", 400, Exit::Usage),
-    ("state-dir-in-use", "another manager has the state directory", 409, Exit::Refused),
-    ("program-not-found", "the agent's program was not found", 422, Exit::Failed),
-    ("cwd-missing", "the working directory cannot be used", 422, Exit::Failed),
-    ("child-unusable", "the child binary cannot be used", 500, Exit::Failed),
-    ("fds-exhausted", "out of file descriptors", 503, Exit::Refused),
-    ("busy", "a turn is running", 409, Exit::Refused),
-    ("permission-bypassed", "a tool call bypassed the permission policy", 409, Exit::Refused),
-    ("budget-exceeded", "the budget is used up", 409, Exit::Refused),
-    ("draining", "the daemon is about to end", 503, Exit::Refused),
-    ("too-many-sessions", "there are as many sessions as there may be", 429, Exit::Refused),
-    ("turn-failed", "the turn failed", 502, Exit::Failed),
-    ("max-prompts", "no prompts left", 409, Exit::Refused),
-    ("unsupported", "not supported", 501, Exit::Unsupported),
-    ("containment-unavailable", "the containment asked for cannot be had", 501, Exit::Unsupported),
-    ("deadline", "deadline passed", 504, Exit::Deadline),
-    ("agent-died", "the agent died", 502, Exit::Failed),
-    ("proxy-died", "the proxy died", 502, Exit::Failed),
-    ("fork-server-died", "the fork server died", 502, Exit::Failed),
-    ("ended", "the session has ended", 409, Exit::Refused),
-    ("version-mismatch", "host and child are of different builds", 500, Exit::Failed),
-    ("protocol", "protocol error", 502, Exit::Failed),
-    ("survivors", "something survived the kill", 500, Exit::Survivors),
-    ("shut-down", "the manager was shut down", 503, Exit::Failed),
-    ("system", "the system refused", 500, Exit::Failed),
-    ("already-exists", "there is one of that name", 409, Exit::Refused),
-    ("refused", "refused", 403, Exit::Refused),
-    ("usage", "bad request", 400, Exit::Usage),
-    ("unknown-route", "no such route", 404, Exit::Usage),
-    ("method-not-allowed", "the route has another method", 405, Exit::Usage),
-    ("body-too-large", "the request is too large", 413, Exit::Usage),
-    ("request-timeout", "the request took too long", 408, Exit::Deadline),
-    ("overloaded", "too much is asked at once", 503, Exit::Refused),
-    ("no-daemon", "no daemon", 503, Exit::NoDaemon),
-    ("daemon-running", "a daemon is running already", 409, Exit::Refused),
-    ("unusable-socket", "the socket's path cannot be used", 403, Exit::Failed),
-    ("failed", "failed", 500, Exit::Failed),
+const KINDS: &[(&str, &str, u16, ProgramExit)] = &[
+    ("duplicate-session", "a session of that id exists", 409, ProgramExit::Refused),
+    ("unknown-session", "no such session", 404, ProgramExit::NotFound),
+    ("unknown-process", "no such process", 404, ProgramExit::NotFound),
+    ("unknown-agent", "no such agent", 404, ProgramExit::NotFound),
+    ("unknown-profile", "no such profile", 404, ProgramExit::NotFound),
+    ("unknown-model", "no such model configuration", 404, ProgramExit::NotFound),
+    ("unknown-log", "no such event log", 404, ProgramExit::NotFound),
+    ("unknown-permission", "no such permission request or option", 404, ProgramExit::NotFound),
+    ("native-session-missing", "the conversation cannot be gone on with", 404, ProgramExit::NotFound),
+    ("native-session-busy", "another session has the conversation open", 409, ProgramExit::Refused),
+    ("not-ended", "the session has not ended", 409, ProgramExit::Refused),
+    ("suspended", "the session is suspended", 409, ProgramExit::Refused),
+    ("not-suspended", "the session is not suspended", 409, ProgramExit::Refused),
+    ("handed-over", "the session was handed over", 409, ProgramExit::Refused),
+    ("secrets-missing", "a secret that the session was started with is missing", 409, ProgramExit::Refused),
+    ("log", "the event log cannot do what it has to", 500, ProgramExit::Failed),
+    ("agent-refused", "the agent refused", 502, ProgramExit::Failed),
+    ("too-deep", "sessions within sessions within sessions", 403, ProgramExit::Refused),
+    ("invalid-config", "invalid configuration", 400, ProgramExit::Usage),
+    ("state-dir-in-use", "another manager has the state directory", 409, ProgramExit::Refused),
+    ("program-not-found", "the agent's program was not found", 422, ProgramExit::Failed),
+    ("cwd-missing", "the working directory cannot be used", 422, ProgramExit::Failed),
+    ("child-unusable", "the child binary cannot be used", 500, ProgramExit::Failed),
+    ("fds-exhausted", "out of file descriptors", 503, ProgramExit::Refused),
+    ("busy", "a turn is running", 409, ProgramExit::Refused),
+    ("permission-bypassed", "a tool call bypassed the permission policy", 409, ProgramExit::Refused),
+    ("budget-exceeded", "the budget is used up", 409, ProgramExit::Refused),
+    ("draining", "the daemon is about to end", 503, ProgramExit::Refused),
+    ("too-many-sessions", "there are as many sessions as there may be", 429, ProgramExit::Refused),
+    ("turn-failed", "the turn failed", 502, ProgramExit::Failed),
+    ("max-prompts", "no prompts left", 409, ProgramExit::Refused),
+    ("unsupported", "not supported", 501, ProgramExit::Unsupported),
+    ("containment-unavailable", "the containment asked for cannot be had", 501, ProgramExit::Unsupported),
+    ("deadline", "deadline passed", 504, ProgramExit::Deadline),
+    ("agent-died", "the agent died", 502, ProgramExit::Failed),
+    ("proxy-died", "the proxy died", 502, ProgramExit::Failed),
+    ("fork-server-died", "the fork server died", 502, ProgramExit::Failed),
+    ("ended", "the session has ended", 409, ProgramExit::Refused),
+    ("version-mismatch", "host and child are of different builds", 500, ProgramExit::Failed),
+    ("protocol", "protocol error", 502, ProgramExit::Failed),
+    ("survivors", "something survived the kill", 500, ProgramExit::Survivors),
+    ("shut-down", "the manager was shut down", 503, ProgramExit::Failed),
+    ("system", "the system refused", 500, ProgramExit::Failed),
+    ("already-exists", "there is one of that name", 409, ProgramExit::Refused),
+    ("refused", "refused", 403, ProgramExit::Refused),
+    ("usage", "bad request", 400, ProgramExit::Usage),
+    ("unknown-route", "no such route", 404, ProgramExit::Usage),
+    ("method-not-allowed", "the route has another method", 405, ProgramExit::Usage),
+    ("body-too-large", "the request is too large", 413, ProgramExit::Usage),
+    ("request-timeout", "the request took too long", 408, ProgramExit::Deadline),
+    ("overloaded", "too much is asked at once", 503, ProgramExit::Refused),
+    ("no-daemon", "no daemon", 503, ProgramExit::NoDaemon),
+    ("daemon-running", "a daemon is running already", 409, ProgramExit::Refused),
+    ("unusable-socket", "the socket's path cannot be used", 403, ProgramExit::Failed),
+    ("failed", "failed", 500, ProgramExit::Failed),
 ];
 
 /// Problem object. `type` is the kebab-case variant of the library's error.
@@ -73,7 +73,7 @@ const KINDS: &[(&str, &str, u16, Exit)] = &[
 ///  "detail":"no session s-9: list the sessions to see which there are"}
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Problem {
+pub(crate) struct ProblemDetails {
     /// Kind of problem.
     #[serde(rename = "type")]
     pub(crate) kind: String,
@@ -88,10 +88,10 @@ pub(crate) struct Problem {
     pub(crate) receipt: Option<Box<Receipt>>,
 }
 
-impl Problem {
+impl ProblemDetails {
     /// Creates a problem of a kind in the table (`failed` for an unknown kind).
     pub(crate) fn new(kind: &str, detail: impl Into<String>) -> Self {
-        let (kind, title, status, _) = row(kind);
+        let (kind, title, status, _) = kind_row(kind);
         Self { kind: kind.to_owned(), title: title.to_owned(), status, detail: detail.into(), receipt: None }
     }
 
@@ -106,17 +106,17 @@ impl Problem {
     }
 
     /// Returns the problem's exit code.
-    pub(crate) fn exit(&self) -> Exit {
-        row(&self.kind).3
+    pub(crate) fn exit(&self) -> ProgramExit {
+        kind_row(&self.kind).3
     }
 }
 
-fn row(kind: &str) -> (&'static str, &'static str, u16, Exit) {
+fn kind_row(kind: &str) -> (&'static str, &'static str, u16, ProgramExit) {
     let known = KINDS.iter().find(|(k, ..)| *k == kind);
-    known.copied().unwrap_or(("failed", "failed", 500, Exit::Failed))
+    known.copied().unwrap_or(("failed", "failed", 500, ProgramExit::Failed))
 }
 
-impl From<Error> for Problem {
+impl From<Error> for ProblemDetails {
     fn from(error: Error) -> Self {
         let kind = match &error {
             Error::DuplicateSession { .. } => "duplicate-session",
@@ -177,24 +177,24 @@ impl From<Error> for Problem {
 
 /// Reason why a command did not end with [`Exit::Done`].
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum CommandFailure {
     /// A problem to report.
-    Problem(Box<Problem>),
+    Problem(Box<ProblemDetails>),
     /// The reader of our output has closed it: end silently.
     Closed,
     /// Everything is reported already; only the exit code remains.
-    Exit(Exit),
+    Exit(ProgramExit),
 }
 
-impl From<Problem> for Failure {
-    fn from(problem: Problem) -> Self {
+impl From<ProblemDetails> for CommandFailure {
+    fn from(problem: ProblemDetails) -> Self {
         Self::Problem(Box::new(problem))
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for CommandFailure {
     fn from(error: Error) -> Self {
-        Problem::from(error).into()
+        ProblemDetails::from(error).into()
     }
 }
 
@@ -243,17 +243,17 @@ mod tests {
             ("usage", 2),
             ("something a newer daemon says", 1),
         ] {
-            assert_eq!(Problem::new(kind, "x").exit().code(), code, "{kind}");
+            assert_eq!(ProblemDetails::new(kind, "x").exit().code(), code, "{kind}");
         }
     }
 
     #[test]
     fn survivors_carry_their_receipt_through_json() {
         let id: proxy_manager::SessionId = "s-1".parse().expect("a valid id");
-        let problem = Problem::from(Error::Survivors(Box::new(Receipt::begin(id, KillCause::KillSession))));
-        assert_eq!((problem.kind.as_str(), problem.status, problem.exit()), ("survivors", 500, Exit::Survivors));
+        let problem = ProblemDetails::from(Error::Survivors(Box::new(Receipt::begin(id, KillCause::KillSession))));
+        assert_eq!((problem.kind.as_str(), problem.status, problem.exit()), ("survivors", 500, ProgramExit::Survivors));
         let json = serde_json::to_string(&problem).expect("serializes");
         assert!(json.contains(r#""type":"survivors""#), "{json}");
-        assert_eq!(serde_json::from_str::<Problem>(&json).expect("parses"), problem);
+        assert_eq!(serde_json::from_str::<ProblemDetails>(&json).expect("parses"), problem);
     }
 }

@@ -5,10 +5,10 @@ use std::path::Path;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use proxy_manager::PromptPart;
 
-use crate::{args::AttachmentArgs, problem::Problem};
+use crate::{args::AttachmentArgs, problem::ProblemDetails};
 
 /// Largest size of an image: providers accept less.
-const LARGEST: u64 = 10 << 20;
+const MAX_FILE_BYTES: u64 = 10 << 20;
 
 /// Extensions of image files, and their MIME types.
 const PICTURES: [(&str, &str); 5] =
@@ -18,7 +18,7 @@ const PICTURES: [(&str, &str); 5] =
 ///
 /// # Errors
 /// `usage` when standard input is not UTF-8, or an attachment cannot be read.
-pub(crate) fn parts(text: &str, attachments: &AttachmentArgs) -> Result<Vec<PromptPart>, Problem> {
+pub(crate) fn parts(text: &str, attachments: &AttachmentArgs) -> Result<Vec<PromptPart>, ProblemDetails> {
     let text = if text == "-" { from_stdin("the prompt")? } else { text.to_owned() };
     let mut parts = vec![PromptPart::Text(text)];
     for path in &attachments.images {
@@ -34,27 +34,27 @@ pub(crate) fn parts(text: &str, attachments: &AttachmentArgs) -> Result<Vec<Prom
 ///
 /// # Errors
 /// `usage` when the input is not UTF-8.
-pub(crate) fn from_stdin(what: &str) -> Result<String, Problem> {
+pub(crate) fn from_stdin(what: &str) -> Result<String, ProblemDetails> {
     std::io::read_to_string(std::io::stdin().lock())
-        .map_err(|error| Problem::usage(format!("reading {what} from standard input failed: {error}")))
+        .map_err(|error| ProblemDetails::usage(format!("reading {what} from standard input failed: {error}")))
 }
 
-fn picture(path: &Path) -> Result<PromptPart, Problem> {
-    let refused = |reason: String| Problem::usage(format!("--image {}: {reason}", path.display()));
+fn picture(path: &Path) -> Result<PromptPart, ProblemDetails> {
+    let refused = |reason: String| ProblemDetails::usage(format!("--image {}: {reason}", path.display()));
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default().to_ascii_lowercase();
     let known = PICTURES.iter().find(|(known, _)| *known == extension);
     let (_, mime_type) = known.ok_or_else(|| refused("its name has to end with png, jpg, jpeg, gif or webp".into()))?;
     let size = std::fs::metadata(path).map_err(|error| refused(error.to_string()))?.len();
-    if size > LARGEST {
-        return Err(refused(format!("it has {size} bytes, and no agent takes more than {LARGEST}")));
+    if size > MAX_FILE_BYTES {
+        return Err(refused(format!("it has {size} bytes, and no agent takes more than {MAX_FILE_BYTES}")));
     }
     let bytes = std::fs::read(path).map_err(|error| refused(error.to_string()))?;
     Ok(PromptPart::Image { mime_type: (*mime_type).to_owned(), data: STANDARD.encode(bytes) })
 }
 
 /// Builds a file part with the absolute path, since the agent may run in another directory.
-fn file(path: &Path) -> Result<PromptPart, Problem> {
-    let refused = |reason: String| Problem::usage(format!("--file {}: {reason}", path.display()));
+fn file(path: &Path) -> Result<PromptPart, ProblemDetails> {
+    let refused = |reason: String| ProblemDetails::usage(format!("--file {}: {reason}", path.display()));
     let path = path.canonicalize().map_err(|error| refused(error.to_string()))?;
     let path = path.into_os_string().into_string().map_err(|_| refused("its path is not UTF-8".into()))?;
     Ok(PromptPart::File { path })

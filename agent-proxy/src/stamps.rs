@@ -16,10 +16,10 @@ const ROWS: &str = "agents.d";
 
 /// Metadata of each existing file.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stamps(BTreeMap<PathBuf, Stamp>);
+pub(crate) struct FileStamps(BTreeMap<PathBuf, FileStamp>);
 
 #[derive(Debug, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     file: (u64, u64),
     len: u64,
     written: (i64, i64),
@@ -27,7 +27,7 @@ struct Stamp {
     changed: (i64, i64),
 }
 
-impl Stamps {
+impl FileStamps {
     /// Reads the metadata of a directory's files.
     pub(crate) fn of(directory: &ConfigDir) -> Self {
         let mut stamps = Self::default();
@@ -62,9 +62,9 @@ impl Stamps {
     }
 }
 
-fn stamp(path: &Path) -> Option<Stamp> {
+fn stamp(path: &Path) -> Option<FileStamp> {
     let file = fs::metadata(path).ok()?;
-    Some(Stamp {
+    Some(FileStamp {
         file: (file.dev(), file.ino()),
         len: file.len(),
         written: (file.mtime(), file.mtime_nsec()),
@@ -84,14 +84,14 @@ mod tests {
         let directory = ConfigDir::new(scratch.path().join("config"));
         let model: StoredModel =
             serde_json::from_value(serde_json::json!({ "provider": "openai", "key_file": "key" })).expect("parses");
-        let mut last = Stamps::of(&directory).with_keys(&directory, [&model]);
-        assert_eq!(last, Stamps::default(), "there is nothing");
+        let mut last = FileStamps::of(&directory).with_keys(&directory, [&model]);
+        assert_eq!(last, FileStamps::default(), "there is nothing");
         let at = |name: &str| directory.path().join(name);
         let mut changes = |what: &str| {
-            let now = Stamps::of(&directory).with_keys(&directory, [&model]);
+            let now = FileStamps::of(&directory).with_keys(&directory, [&model]);
             assert_ne!(now, last, "{what}");
             last = now;
-            assert_eq!(last, Stamps::of(&directory).with_keys(&directory, [&model]), "{what}, and nothing else");
+            assert_eq!(last, FileStamps::of(&directory).with_keys(&directory, [&model]), "{what}, and nothing else");
         };
         fs::create_dir_all(at(ROWS)).expect("made");
         for name in ["agents.toml", "profiles.toml", "models.toml", "agents.d/one.json", "key"] {

@@ -5,17 +5,17 @@ use std::{
     io::{self, IsTerminal, Write},
 };
 
-use crate::problem::{Failure, Problem};
+use crate::problem::{CommandFailure, ProblemDetails};
 
 /// Writes to standard output and flushes, so that a stream is visible at once.
 ///
 /// # Errors
 /// [`Failure::Closed`] when the reader has closed it; a problem for other errors such as a full disk.
-pub(crate) fn out(text: impl Display) -> Result<(), Failure> {
+pub(crate) fn out(text: impl Display) -> Result<(), CommandFailure> {
     let mut stdout = io::stdout().lock();
     write!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(|error| match error.kind() {
-        io::ErrorKind::BrokenPipe => Failure::Closed,
-        _ => Problem::failed(format!("writing to standard output failed: {error}")).into(),
+        io::ErrorKind::BrokenPipe => CommandFailure::Closed,
+        _ => ProblemDetails::failed(format!("writing to standard output failed: {error}")).into(),
     })
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn out(text: impl Display) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Same as [`out`].
-pub(crate) fn line(text: impl Display) -> Result<(), Failure> {
+pub(crate) fn line(text: impl Display) -> Result<(), CommandFailure> {
     out(format_args!("{text}\n"))
 }
 
@@ -31,48 +31,48 @@ pub(crate) fn line(text: impl Display) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Same as [`out`].
-pub(crate) fn json(value: &impl serde::Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string(value).map_err(|error| Problem::failed(format!("JSON: {error}")))?;
+pub(crate) fn json(value: &impl serde::Serialize) -> Result<(), CommandFailure> {
+    let text = serde_json::to_string(value).map_err(|error| ProblemDetails::failed(format!("JSON: {error}")))?;
     line(text)
 }
 
 /// Writes a line to standard error. A failure is ignored: there is nowhere else to report it.
-pub(crate) fn note(text: impl Display) {
+pub(crate) fn error_line(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 /// Writes to standard error, without a newline.
-pub(crate) fn part(text: impl Display) {
+pub(crate) fn error_text(text: impl Display) {
     let _ = write!(io::stderr().lock(), "{text}");
 }
 
 /// Reports a problem on standard error: as a sentence, or as a problem object.
-pub(crate) fn problem(problem: &Problem, as_json: bool) {
+pub(crate) fn problem(problem: &ProblemDetails, as_json: bool) {
     if as_json && let Ok(text) = serde_json::to_string(problem) {
-        return note(text);
+        return error_line(text);
     }
-    note(format_args!("{} {}", Style::stderr().red("error:"), problem.detail));
+    error_line(format_args!("{} {}", TermStyle::stderr().red("error:"), problem.detail));
 }
 
 /// Colours, used on a terminal only and never with `NO_COLOR`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Style {
+pub(crate) struct TermStyle {
     on: bool,
 }
 
-impl Style {
+impl TermStyle {
     /// Style without colour.
     #[cfg(test)]
     pub(crate) const PLAIN: Self = Self { on: false };
 
     /// Style for standard output.
     pub(crate) fn stdout() -> Self {
-        Self { on: io::stdout().is_terminal() && colour_wanted() }
+        Self { on: io::stdout().is_terminal() && is_colour_enabled() }
     }
 
     /// Style for standard error.
     pub(crate) fn stderr() -> Self {
-        Self { on: io::stderr().is_terminal() && colour_wanted() }
+        Self { on: io::stderr().is_terminal() && is_colour_enabled() }
     }
 
     /// Returns true if colours are on.
@@ -110,7 +110,7 @@ impl Style {
     }
 }
 
-fn colour_wanted() -> bool {
+fn is_colour_enabled() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
 }
 
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn plain_style_adds_nothing() {
-        assert_eq!(Style::PLAIN.red("x"), "x");
-        assert_eq!(Style { on: true }.red("x"), "\x1b[31mx\x1b[0m");
+        assert_eq!(TermStyle::PLAIN.red("x"), "x");
+        assert_eq!(TermStyle { on: true }.red("x"), "\x1b[31mx\x1b[0m");
     }
 }

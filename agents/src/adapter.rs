@@ -23,8 +23,8 @@
 use std::time::Instant;
 
 use ipc_protocol::{
-    AgentSessionConfig, Endpoint, Event, Json, NativeResume, Operation, PermissionAnswer, Prompt, ResolvedBy, Signal,
-    WireError,
+    AgentEndpoint, AgentSessionConfig, Event, Json, NativeResume, Operation, PermissionAnswer, Prompt, ResolvedBy,
+    Signal, WireError,
     message::{AgentFact, RequestId},
 };
 
@@ -42,15 +42,15 @@ pub struct HttpRequest {
     /// JSON body.
     pub body: Option<Vec<u8>>,
     /// Deadline for the answer.
-    pub patience: Patience,
+    pub patience: HttpPatience,
     /// True if the body of the answer is emitted as raw lines, where sessions emit those. False if the body may contain a key. A
     /// stream is emitted in any case.
-    pub told: bool,
+    pub emits_raw: bool,
 }
 
 /// Deadline class of the answer to an [`HttpRequest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
+pub enum HttpPatience {
     /// The complete answer has to arrive within the proxy's deadline.
     Short,
     /// The answer arrives when the model is done: it may take as long as an operation.
@@ -94,7 +94,7 @@ pub enum Action {
     /// Send this signal to the agent's process.
     Signal(Signal),
     /// Send HTTP requests to this server from now on.
-    Connect(Endpoint),
+    Connect(AgentEndpoint),
     /// Send this request to the agent's server.
     Http(HttpRequest),
     /// List files of the agent: those directly in `directory` whose names end with `suffix`, newest first.
@@ -153,7 +153,7 @@ pub struct AdapterSetup {
     /// Conversation to continue, even if the agent's argv already contains it.
     pub resume: Option<NativeResume>,
     /// The agent's server, if it speaks HTTP.
-    pub endpoint: Option<Endpoint>,
+    pub endpoint: Option<AgentEndpoint>,
     /// The agent's environment without possible secrets: `HOME`, and its variables for directories.
     pub directories: std::collections::BTreeMap<String, String>,
 }
@@ -255,11 +255,11 @@ pub trait Adapter: Send {
 ///
 /// # Errors
 /// [`WireError::Unsupported`] names the configured feature that the protocol lacks.
-pub type Make = fn(AdapterSetup) -> Result<Box<dyn Adapter>>;
+pub type MakeAdapter = fn(AdapterSetup) -> Result<Box<dyn Adapter>>;
 
 /// Protocols that a proxy speaks, by name.
 #[derive(Clone, Debug)]
-pub struct Adapters(Vec<(&'static str, Make)>);
+pub struct Adapters(Vec<(&'static str, MakeAdapter)>);
 
 impl Default for Adapters {
     /// Returns the built-in protocols. Older catalogs use the name `gemini` for the protocol of Gemini CLI, which is ACP.
@@ -279,14 +279,14 @@ impl Default for Adapters {
 impl Adapters {
     /// Adds a protocol, or replaces the one of that name.
     #[must_use]
-    pub fn with(mut self, protocol: &'static str, make: Make) -> Self {
+    pub fn with(mut self, protocol: &'static str, make: MakeAdapter) -> Self {
         self.0.retain(|(name, _)| *name != protocol);
         self.0.push((protocol, make));
         self
     }
 
     /// Returns the constructor of the adapters for `protocol`.
-    pub fn get(&self, protocol: &str) -> Option<Make> {
+    pub fn get(&self, protocol: &str) -> Option<MakeAdapter> {
         self.0.iter().find(|(name, _)| *name == protocol).map(|(_, make)| *make)
     }
 

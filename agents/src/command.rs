@@ -5,16 +5,16 @@ use ipc_protocol::{Event, Json, Operation, PermissionMode, Prompt, PromptPart, S
 use serde_json::json;
 
 use crate::{
-    Action, Adapter, AdapterSetup, Lines, Result,
+    Action, Adapter, AdapterSetup, LineSplitter, Result,
     kit::{refuse_asked, stderr_line},
 };
 
 /// State machine of the adapter, with hardly any state.
 #[derive(Debug)]
-struct Command {
+struct CommandAdapter {
     agent: String,
-    stdout: Lines,
-    stderr: Lines,
+    stdout: LineSplitter,
+    stderr: LineSplitter,
 }
 
 /// Makes the adapter.
@@ -39,14 +39,14 @@ pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>> {
         ),
     ];
     refuse_asked(&agent, &refused)?;
-    Ok(Box::new(Command { agent, stdout: Lines::default(), stderr: Lines::default() }))
+    Ok(Box::new(CommandAdapter { agent, stdout: LineSplitter::default(), stderr: LineSplitter::default() }))
 }
 
 fn text(line: &[u8]) -> String {
     String::from_utf8_lossy(line).into_owned()
 }
 
-impl Adapter for Command {
+impl Adapter for CommandAdapter {
     fn agent(&self) -> &str {
         &self.agent
     }

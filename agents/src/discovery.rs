@@ -16,11 +16,11 @@ use crate::{AgentSpec, PerPlatform};
 /// Longest `package.json` that is read, in bytes.
 const LONGEST: u64 = 1 << 20;
 /// Number of directories above a program that are searched for its package.
-const HEIGHT: usize = 8;
+const MAX_PARENTS: usize = 8;
 
 /// Places that are searched.
 #[derive(Clone, Debug, Default)]
-pub struct Places {
+pub struct SearchPaths {
     /// Directories of PATH.
     pub path: Vec<PathBuf>,
     /// Directory for a leading `~`.
@@ -29,11 +29,11 @@ pub struct Places {
 
 /// Result for an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundAgent {
     /// Path of the agent's program, before links are resolved.
     pub program: Option<PathBuf>,
     /// Program that a session would start: `program` may be found by another of its names.
-    pub starts: Option<PathBuf>,
+    pub start_program: Option<PathBuf>,
     /// Program that would be started if it could be executed.
     pub not_executable: Option<PathBuf>,
     /// The version that its package tells.
@@ -43,7 +43,7 @@ pub struct Found {
     /// Command that prints the version, where no package has it.
     pub version_command: Option<Vec<String>>,
     /// Node.js that would run the agent, if it needs a version of Node.js.
-    pub node: Option<Node>,
+    pub node: Option<NodeRuntime>,
     /// Files that mean that the agent is set up.
     pub files: Vec<PathBuf>,
     /// Existing files with the agent's own MCP servers.
@@ -52,16 +52,16 @@ pub struct Found {
 
 /// Node.js requirement of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct NodeRuntime {
     /// Oldest version that works.
-    pub min: Version,
+    pub min: ProgramVersion,
     /// Path of the installed Node.js, if there is one.
     pub program: Option<PathBuf>,
 }
 
-impl Node {
+impl NodeRuntime {
     /// Returns the missing requirement, given the version that `node --version` printed, or `None` if nothing is missing.
-    pub fn missing(&self, version: Option<Version>) -> Option<String> {
+    pub fn missing(&self, version: Option<ProgramVersion>) -> Option<String> {
         let min = self.min;
         match (&self.program, version) {
             (None, _) => Some(format!("Node.js {min} or later: there is none in PATH")),
@@ -73,7 +73,7 @@ impl Node {
 }
 
 /// Searches for the agent of `spec`. A row without a program has nothing to find.
-pub fn discover(spec: &AgentSpec, places: &Places) -> Found {
+pub fn discover(spec: &AgentSpec, places: &SearchPaths) -> FoundAgent {
     let named = spec.discovery.executables.here();
     let names = if named.is_empty() { spec.cmd.get(..1).unwrap_or_default() } else { named };
     let program = names.iter().find_map(|name| executable(name, places));
@@ -96,31 +96,41 @@ pub fn discover(spec: &AgentSpec, places: &Places) -> Found {
         }
         _ => None,
     };
-    let node = Version::parse(&spec.discovery.min_node).and_then(|min| {
+    let node = ProgramVersion::parse(&spec.discovery.min_node).and_then(|min| {
         let program = match real.as_deref().map(interpreter) {
             // An agent that is yet to be installed will be run by the `node` in PATH.
-            None | Some(Interpreter::NodeOfPath) => executable("node", places),
-            Some(Interpreter::Node(path)) => executable(&path, places),
+            None | Some(ScriptInterpreter::NodeOfPath) => executable("node", places),
+            Some(ScriptInterpreter::Node(path)) => executable(&path, places),
             // A program of its own, or a script that brings its own interpreter.
-            Some(Interpreter::Other) => return None,
+            Some(ScriptInterpreter::Other) => return None,
         };
-        Some(Node { min, program })
+        Some(NodeRuntime { min, program })
     });
-    Found { program, starts, not_executable, version, package, version_command, node, files, mcp_files }
+    FoundAgent {
+        program,
+        start_program: starts,
+        not_executable,
+        version,
+        package,
+        version_command,
+        node,
+        files,
+        mcp_files,
+    }
 }
 
 /// Returns the executable of that name in PATH, or at that path.
-pub fn executable(name: &str, places: &Places) -> Option<PathBuf> {
+pub fn executable(name: &str, places: &SearchPaths) -> Option<PathBuf> {
     named(name, places, |mode| mode & 0o111 != 0)
 }
 
 /// A file of that name in PATH, or at that path, that nobody may execute.
-pub fn not_executable(name: &str, places: &Places) -> Option<PathBuf> {
+pub fn not_executable(name: &str, places: &SearchPaths) -> Option<PathBuf> {
     named(name, places, |mode| mode & 0o111 == 0)
 }
 
 /// A file of that name with such a mode.
-fn named(name: &str, places: &Places, is_wanted: fn(u32) -> bool) -> Option<PathBuf> {
+fn named(name: &str, places: &SearchPaths, is_wanted: fn(u32) -> bool) -> Option<PathBuf> {
     let fits =
         |path: &PathBuf| path.metadata().is_ok_and(|found| found.is_file() && is_wanted(found.permissions().mode()));
     if name.contains('/') {
@@ -133,7 +143,7 @@ fn named(name: &str, places: &Places, is_wanted: fn(u32) -> bool) -> Option<Path
 }
 
 /// Expands a leading `~` in a path.
-fn expand(path: &str, places: &Places) -> Option<PathBuf> {
+fn expand(path: &str, places: &SearchPaths) -> Option<PathBuf> {
     match path.strip_prefix('~') {
         Some(rest) => Some(places.home.as_ref()?.join(rest.trim_start_matches('/'))),
         None => Some(PathBuf::from(path)),
@@ -142,7 +152,7 @@ fn expand(path: &str, places: &Places) -> Option<PathBuf> {
 
 /// Interpreter of a program.
 #[derive(Debug, PartialEq, Eq)]
-enum Interpreter {
+enum ScriptInterpreter {
     /// The `node` in PATH.
     NodeOfPath,
     /// A `node` by its path.
@@ -151,22 +161,22 @@ enum Interpreter {
     Other,
 }
 
-fn interpreter(program: &Path) -> Interpreter {
+fn interpreter(program: &Path) -> ScriptInterpreter {
     let head = head(program, 256).unwrap_or_default();
     let Some(line) = head.strip_prefix(b"#!").and_then(|rest| rest.split(|byte| *byte == b'\n').next()) else {
-        return Interpreter::Other;
+        return ScriptInterpreter::Other;
     };
     let line = String::from_utf8_lossy(line).into_owned();
     let mut words = line.split_whitespace();
     let first = words.next().unwrap_or_default();
     let is_node = |word: &str| word.rsplit('/').next() == Some("node");
     if is_node(first) {
-        return Interpreter::Node(first.to_owned());
+        return ScriptInterpreter::Node(first.to_owned());
     }
     // `env -S node --flag` runs it too.
     let by_env =
         first.rsplit('/').next() == Some("env") && words.find(|word| !word.starts_with('-')).is_some_and(is_node);
-    if by_env { Interpreter::NodeOfPath } else { Interpreter::Other }
+    if by_env { ScriptInterpreter::NodeOfPath } else { ScriptInterpreter::Other }
 }
 
 fn head(path: &Path, longest: u64) -> Option<Vec<u8>> {
@@ -176,7 +186,7 @@ fn head(path: &Path, longest: u64) -> Option<Vec<u8>> {
 }
 
 /// `NAME VERSION` of the npm package that holds the program `name`, looked for as it is started.
-pub fn packaged_program(spec: &AgentSpec, name: &str, places: &Places) -> Option<String> {
+pub fn packaged_program(spec: &AgentSpec, name: &str, places: &SearchPaths) -> Option<String> {
     let (package, version) = packaged(&executable(name, places)?.canonicalize().ok()?, spec)?;
     Some(format!("{package} {version}"))
 }
@@ -193,7 +203,7 @@ fn packaged(program: &Path, spec: &AgentSpec) -> Option<(String, String)> {
 /// The version of the npm package `name` that holds `program`, or of the package of it for this platform.
 fn packaged_as(program: &Path, name: &str) -> Option<String> {
     #[derive(Deserialize)]
-    struct Package {
+    struct PackageManifest {
         name: String,
         version: String,
     }
@@ -201,11 +211,11 @@ fn packaged_as(program: &Path, name: &str) -> Option<String> {
         return None;
     }
     let package = |directory: &Path| {
-        let package: Package = serde_json::from_slice(&head(&directory.join("package.json"), LONGEST)?).ok()?;
+        let package: PackageManifest = serde_json::from_slice(&head(&directory.join("package.json"), LONGEST)?).ok()?;
         let of_platform = package.name.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
         of_platform.then_some(package.version)
     };
-    let version = program.ancestors().skip(1).take(HEIGHT).find_map(package)?;
+    let version = program.ancestors().skip(1).take(MAX_PARENTS).find_map(package)?;
     // The version of a platform's package may name the platform: `0.169.0-linux-x64`.
     let platform = ["-linux", "-darwin", "-win32"].iter().find_map(|platform| version.find(platform));
     Some(version[..platform.unwrap_or(version.len())].to_owned())
@@ -213,9 +223,9 @@ fn packaged_as(program: &Path, name: &str) -> Option<String> {
 
 /// Version, as far as it can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version([u64; 3]);
+pub struct ProgramVersion([u64; 3]);
 
-impl Version {
+impl ProgramVersion {
     /// Parses the first version in `text`: `2.1.329 (Claude Code)`, `codex-cli 0.169.0`, `v22.23.3`.
     pub fn parse(text: &str) -> Option<Self> {
         let word = |word: &str| {
@@ -231,7 +241,7 @@ impl Version {
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for ProgramVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [major, minor, patch] = self.0;
         write!(f, "{major}.{minor}.{patch}")
@@ -244,7 +254,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::Discovery;
+    use crate::DiscoverySpec;
 
     fn write(path: &Path, text: &str, mode: u32) {
         fs::create_dir_all(path.parent().expect("in a directory")).expect("created");
@@ -254,7 +264,8 @@ mod tests {
 
     fn spec(min_node: &str) -> AgentSpec {
         let mut spec = AgentSpec::new("tool", "acp", &["tool", "serve"]);
-        spec.discovery = Discovery { npm_package: "@x/tool".into(), min_node: min_node.into(), ..Discovery::default() };
+        spec.discovery =
+            DiscoverySpec { npm_package: "@x/tool".into(), min_node: min_node.into(), ..DiscoverySpec::default() };
         spec.discovery.installation_path.linux = vec!["~/.tool".into(), "~/.other".into()];
         spec.discovery.installation_path.macos = spec.discovery.installation_path.linux.clone();
         spec.discovery.mcp_config_path.linux = vec!["~/.tool-mcp".into(), "/proc/none".into()];
@@ -272,7 +283,7 @@ mod tests {
         write(&at("home/.tool-mcp"), "", 0o600);
         fs::create_dir_all(at("bin")).expect("created");
         symlink(at("lib/node_modules/@x/tool/dist/cli.js"), at("bin/tool")).expect("linked");
-        let places = Places { path: vec![at("none"), at("bin")], home: Some(at("home")) };
+        let places = SearchPaths { path: vec![at("none"), at("bin")], home: Some(at("home")) };
 
         let found = discover(&spec("22.19.0"), &places);
         assert_eq!(found.program, Some(at("bin/tool")));
@@ -291,8 +302,8 @@ mod tests {
         write(&at("bin/node"), "", 0o755);
         let node = discover(&spec("22.19.0"), &places).node.expect("still");
         assert_eq!(node.program, Some(at("bin/node")));
-        assert!(node.missing(Version::parse("v20.1.0")).is_some_and(|text| text.ends_with("node is 20.1.0")));
-        assert_eq!(node.missing(Version::parse("v22.19.0")), None);
+        assert!(node.missing(ProgramVersion::parse("v20.1.0")).is_some_and(|text| text.ends_with("node is 20.1.0")));
+        assert_eq!(node.missing(ProgramVersion::parse("v22.19.0")), None);
     }
 
     #[test]
@@ -302,11 +313,12 @@ mod tests {
         write(&root.path().join("package.json"), r#"{"name":"tools","version":"9.9.9"}"#, 0o644);
         let tool = root.path().join("bin/tool");
         write(&tool, "#!/bin/sh\nexec own-node cli.js\n", 0o755);
-        let places = Places { path: vec![root.path().join("bin")], home: None };
+        let places = SearchPaths { path: vec![root.path().join("bin")], home: None };
         let found = discover(&spec("22.19.0"), &places);
         let command = vec![tool.display().to_string(), "--version".into()];
         assert_eq!((found.version, found.version_command, found.node), (None, Some(command), None));
-        let silent = AgentSpec { discovery: Discovery { version_args: vec![], ..Discovery::default() }, ..spec("") };
+        let silent =
+            AgentSpec { discovery: DiscoverySpec { version_args: vec![], ..DiscoverySpec::default() }, ..spec("") };
         assert_eq!(discover(&silent, &places).version_command, None);
     }
 
@@ -314,7 +326,7 @@ mod tests {
     fn a_program_is_found_by_any_of_its_names() {
         let root = tempfile::tempdir().expect("a directory");
         let at = |path: &str| root.path().join(path);
-        let places = Places { path: vec![at("bin")], home: Some(at("home")) };
+        let places = SearchPaths { path: vec![at("bin")], home: Some(at("home")) };
         let mut spec = spec("");
         let names = vec!["tool2".to_owned(), "~/.tool/tool".to_owned()];
         (spec.discovery.executables.linux, spec.discovery.executables.macos) = (names.clone(), names);
@@ -324,9 +336,13 @@ mod tests {
         assert_eq!(discover(&spec, &places).program, Some(at("home/.tool/tool")));
         write(&at("bin/tool2"), "", 0o755);
         let found = discover(&spec, &places);
-        assert_eq!((found.program, found.starts), (Some(at("bin/tool2")), Some(at("bin/tool"))), "the first of them");
+        assert_eq!(
+            (found.program, found.start_program),
+            (Some(at("bin/tool2")), Some(at("bin/tool"))),
+            "the first of them"
+        );
         fs::remove_file(at("bin/tool")).expect("removed");
-        assert_eq!(discover(&spec, &places).starts, None);
+        assert_eq!(discover(&spec, &places).start_program, None);
     }
 
     #[test]
@@ -335,11 +351,11 @@ mod tests {
         write(&root.path().join("tool"), "", 0o644);
         fs::create_dir_all(root.path().join("deep/tool")).expect("created");
         let path = vec![root.path().to_owned(), root.path().join("deep"), PathBuf::from("relative")];
-        let found = discover(&spec("22.19.0"), &Places { path, home: None });
+        let found = discover(&spec("22.19.0"), &SearchPaths { path, home: None });
         assert_eq!((&found.program, found.files.len()), (&None, 0));
         assert_eq!(found.not_executable, Some(root.path().join("tool")), "which is another thing to say");
         assert!(found.node.is_some(), "what installs it needs node too");
-        assert_eq!(discover(&AgentSpec::new("acp", "acp", &[]), &Places::default()), Found::default());
+        assert_eq!(discover(&AgentSpec::new("acp", "acp", &[]), &SearchPaths::default()), FoundAgent::default());
     }
 
     #[test]
@@ -354,8 +370,8 @@ mod tests {
             ("12", None),
             ("99999999999999999999.1.1", None),
         ] {
-            assert_eq!(Version::parse(text), version.map(Version), "{text}");
+            assert_eq!(ProgramVersion::parse(text), version.map(ProgramVersion), "{text}");
         }
-        assert!(Version([22, 19, 0]) > Version([22, 9, 9]));
+        assert!(ProgramVersion([22, 19, 0]) > ProgramVersion([22, 9, 9]));
     }
 }

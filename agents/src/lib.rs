@@ -25,13 +25,16 @@ pub mod provision;
 mod tried;
 mod uri;
 
-pub use adapter::{Action, Adapter, AdapterSetup, Adapters, HttpEvent, HttpRequest, ListedFile, Make, Patience};
-pub use catalog::{
-    AgentSpec, ApplyMethod, Catalog, CatalogError, Discovery, DiscoveryCapabilities, Field, Format, LoadError, Model,
-    Models, Mount, PROTOCOLS, PerPlatform, PermissionConfig, PermissionSetting, ResourceLimits, SessionConfig, schema,
+pub use adapter::{
+    Action, Adapter, AdapterSetup, Adapters, HttpEvent, HttpPatience, HttpRequest, ListedFile, MakeAdapter,
 };
-pub use config_dir::{ConfigDir, ConfigError, Save};
-pub use kit::lines::Lines;
+pub use catalog::{
+    AgentSpec, ApplyMethod, Catalog, CatalogError, ContainerMount, DiscoveryCapabilities, DiscoverySpec, FileFormat,
+    LoadError, ModelSpec, ModelSpecs, PROTOCOLS, PerPlatform, PermissionConfig, PermissionSetting, ResourceLimits,
+    RowError, SessionConfig, schema,
+};
+pub use config_dir::{ConfigDir, ConfigError, SaveMode};
+pub use kit::lines::LineSplitter;
 pub use model_config::{KeySource, ModelApi, ModelConfig, Secret, StoredModel};
 pub use profile::{Profile, ProfileError, ProfileLimits, ProfilePermissions, ProfileRule, ProfileTimeouts, Profiles};
 pub use tried::KnownVersions;

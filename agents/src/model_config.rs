@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::Field;
+use crate::RowError;
 
 /// Secret text: `Debug` hides it.
 #[derive(Clone, derive_more::Debug, PartialEq, Eq, Deserialize)]
@@ -127,8 +127,8 @@ impl StoredModel {
     ///
     /// # Errors
     /// The first wrong field.
-    pub fn check(&self) -> Result<(), Field> {
-        let wrong = |name: &str, reason: &str| Err(Field { name: name.to_owned(), reason: reason.to_owned() });
+    pub fn check(&self) -> Result<(), RowError> {
+        let wrong = |name: &str, reason: &str| Err(RowError { name: name.to_owned(), reason: reason.to_owned() });
         if self.provider.is_empty() {
             return wrong("provider", "it is empty: write `anthropic`, `openai`, `google`, or a word of your own");
         }

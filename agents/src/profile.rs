@@ -69,7 +69,7 @@ pub struct ProfileRule {
     pub tool: Option<String>,
     pub command: Option<String>,
     pub path: Option<String>,
-    pub decision: ipc_protocol::Decision,
+    pub decision: ipc_protocol::RuleDecision,
 }
 
 /// Limits, each in the unit that its name ends with.
@@ -161,7 +161,7 @@ impl Profile {
             let (name, theirs) = (self.name.clone(), self.agent.clone());
             return Err(ProfileError::OtherAgent { name, theirs, ours: config.agent.clone() });
         }
-        let explicit = config.said();
+        let explicit = config.explicit_settings();
         for (said, ours) in [
             (&mut config.model, &self.model),
             (&mut config.model_config, &self.model_config),
@@ -176,7 +176,7 @@ impl Profile {
         self.permissions.apply(config);
         self.limits.apply(&mut config.limits);
         self.timeouts.apply(&mut config.timeouts);
-        config.say(&explicit);
+        config.restore_explicit(&explicit);
         Ok(())
     }
 }
@@ -288,11 +288,11 @@ impl Profiles {
 
 #[cfg(test)]
 mod tests {
-    use ipc_protocol::{Decision, Setting};
+    use ipc_protocol::{ConfigSetting, RuleDecision};
 
     use super::*;
 
-    fn rule(decision: Decision) -> PermissionRule {
+    fn rule(decision: RuleDecision) -> PermissionRule {
         PermissionRule { tool: Some("bash".into()), command: None, path: None, decision }
     }
 
@@ -304,7 +304,7 @@ mod tests {
             mode: Some("plan".into()),
             permissions: ProfilePermissions {
                 mode: Some(PermissionMode::ReadOnly),
-                rules: vec![rule(Decision::Deny).into()],
+                rules: vec![rule(RuleDecision::Deny).into()],
                 deadline_ms: Some(5),
                 allow_at_deadline: Some(true),
             },
@@ -324,7 +324,7 @@ mod tests {
         );
         assert_eq!(
             (config.permission_mode, config.permissions.rules),
-            (PermissionMode::ReadOnly, vec![rule(Decision::Deny)])
+            (PermissionMode::ReadOnly, vec![rule(RuleDecision::Deny)])
         );
         assert_eq!((config.permissions.deadline_ms, config.permissions.allow_at_deadline), (Some(5), true));
         assert_eq!((config.limits.processes, config.limits.memory_bytes), (Some(9), Some(7)));
@@ -341,11 +341,11 @@ mod tests {
             timeouts: Timeouts { turn_ms: Some(2), ..Timeouts::default() },
             ..AgentSessionConfig::new("codex")
         };
-        config.permissions.rules.push(rule(Decision::Allow));
+        config.permissions.rules.push(rule(RuleDecision::Allow));
         config.permissions.deadline_ms = Some(6);
         profile().apply(&mut config).expect("its agent");
         assert_eq!((config.model.as_deref(), config.permission_mode), (Some("small"), PermissionMode::Deny));
-        assert_eq!(config.permissions.rules, [rule(Decision::Allow), rule(Decision::Deny)]);
+        assert_eq!(config.permissions.rules, [rule(RuleDecision::Allow), rule(RuleDecision::Deny)]);
         assert_eq!((config.permissions.deadline_ms, config.permissions.allow_at_deadline), (Some(6), false));
         assert_eq!((config.limits.processes, config.limits.memory_bytes), (Some(3), Some(7)));
         assert_eq!(config.timeouts.turn_ms, Some(2));
@@ -354,8 +354,10 @@ mod tests {
     #[test]
     fn what_the_session_says_wins_also_where_it_is_the_default() {
         let usual = AgentSessionConfig::new("codex");
-        let mut config =
-            AgentSessionConfig { explicit: [Setting::PermissionMode, Setting::TurnMs].into(), ..usual.clone() };
+        let mut config = AgentSessionConfig {
+            explicit: [ConfigSetting::PermissionMode, ConfigSetting::TurnMs].into(),
+            ..usual.clone()
+        };
         profile().apply(&mut config).expect("its agent");
         assert_eq!((config.permission_mode, config.timeouts.turn_ms), (PermissionMode::Ask, usual.timeouts.turn_ms));
         assert_eq!(config.timeouts.inactivity_ms, None, "the profile's");

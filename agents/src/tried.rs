@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use crate::discovery::Version;
+use crate::discovery::ProgramVersion;
 
 /// An agent's version, and those that this release was tried with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,10 +34,10 @@ fn is_in(program: &str, range: &str) -> bool {
         return program == range;
     };
     let (first, last) = versions.split_once(" - ").unwrap_or((versions, versions));
-    let between = |first: Version, version: Version, last: Version| {
+    let between = |first: ProgramVersion, version: ProgramVersion, last: ProgramVersion| {
         version.cmp(&first) != Ordering::Less && version.cmp(&last) != Ordering::Greater
     };
-    let plain = |text: &str| Version::parse(text).filter(|version| version.to_string() == text);
+    let plain = |text: &str| ProgramVersion::parse(text).filter(|version| version.to_string() == text);
     name == named
         && match (plain(first), plain(version), plain(last)) {
             (Some(first), Some(version), Some(last)) => between(first, version, last),

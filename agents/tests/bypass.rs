@@ -1,17 +1,17 @@
 //! Tool calls that ran although nobody decided on them.
 
-use agents::permission::{BypassDetector, Policy};
+use agents::permission::{BypassDetector, CompiledPolicy};
 use ipc_protocol::{
     BypassAction::{self, AbortTurn, Warn},
-    Decision, Event, Json, PermissionMode, PermissionOption, PermissionOptionKind, PermissionPolicy, PermissionRequest,
-    PermissionRule, ResolvedBy, StopReason, ToolEnd, ToolStart, ToolStatus, ToolUpdate,
-    message::Asking,
+    Event, Json, PermissionMode, PermissionOption, PermissionOptionKind, PermissionPolicy, PermissionRequest,
+    PermissionRule, ResolvedBy, RuleDecision, StopReason, ToolEnd, ToolStart, ToolStatus, ToolUpdate,
+    message::PermissionSupport,
 };
 use serde_json::{Value, json};
 
 /// A detector beside the policy of its session.
 struct Session {
-    policy: Policy,
+    policy: CompiledPolicy,
     detector: BypassDetector,
     runs: u32,
 }
@@ -19,9 +19,10 @@ struct Session {
 impl Session {
     fn new(mode: PermissionMode, rules: &[PermissionRule], asks: &[&str], has_user_settings: bool) -> Self {
         let rules = PermissionPolicy { rules: rules.to_vec(), ..PermissionPolicy::default() };
-        let policy = Policy::new(&rules, mode, "/work").expect("a policy");
+        let policy = CompiledPolicy::new(&rules, mode, "/work").expect("a policy");
         let asks = asks.iter().map(|kind| (*kind).to_owned()).collect();
-        let detector = BypassDetector::new(&policy, Asking { asks, has_user_settings, ..Asking::default() });
+        let detector =
+            BypassDetector::new(&policy, PermissionSupport { asks, has_user_settings, ..PermissionSupport::default() });
         Self { policy, detector, runs: 0 }
     }
 
@@ -97,7 +98,7 @@ impl Session {
     }
 }
 
-fn rule(command: &str, path: &str, decision: Decision) -> PermissionRule {
+fn rule(command: &str, path: &str, decision: RuleDecision) -> PermissionRule {
     let glob = |glob: &str| (!glob.is_empty()).then(|| glob.to_owned());
     PermissionRule { tool: None, command: glob(command), path: glob(path), decision }
 }
@@ -132,7 +133,7 @@ fn what_changes_something_is_not_to_run_without_a_decision() {
 
 #[test]
 fn the_rules_are_asked_too() {
-    let denies = [rule("git push*", "", Decision::Deny), rule("", "/etc/**", Decision::Deny)];
+    let denies = [rule("git push*", "", RuleDecision::Deny), rule("", "/etc/**", RuleDecision::Deny)];
     let mut session = Session::new(PermissionMode::Allow, &denies, &["execute"], false);
     assert_eq!(session.run("execute", json!({ "command": "git push" })), Some(AbortTurn));
     assert_eq!(session.run("execute", json!({ "command": ["bash", "-lc", "ls; git push"] })), Some(AbortTurn));
@@ -141,10 +142,10 @@ fn the_rules_are_asked_too() {
     assert_eq!(session.run("edit", json!({ "changes": [{ "path": "/etc/passwd" }] })), Some(AbortTurn));
     assert_eq!(session.run("edit", json!({ "changes": { "/etc/passwd": { "type": "add" } } })), Some(AbortTurn));
     assert_eq!(session.run("edit", json!({ "path": "here" })), None);
-    let asks = [rule("make", "", Decision::Ask)];
+    let asks = [rule("make", "", RuleDecision::Ask)];
     let mut session = Session::new(PermissionMode::Allow, &asks, &["execute"], false);
     assert_eq!(session.run("execute", json!({ "command": "make" })), Some(Warn));
-    let allows = [rule("make", "", Decision::Allow)];
+    let allows = [rule("make", "", RuleDecision::Allow)];
     let mut session = Session::new(PermissionMode::Deny, &allows, &["execute"], false);
     assert_eq!(session.run("execute", json!({ "command": "make" })), None, "nobody would have refused it");
 }

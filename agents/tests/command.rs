@@ -5,8 +5,9 @@ mod calls;
 
 use agents::{Action, Adapter, AdapterSetup, command};
 use ipc_protocol::{
-    AgentSessionConfig, Decision, Event, Json, McpServer, McpTransport, Operation, PermissionAnswer, PermissionMode,
-    PermissionPolicy, PermissionRule, Prompt, PromptPart, ResolvedBy, Resume, ResumeFrom, WireError,
+    AgentSessionConfig, Event, Json, McpServer, McpTransport, Operation, PermissionAnswer, PermissionMode,
+    PermissionPolicy, PermissionRule, Prompt, PromptPart, ResolvedBy, ResumeFrom, ResumeRequest, RuleDecision,
+    WireError,
 };
 use proptest::{collection::vec, prelude::*, sample::Index};
 use serde_json::json;
@@ -126,7 +127,7 @@ fn what_a_command_has_no_place_for_is_refused() {
             env: [("A", "b")].into_iter().collect(),
         },
     };
-    let resume = Resume { from: ResumeFrom::MostRecent, fork: false, on_missing: ipc_protocol::OnMissing::Fail };
+    let resume = ResumeRequest { from: ResumeFrom::MostRecent, fork: false, on_missing: ipc_protocol::OnMissing::Fail };
     let rule = |decision| PermissionRule { tool: Some("bash".into()), command: None, path: None, decision };
     let ruled = |decision| PermissionPolicy { rules: vec![rule(decision)], ..PermissionPolicy::default() };
     for (config, what) in [
@@ -139,8 +140,8 @@ fn what_a_command_has_no_place_for_is_refused() {
         (AgentSessionConfig { resume: Some(resume), ..config() }, "go on with a conversation"),
         (AgentSessionConfig { permission_mode: PermissionMode::Deny, ..config() }, "permission mode"),
         (AgentSessionConfig { permission_mode: PermissionMode::ReadOnly, ..config() }, "permission mode"),
-        (AgentSessionConfig { permissions: ruled(Decision::Deny), ..config() }, "permission rules"),
-        (AgentSessionConfig { permissions: ruled(Decision::Ask), ..config() }, "permission rules"),
+        (AgentSessionConfig { permissions: ruled(RuleDecision::Deny), ..config() }, "permission rules"),
+        (AgentSessionConfig { permissions: ruled(RuleDecision::Ask), ..config() }, "permission rules"),
     ] {
         let error = make(config).err();
         let Some(WireError::Unsupported { agent, operation }) = &error else { panic!("{what}: {error:?}") };

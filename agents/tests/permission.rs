@@ -1,9 +1,9 @@
 //! What a session's rules and mode say to permission requests.
 
-use agents::permission::{Policy, PolicyError, Verdict, check};
+use agents::permission::{CompiledPolicy, PolicyError, PolicyVerdict, check};
 use ipc_protocol::{
-    Decision::{self, Allow, Ask, Deny},
     Json, PermissionMode, PermissionPolicy, PermissionRequest, PermissionRule, ResolvedBy,
+    RuleDecision::{self, Allow, Ask, Deny},
 };
 use proptest::{collection::vec, prelude::*};
 
@@ -34,22 +34,22 @@ fn edits(path: &str) -> PermissionRequest {
 }
 
 /// `tool`, `command` and `path` of a rule; empty for none.
-fn rule(tool: &str, command: &str, path: &str, decision: Decision) -> PermissionRule {
+fn rule(tool: &str, command: &str, path: &str, decision: RuleDecision) -> PermissionRule {
     let glob = |glob: &str| (!glob.is_empty()).then(|| glob.to_owned());
     PermissionRule { tool: glob(tool), command: glob(command), path: glob(path), decision }
 }
 
-fn policy(rules: &[PermissionRule], mode: PermissionMode) -> Policy {
+fn policy(rules: &[PermissionRule], mode: PermissionMode) -> CompiledPolicy {
     let policy = PermissionPolicy { rules: rules.to_vec(), ..PermissionPolicy::default() };
-    Policy::new(&policy, mode, "/work").expect("a policy")
+    CompiledPolicy::new(&policy, mode, "/work").expect("a policy")
 }
 
 /// The decision alone.
-fn decision(policy: &Policy, request: &PermissionRequest) -> Decision {
+fn decision(policy: &CompiledPolicy, request: &PermissionRequest) -> RuleDecision {
     match policy.decide(request) {
-        Verdict::Ask => Ask,
-        Verdict::Allow(_) => Allow,
-        Verdict::Deny(_) => Deny,
+        PolicyVerdict::Ask => Ask,
+        PolicyVerdict::Allow(_) => Allow,
+        PolicyVerdict::Deny(_) => Deny,
     }
 }
 
@@ -67,7 +67,7 @@ fn the_mode_decides_where_no_rule_does() {
         assert_eq!([&read, &edit, &run, &question].map(|request| decision(&policy, request)), decisions, "{mode:?}");
     }
     let by_mode = policy(&[], PermissionMode::Deny).decide(&read);
-    assert_eq!(by_mode, Verdict::Deny(ResolvedBy::Mode(PermissionMode::Deny)));
+    assert_eq!(by_mode, PolicyVerdict::Deny(ResolvedBy::Mode(PermissionMode::Deny)));
 }
 
 /// Some agents say `read` of a shell command that looks as if it did.
@@ -95,12 +95,12 @@ fn the_first_rule_that_matches_decides_and_is_named() {
     ];
     for mode in MODES {
         let policy = policy(&rules, mode);
-        assert_eq!(policy.decide(&runs("git push origin")), Verdict::Ask);
-        assert_eq!(policy.decide(&runs("git log")), Verdict::Allow(ResolvedBy::Rule { index: 1 }));
-        assert_eq!(policy.decide(&runs("make")), Verdict::Deny(ResolvedBy::Rule { index: 2 }));
-        assert_eq!(policy.decide(&edits("/work/src/a.rs")), Verdict::Allow(ResolvedBy::Rule { index: 3 }));
-        assert_eq!(policy.decide(&edits("/work/a.rs")), Verdict::Deny(ResolvedBy::Rule { index: 5 }));
-        assert_eq!(policy.decide(&request("mcp__files__read", "other", None, &[])), Verdict::Ask);
+        assert_eq!(policy.decide(&runs("git push origin")), PolicyVerdict::Ask);
+        assert_eq!(policy.decide(&runs("git log")), PolicyVerdict::Allow(ResolvedBy::Rule { index: 1 }));
+        assert_eq!(policy.decide(&runs("make")), PolicyVerdict::Deny(ResolvedBy::Rule { index: 2 }));
+        assert_eq!(policy.decide(&edits("/work/src/a.rs")), PolicyVerdict::Allow(ResolvedBy::Rule { index: 3 }));
+        assert_eq!(policy.decide(&edits("/work/a.rs")), PolicyVerdict::Deny(ResolvedBy::Rule { index: 5 }));
+        assert_eq!(policy.decide(&request("mcp__files__read", "other", None, &[])), PolicyVerdict::Ask);
     }
 }
 
@@ -171,9 +171,12 @@ fn a_question_is_never_allowed_unseen() {
     assert_eq!(decision(&policy(&[rule("*", "", "", Allow)], PermissionMode::Deny), &question), Ask);
     assert_eq!(decision(&policy(&[rule("question", "", "", Deny)], PermissionMode::Allow), &question), Deny);
     let generous = PermissionPolicy { allow_at_deadline: true, ..PermissionPolicy::default() };
-    assert_eq!(Policy::at_deadline(&generous, &question), Verdict::Deny(ResolvedBy::Deadline));
-    assert_eq!(Policy::at_deadline(&generous, &runs("ls")), Verdict::Allow(ResolvedBy::Deadline));
-    assert_eq!(Policy::at_deadline(&PermissionPolicy::default(), &runs("ls")), Verdict::Deny(ResolvedBy::Deadline));
+    assert_eq!(CompiledPolicy::at_deadline(&generous, &question), PolicyVerdict::Deny(ResolvedBy::Deadline));
+    assert_eq!(CompiledPolicy::at_deadline(&generous, &runs("ls")), PolicyVerdict::Allow(ResolvedBy::Deadline));
+    assert_eq!(
+        CompiledPolicy::at_deadline(&PermissionPolicy::default(), &runs("ls")),
+        PolicyVerdict::Deny(ResolvedBy::Deadline)
+    );
 }
 
 #[test]
@@ -281,7 +284,7 @@ proptest! {
     ) {
         let rules = globs.iter().map(|(tool, command, path)| rule(tool, command, path, Allow)).collect();
         let rules = PermissionPolicy { rules, ..PermissionPolicy::default() };
-        if let Ok(policy) = Policy::new(&rules, MODES[mode], "/work") {
+        if let Ok(policy) = CompiledPolicy::new(&rules, MODES[mode], "/work") {
             let paths: Vec<_> = paths.iter().map(String::as_str).collect();
             policy.decide(&request(&text, &text, command.as_deref(), &paths));
         }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     error::{Error, Result},
-    kill::method::Method,
+    kill::method::KillMethod,
     programs,
 };
 
@@ -27,7 +27,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Measurement to take.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Request {
+pub(crate) enum MeasureRequest {
     /// Time from nothing to a running agent, `count` times one after the other; answers `start_ms`, the median.
     Start { count: u32 },
     /// Memory of `count` idle ones at once, `settle_ms` after the last was ready; answers `idle_pss_kib`, the mean.
@@ -37,20 +37,20 @@ pub(crate) enum Request {
     /// Texts of `length` bytes from the session's process to the host; answers `events_per_s_proxy`.
     Events { count: u64, warm_up: u64, length: usize },
     /// A kill of a tree; answers `kill_ms` and `left`.
-    Kill { method: Method, count: u32 },
+    Kill { method: KillMethod, count: u32 },
     /// Lines of `length` bytes from the agent, which is `program`, to the host; answers `events_per_s_stdout`.
     Stdout { count: u64, warm_up: u64, length: usize, program: Vec<String> },
 }
 
 /// Figures by name.
-pub(crate) type Figures = BTreeMap<String, f64>;
+pub(crate) type MeasuredFigures = BTreeMap<String, f64>;
 
 /// Result of a measurement.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Answer {
+pub(crate) enum MeasureResponse {
     /// The measurement succeeded.
-    Figures(Figures),
+    Figures(MeasuredFigures),
     /// The measurement failed.
     Error(String),
 }
@@ -59,11 +59,12 @@ pub(crate) enum Answer {
 ///
 /// # Errors
 /// When a request cannot be parsed, or nobody reads the answers.
-pub(crate) fn serve(mut measure: impl FnMut(Request) -> Result<Figures>) -> Result<()> {
+pub(crate) fn serve(mut measure: impl FnMut(MeasureRequest) -> Result<MeasuredFigures>) -> Result<()> {
     for line in io::stdin().lock().lines() {
         let line = line.map_err(Error::system("reading a request"))?;
         let request = serde_json::from_str(&line).map_err(Error::system("understanding a request"))?;
-        let answer = measure(request).map_or_else(|error| Answer::Error(error.to_string()), Answer::Figures);
+        let answer =
+            measure(request).map_or_else(|error| MeasureResponse::Error(error.to_string()), MeasureResponse::Figures);
         let answer = serde_json::to_string(&answer).map_err(Error::system("writing an answer"))?;
         writeln!(io::stdout().lock(), "{answer}").map_err(Error::system("writing an answer"))?;
     }
@@ -108,7 +109,7 @@ impl Contestant {
     ///
     /// # Errors
     /// The contestant's own; when it ends or takes too long.
-    pub(crate) fn ask(&mut self, request: &Request) -> Result<Figures> {
+    pub(crate) fn ask(&mut self, request: &MeasureRequest) -> Result<MeasuredFigures> {
         let mut line = serde_json::to_vec(request).map_err(Error::system("writing a request"))?;
         line.push(b'\n');
         let Some(requests) = &mut self.requests else { return Err(Error::answer(self.name, "takes no requests")) };
@@ -123,8 +124,10 @@ impl Contestant {
             }
         };
         match serde_json::from_str(&answer) {
-            Ok(Answer::Figures(figures)) => Ok(figures),
-            Ok(Answer::Error(reason)) => Err(Error::answer(self.name, format!("failed at {request:?}: {reason}"))),
+            Ok(MeasureResponse::Figures(figures)) => Ok(figures),
+            Ok(MeasureResponse::Error(reason)) => {
+                Err(Error::answer(self.name, format!("failed at {request:?}: {reason}")))
+            }
             Err(_) => Err(Error::answer(self.name, format!("answered {answer:?} to {request:?}"))),
         }
     }

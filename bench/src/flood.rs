@@ -4,7 +4,7 @@
 use agents::{Action, Adapter, AdapterSetup};
 use ipc_protocol::{Event, Prompt, WireError};
 
-use crate::text::Texts;
+use crate::text::NumberedTexts;
 
 /// Name of the protocol.
 pub(crate) const PROTOCOL: &str = "flood";
@@ -16,9 +16,9 @@ pub(crate) const LINE: usize = 8 * 1024;
 
 /// Adapter whose prompts are numbers of events.
 #[derive(Debug)]
-struct Flood {
+struct FloodAdapter {
     agent: String,
-    texts: Texts,
+    texts: NumberedTexts,
     asked: u64,
 }
 
@@ -27,10 +27,10 @@ struct Flood {
 /// # Errors
 /// None.
 pub(crate) fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>, WireError> {
-    Ok(Box::new(Flood { agent: setup.agent, texts: Texts::plain(), asked: 0 }))
+    Ok(Box::new(FloodAdapter { agent: setup.agent, texts: NumberedTexts::plain(), asked: 0 }))
 }
 
-impl Adapter for Flood {
+impl Adapter for FloodAdapter {
     fn agent(&self) -> &str {
         &self.agent
     }
@@ -62,7 +62,7 @@ impl Adapter for Flood {
     fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<(), WireError> {
         let text = prompt.text();
         self.asked = text.parse().map_err(|_| self.unsupported(&format!("send {text:?} events")))?;
-        self.texts = Texts::plain();
+        self.texts = NumberedTexts::plain();
         out.push(Action::Write(format!("{}\n", self.asked.div_ceil(BURST)).into_bytes()));
         Ok(())
     }

@@ -24,12 +24,12 @@ use nix::{
 use registry::PidFd;
 
 use crate::{
-    contestant::{self, Figures, Request},
+    contestant::{self, MeasureRequest, MeasuredFigures},
     error::{Error, Result},
     kill::raw,
     programs::{self, PATIENCE},
     stats::{mean_pss_kib, median},
-    text::Texts,
+    text::NumberedTexts,
 };
 
 /// Bytes of a ping's frame.
@@ -44,23 +44,25 @@ const CHUNK: usize = 64 * 1024;
 pub(crate) fn serve() -> Result<()> {
     contestant::serve(|request| {
         let (name, figure) = match request {
-            Request::Kill { method, count } => return raw::measure(method, count),
-            Request::Start { count } => ("start_ms", start(count)?),
-            Request::Idle { count, settle_ms } => ("idle_pss_kib", idle(count, Duration::from_millis(settle_ms))?),
-            Request::Rtt { count, warm_up } => ("rtt_us", rtt(count, warm_up)?),
-            Request::Events { count, warm_up, .. } => ("events_per_s_proxy", events(count, warm_up)?),
-            Request::Stdout { count, warm_up, length, program } => {
+            MeasureRequest::Kill { method, count } => return raw::measure(method, count),
+            MeasureRequest::Start { count } => ("start_ms", start(count)?),
+            MeasureRequest::Idle { count, settle_ms } => {
+                ("idle_pss_kib", idle(count, Duration::from_millis(settle_ms))?)
+            }
+            MeasureRequest::Rtt { count, warm_up } => ("rtt_us", rtt(count, warm_up)?),
+            MeasureRequest::Events { count, warm_up, .. } => ("events_per_s_proxy", events(count, warm_up)?),
+            MeasureRequest::Stdout { count, warm_up, length, program } => {
                 ("events_per_s_stdout", stdout(count, warm_up, length, &program)?)
             }
         };
-        Ok(Figures::from([(name.to_owned(), figure)]))
+        Ok(MeasuredFigures::from([(name.to_owned(), figure)]))
     })
 }
 
 /// Forked child, killed and reaped when dropped.
-struct Forked(Pid);
+struct ForkedChild(Pid);
 
-impl Forked {
+impl ForkedChild {
     /// Forks; `child` gets `keep`, and no other descriptor.
     fn run(keep: Vec<OwnedFd>, child: impl FnOnce(Vec<OwnedFd>) -> u8) -> Result<Self> {
         registry::fork_child(keep, child).map(Self).map_err(Error::system("forking"))
@@ -76,7 +78,7 @@ impl Forked {
     }
 }
 
-impl Drop for Forked {
+impl Drop for ForkedChild {
     fn drop(&mut self) {
         // A child that has already ended is fine.
         let _ = self.end();
@@ -93,7 +95,7 @@ fn start(count: u32) -> Result<f64> {
         // Nothing is written to its input, so that cat waits.
         let ((input, _open), (confirmed, confirm)) = (pipe()?, pipe()?);
         let begin = Instant::now();
-        let _cat = Forked::run(vec![input, confirm], |fds| {
+        let _cat = ForkedChild::run(vec![input, confirm], |fds| {
             if fds.first().is_some_and(|input| unistd::dup2_stdin(input).is_ok()) {
                 // Returns only on failure.
                 let _ = unistd::execv(&cat, &[&cat]);
@@ -113,7 +115,7 @@ fn start(count: u32) -> Result<f64> {
 fn idle(count: u32, settle: Duration) -> Result<f64> {
     let mut children = Vec::new();
     for _ in 0..count {
-        children.push(Forked::run(Vec::new(), |_| {
+        children.push(ForkedChild::run(Vec::new(), |_| {
             unistd::pause();
             0
         })?);
@@ -133,7 +135,7 @@ fn socket_pair() -> Result<(UnixStream, OwnedFd)> {
 /// Times a ping's bytes over a raw socket pair to another process and back.
 fn rtt(count: u32, warm_up: u32) -> Result<f64> {
     let (mut here, there) = socket_pair()?;
-    let _echo = Forked::run(vec![there], |fds| {
+    let _echo = ForkedChild::run(vec![there], |fds| {
         let Some(mut socket) = fds.into_iter().next().map(UnixStream::from) else { return 1 };
         let mut bytes = [0; PING];
         while socket.read_exact(&mut bytes).is_ok() && socket.write_all(&bytes).is_ok() {}
@@ -152,14 +154,14 @@ fn rtt(count: u32, warm_up: u32) -> Result<f64> {
 /// Measures framed bincode over a socket pair from another process.
 fn events(count: u64, warm_up: u64) -> Result<f64> {
     let (mut here, there) = socket_pair()?;
-    let _sender = Forked::run(vec![there], |fds| {
+    let _sender = ForkedChild::run(vec![there], |fds| {
         let sent = fds.into_iter().next().map(|socket| send_events(socket.into()));
         u8::from(!matches!(sent, Some(Ok(()))))
     })?;
     let mut run = |count: u64| -> Result<()> {
         here.write_all(&count.to_le_bytes()).map_err(Error::system("asking for events"))?;
         let mut inbox = Inbox::default();
-        let mut expected = Texts::plain();
+        let mut expected = NumberedTexts::plain();
         while expected.taken() < count {
             let read = here.read(inbox.spare()).map_err(Error::system("reading events"))?;
             if read == 0 {
@@ -185,7 +187,7 @@ fn send_events(mut socket: UnixStream) -> Result<()> {
     loop {
         socket.read_exact(&mut count).map_err(Error::system("reading a count"))?;
         let count = u64::from_le_bytes(count);
-        let mut texts = Texts::plain();
+        let mut texts = NumberedTexts::plain();
         while texts.taken() < count {
             let text = texts.take(|text| String::from_utf8_lossy(text).into_owned());
             encode(&FromProxy::Event { turn: 0, event: Event::Text { text } }, &mut out)?;
@@ -211,7 +213,7 @@ fn stdout(count: u64, warm_up: u64, length: usize, program: &[String]) -> Result
     let mut line = Vec::new();
     let mut run = |count: u64| -> Result<()> {
         writeln!(input, "{count}").map_err(Error::system("asking for lines"))?;
-        let mut expected = Texts::lines(length);
+        let mut expected = NumberedTexts::lines(length);
         while expected.taken() < count {
             line.clear();
             output.read_until(b'\n', &mut line).map_err(Error::system("reading lines"))?;

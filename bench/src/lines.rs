@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     error::{Error, Result},
-    text::{LEN, Texts},
+    text::{LEN, NumberedTexts},
 };
 
 /// Reads counts, one a line, and writes that many lines of `len` bytes for each, numbered from 0. Ends with its input.
@@ -17,7 +17,7 @@ use crate::{
 /// When the input is no number, or the output is closed.
 pub(crate) fn serve(len: usize) -> Result<()> {
     answer(|out, count| {
-        let mut lines = Texts::lines(len);
+        let mut lines = NumberedTexts::lines(len);
         while lines.taken() < count {
             lines.take(|line| out.write_all(line))?;
         }
@@ -32,7 +32,7 @@ pub(crate) fn serve(len: usize) -> Result<()> {
 /// Same as [`serve`].
 pub(crate) fn serve_paced(at_once: u64, interval: Duration) -> Result<()> {
     answer(|out, count| {
-        let mut lines = Texts::lines(LEN);
+        let mut lines = NumberedTexts::lines(LEN);
         let mut next = Instant::now();
         while lines.taken() < count {
             for _ in lines.taken()..count.min(lines.taken() + at_once) {

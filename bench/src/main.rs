@@ -38,10 +38,10 @@ use clap::{Parser, Subcommand};
 use proxy_child::ChildToken;
 
 use crate::{
-    contestant::{Contestant, Request},
+    contestant::{Contestant, MeasureRequest},
     error::{Error, Result},
-    ours::Runtime,
-    report::{CONTESTANTS, PEER, Samples},
+    ours::RuntimeFlavor,
+    report::{CONTESTANTS, CompareSamples, PEER},
 };
 
 /// Number of rounds; every figure is their median.
@@ -53,7 +53,7 @@ const PEER_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/peer.js");
 /// child_process.fork with process.send, alternating in one run.
 #[derive(Debug, Parser)]
 #[command(name = "compare")]
-struct Args {
+struct BenchArgs {
     /// Print one JSON object instead of a table.
     #[arg(long, global = true)]
     json: bool,
@@ -62,15 +62,15 @@ struct Args {
     check: bool,
     /// The tokio runtime of the host.
     #[arg(long, value_enum, default_value_t)]
-    runtime: Runtime,
+    runtime: RuntimeFlavor,
     #[command(subcommand)]
-    part: Option<Part>,
+    part: Option<BenchRole>,
 }
 
 /// Parts that the bench plays itself.
 #[derive(Clone, Debug, Subcommand)]
 #[command(disable_help_subcommand = true)]
-enum Part {
+enum BenchRole {
     /// The contestant `floor`.
     #[command(hide = true)]
     Floor,
@@ -78,7 +78,7 @@ enum Part {
     #[command(hide = true)]
     Ours {
         /// Runtime of the host.
-        runtime: Runtime,
+        runtime: RuntimeFlavor,
     },
     /// From a kill to its proof, beside killpg and a raw cgroup.kill.
     Kill,
@@ -87,7 +87,7 @@ enum Part {
     /// Sessions whose events are kept in SQLite.
     Durable {
         /// Parts to measure [default: all]
-        parts: Vec<durable::Part>,
+        parts: Vec<durable::DurablePart>,
         /// Measurements of each; the figures are medians
         #[arg(long, default_value_t = 1)]
         rounds: u32,
@@ -96,7 +96,7 @@ enum Part {
     #[command(hide = true)]
     DurableHost {
         /// Scenario to run.
-        part: durable::Part,
+        part: durable::DurablePart,
     },
     /// The host of a session that outlives it.
     #[command(hide = true)]
@@ -136,7 +136,7 @@ fn main() -> ExitCode {
     let token = proxy_child::run_if_child_with(&Adapters::default().with(flood::PROTOCOL, flood::make));
     // Same as `agent-proxy` does.
     registry::bound_arenas();
-    let args = Args::parse();
+    let args = BenchArgs::parse();
     run(&args, token).unwrap_or_else(|error| {
         // Ignore a closed standard error: there is nowhere else to report.
         let _ = writeln!(io::stderr(), "compare: {}", ipc_protocol::ErrorChain(&error));
@@ -144,27 +144,27 @@ fn main() -> ExitCode {
     })
 }
 
-fn run(args: &Args, token: ChildToken) -> Result<ExitCode> {
+fn run(args: &BenchArgs, token: ChildToken) -> Result<ExitCode> {
     match args.part.clone() {
-        Some(Part::Floor) => floor::serve()?,
-        Some(Part::Ours { runtime }) => ours::serve(token, runtime)?,
-        Some(Part::Lines { len }) => lines::serve(len)?,
-        Some(Part::Paced { lines, interval_ms }) => lines::serve_paced(lines, Duration::from_millis(interval_ms))?,
-        Some(Part::DurableHost { part }) => durable::serve(token, part)?,
-        Some(Part::ReattachHost { state }) => durable::reattach::serve_host(token, &state)?,
-        Some(Part::Ticks { per_second }) => durable::reattach::serve_ticks(per_second)?,
-        Some(Part::Durable { parts, rounds }) => return durable::run(args.json, args.check, &parts, rounds),
-        Some(Part::Tree { count }) => kill::tree::serve(count)?,
-        Some(Part::Kill) => return kill::run(args.json, args.check, args.runtime),
-        Some(Part::Adapters) => return adapters::run(args.json, args.check),
+        Some(BenchRole::Floor) => floor::serve()?,
+        Some(BenchRole::Ours { runtime }) => ours::serve(token, runtime)?,
+        Some(BenchRole::Lines { len }) => lines::serve(len)?,
+        Some(BenchRole::Paced { lines, interval_ms }) => lines::serve_paced(lines, Duration::from_millis(interval_ms))?,
+        Some(BenchRole::DurableHost { part }) => durable::serve(token, part)?,
+        Some(BenchRole::ReattachHost { state }) => durable::reattach::serve_host(token, &state)?,
+        Some(BenchRole::Ticks { per_second }) => durable::reattach::serve_ticks(per_second)?,
+        Some(BenchRole::Durable { parts, rounds }) => return durable::run(args.json, args.check, &parts, rounds),
+        Some(BenchRole::Tree { count }) => kill::tree::serve(count)?,
+        Some(BenchRole::Kill) => return kill::run(args.json, args.check, args.runtime),
+        Some(BenchRole::Adapters) => return adapters::run(args.json, args.check),
         None => return compare(args),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn compare(args: &Args) -> Result<ExitCode> {
+fn compare(args: &BenchArgs) -> Result<ExitCode> {
     let begin = Instant::now();
-    let mut samples = Samples::default();
+    let mut samples = CompareSamples::default();
     let mut anywhere = contestants(args.runtime)?;
     rounds(&MEASURES, &mut anywhere, "", &mut samples)?;
     rounds(&ROUND_TRIPS, &mut anywhere, report::ANY_CPU, &mut samples)?;
@@ -193,10 +193,10 @@ fn compare(args: &Args) -> Result<ExitCode> {
 
 /// Takes all `measures` in rounds: floor, peer, ours, floor, peer, ours, … Adds `suffix` to the figures' names.
 fn rounds(
-    measures: &[fn(bool) -> Result<Request>],
+    measures: &[fn(bool) -> Result<MeasureRequest>],
     contestants: &mut [Contestant],
     suffix: &str,
-    samples: &mut Samples,
+    samples: &mut CompareSamples,
 ) -> Result<()> {
     for _ in 0..ROUNDS {
         for measure in measures {
@@ -212,7 +212,7 @@ fn rounds(
 }
 
 /// Starts the available contestants, in the order in which they alternate.
-fn contestants(runtime: Runtime) -> Result<Vec<Contestant>> {
+fn contestants(runtime: RuntimeFlavor) -> Result<Vec<Contestant>> {
     let own = programs::own()?.into_os_string();
     let programs: [(OsString, Vec<OsString>); 3] = [
         (own.clone(), vec!["floor".into()]),
@@ -226,24 +226,24 @@ fn contestants(runtime: Runtime) -> Result<Vec<Contestant>> {
 
 /// Requests to each contestant in every round, with a warm-up where it matters. The peer gets less to do, so that
 /// it takes about as long.
-const MEASURES: [fn(peer: bool) -> Result<Request>; 4] = [
-    |peer| Ok(Request::Start { count: if peer { 7 } else { 60 } }),
-    |_| Ok(Request::Idle { count: 20, settle_ms: 250 }),
+const MEASURES: [fn(peer: bool) -> Result<MeasureRequest>; 4] = [
+    |peer| Ok(MeasureRequest::Start { count: if peer { 7 } else { 60 } }),
+    |_| Ok(MeasureRequest::Idle { count: 20, settle_ms: 250 }),
     |peer| {
         let count = if peer { 100_000 } else { 500_000 };
-        Ok(Request::Events { count, warm_up: count / 5, length: text::LEN })
+        Ok(MeasureRequest::Events { count, warm_up: count / 5, length: text::LEN })
     },
     |peer| {
         let count = if peer { 300_000 } else { 500_000 };
         let program = programs::lines_argv(text::LEN)?;
-        Ok(Request::Stdout { count, warm_up: count / 5, length: text::LEN, program })
+        Ok(MeasureRequest::Stdout { count, warm_up: count / 5, length: text::LEN, program })
     },
 ];
 
 /// Further requests, as in [`MEASURES`]. All processes run on one CPU for these. On two CPUs the figure includes
 /// the wake-up of an idle CPU or not, as the scheduler likes, which costs more than all the rest. The table shows
 /// both.
-const ROUND_TRIPS: [fn(peer: bool) -> Result<Request>; 1] = [|peer| {
+const ROUND_TRIPS: [fn(peer: bool) -> Result<MeasureRequest>; 1] = [|peer| {
     let count = if peer { 5_000 } else { 10_000 };
-    Ok(Request::Rtt { count, warm_up: count / 5 })
+    Ok(MeasureRequest::Rtt { count, warm_up: count / 5 })
 }];

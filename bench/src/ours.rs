@@ -8,19 +8,19 @@ use std::{
 use clap::ValueEnum;
 use proxy_child::ChildToken;
 use proxy_manager::{
-    AgentSessionConfig, AgentSpec, Child, Containment, EnvVars, Envelope, Event, KillOptions, PromptMode, ProxyManager,
-    Subscription,
+    AgentSessionConfig, AgentSpec, ChildProgram, Containment, EnvVars, Envelope, Event, KillOptions, PromptMode,
+    ProxyManager, Subscription,
 };
 use tokio::runtime;
 
 use crate::{
-    contestant::{self, Figures, Request},
+    contestant::{self, MeasureRequest, MeasuredFigures},
     error::{Error, Result},
     flood,
     kill::session,
     programs,
     stats::{mean_pss_kib, median},
-    text::Texts,
+    text::NumberedTexts,
 };
 
 /// Longest time for the events of one measurement.
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runtime of the host.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-pub(crate) enum Runtime {
+pub(crate) enum RuntimeFlavor {
     /// A single thread for host, session and subscriber.
     #[default]
     CurrentThread,
@@ -36,7 +36,7 @@ pub(crate) enum Runtime {
     MultiThread,
 }
 
-impl Runtime {
+impl RuntimeFlavor {
     /// Returns the runtime's name on the command line.
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
@@ -47,10 +47,10 @@ impl Runtime {
 ///
 /// # Errors
 /// Same as [`contestant::serve`]; when no manager can be built.
-pub(crate) fn serve(token: ChildToken, flavour: Runtime) -> Result<()> {
+pub(crate) fn serve(token: ChildToken, flavour: RuntimeFlavor) -> Result<()> {
     let runtime = match flavour {
-        Runtime::CurrentThread => runtime::Builder::new_current_thread().enable_all().build(),
-        Runtime::MultiThread => runtime::Builder::new_multi_thread().enable_all().build(),
+        RuntimeFlavor::CurrentThread => runtime::Builder::new_current_thread().enable_all().build(),
+        RuntimeFlavor::MultiThread => runtime::Builder::new_multi_thread().enable_all().build(),
     };
     let runtime = runtime.map_err(Error::system("making a runtime"))?;
     let manager = runtime.block_on(manager(token))?;
@@ -63,32 +63,35 @@ async fn manager(token: ChildToken) -> Result<ProxyManager> {
     let path = std::env::var("PATH").unwrap_or_default();
     let argv = programs::lines_argv(flood::LINE)?;
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
-    let builder = ProxyManager::builder(Child::Current(token))
+    let builder = ProxyManager::builder(ChildProgram::Current(token))
         .base_env([("PATH", path)].into_iter().collect::<EnvVars>())
         .agent(AgentSpec::new(flood::PROTOCOL, flood::PROTOCOL, &argv));
     Ok(builder.build().await?)
 }
 
-fn measure(runtime: &runtime::Runtime, manager: &ProxyManager, request: Request) -> Result<Figures> {
-    let one = |name: &str, figure| Figures::from([(name.to_owned(), figure)]);
+fn measure(runtime: &runtime::Runtime, manager: &ProxyManager, request: MeasureRequest) -> Result<MeasuredFigures> {
+    let one = |name: &str, figure| MeasuredFigures::from([(name.to_owned(), figure)]);
     Ok(match request {
-        Request::Start { count } => Figures::from([
+        MeasureRequest::Start { count } => MeasuredFigures::from([
             // The floor and the peer have no cgroup either.
             ("start_ms".to_owned(), runtime.block_on(start(manager, Containment::Baseline, count))?),
             ("start_default_ms".to_owned(), runtime.block_on(start(manager, Containment::Auto, count))?),
         ]),
-        Request::Idle { count, settle_ms } => {
+        MeasureRequest::Idle { count, settle_ms } => {
             runtime.block_on(idle(manager, count, Duration::from_millis(settle_ms)))?
         }
-        Request::Kill { method, count } => runtime.block_on(session::measure(manager, method, count))?,
-        Request::Rtt { count, warm_up } => one("rtt_us", runtime.block_on(rtt(manager, count, warm_up))?),
-        Request::Events { count, warm_up, .. } => {
+        MeasureRequest::Kill { method, count } => runtime.block_on(session::measure(manager, method, count))?,
+        MeasureRequest::Rtt { count, warm_up } => one("rtt_us", runtime.block_on(rtt(manager, count, warm_up))?),
+        MeasureRequest::Events { count, warm_up, .. } => {
             let config = AgentSessionConfig::new(flood::PROTOCOL);
-            one("events_per_s_proxy", runtime.block_on(rate(manager, config, Texts::plain(), count, warm_up))?)
+            one("events_per_s_proxy", runtime.block_on(rate(manager, config, NumberedTexts::plain(), count, warm_up))?)
         }
-        Request::Stdout { count, warm_up, length, program } => {
+        MeasureRequest::Stdout { count, warm_up, length, program } => {
             let config = AgentSessionConfig { command: program, ..AgentSessionConfig::new("command") };
-            one("events_per_s_stdout", runtime.block_on(rate(manager, config, Texts::lines(length), count, warm_up))?)
+            one(
+                "events_per_s_stdout",
+                runtime.block_on(rate(manager, config, NumberedTexts::lines(length), count, warm_up))?,
+            )
         }
     })
 }
@@ -113,7 +116,7 @@ async fn start(manager: &ProxyManager, containment: Containment, count: u32) -> 
 }
 
 /// Measures the proxies of idle sessions, and the fork server at the same time.
-async fn idle(manager: &ProxyManager, count: u32, settle: Duration) -> Result<Figures> {
+async fn idle(manager: &ProxyManager, count: u32, settle: Duration) -> Result<MeasuredFigures> {
     let mut sessions = Vec::new();
     for _ in 0..count {
         sessions.push(manager.start_session(cat()?).await?);
@@ -129,7 +132,7 @@ async fn idle(manager: &ProxyManager, count: u32, settle: Duration) -> Result<Fi
     for session in &sessions {
         session.kill(KillOptions::NOW).await?;
     }
-    Ok(Figures::from([("idle_pss_kib".to_owned(), proxy), ("fork_server_pss_kib".to_owned(), fork_server)]))
+    Ok(MeasuredFigures::from([("idle_pss_kib".to_owned(), proxy), ("fork_server_pss_kib".to_owned(), fork_server)]))
 }
 
 /// Times pings of an idle session, one after the other.
@@ -151,7 +154,7 @@ async fn rtt(manager: &ProxyManager, count: u32, warm_up: u32) -> Result<f64> {
 async fn rate(
     manager: &ProxyManager,
     config: AgentSessionConfig,
-    expected: Texts,
+    expected: NumberedTexts,
     count: u64,
     warm_up: u64,
 ) -> Result<f64> {
@@ -178,7 +181,7 @@ async fn rate(
 /// When an unexpected text comes, or the session ends.
 pub(crate) async fn receive(
     subscription: &mut Subscription,
-    mut expected: Texts,
+    mut expected: NumberedTexts,
     count: u64,
     mut seen: impl FnMut(&Envelope, u64),
 ) -> Result<()> {

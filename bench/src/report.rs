@@ -22,7 +22,7 @@ pub(crate) const ANY_CPU: &str = "_any_cpu";
 
 /// Figure that must be reached.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Bar {
+pub(crate) enum RequiredFigure {
     /// At most this many times the floor.
     FloorTimes(f64),
     /// This many times better than the peer.
@@ -35,7 +35,7 @@ pub(crate) enum Bar {
 
 /// Description of a measured figure.
 #[derive(Debug)]
-pub(crate) struct Metric {
+pub(crate) struct CompareMetric {
     /// Name in JSON.
     pub(crate) key: &'static str,
     /// Name for people, with its unit.
@@ -47,20 +47,20 @@ pub(crate) struct Metric {
     /// True for a figure in the table only.
     aside: bool,
     /// Bars that must be reached.
-    bars: &'static [Bar],
+    bars: &'static [RequiredFigure],
 }
 
 /// All metrics, in the order of the report.
-pub(crate) const METRICS: [Metric; 8] = [
-    Metric {
+pub(crate) const METRICS: [CompareMetric; 8] = [
+    CompareMetric {
         key: "start_ms",
         title: "session start to ready, baseline layer, ms",
         decimals: 3,
         less: true,
         aside: false,
-        bars: &[Bar::FloorTimes(3.0), Bar::BetterThanPeer(15.0)],
+        bars: &[RequiredFigure::FloorTimes(3.0), RequiredFigure::BetterThanPeer(15.0)],
     },
-    Metric {
+    CompareMetric {
         key: "start_default_ms",
         title: "session start to ready, default layer, ms",
         decimals: 3,
@@ -68,23 +68,23 @@ pub(crate) const METRICS: [Metric; 8] = [
         aside: true,
         bars: &[],
     },
-    Metric {
+    CompareMetric {
         key: "idle_pss_kib",
         title: "idle memory, mean PSS of 20, KiB",
         decimals: 0,
         less: true,
         aside: false,
-        bars: &[Bar::AtMost(512.0), Bar::BetterThanPeer(15.0)],
+        bars: &[RequiredFigure::AtMost(512.0), RequiredFigure::BetterThanPeer(15.0)],
     },
-    Metric {
+    CompareMetric {
         key: "rtt_us",
         title: "round trip on one CPU, µs",
         decimals: 1,
         less: true,
         aside: false,
-        bars: &[Bar::FloorTimes(4.0)],
+        bars: &[RequiredFigure::FloorTimes(4.0)],
     },
-    Metric {
+    CompareMetric {
         key: "rtt_us_any_cpu",
         title: "round trip on any CPU, µs",
         decimals: 1,
@@ -92,15 +92,15 @@ pub(crate) const METRICS: [Metric; 8] = [
         aside: true,
         bars: &[],
     },
-    Metric {
+    CompareMetric {
         key: "events_per_s_proxy",
         title: "events/s, proxy to subscriber, 64 B",
         decimals: 0,
         less: false,
         aside: false,
-        bars: &[Bar::AtLeast(1e6), Bar::BetterThanPeer(4.0)],
+        bars: &[RequiredFigure::AtLeast(1e6), RequiredFigure::BetterThanPeer(4.0)],
     },
-    Metric {
+    CompareMetric {
         key: "events_per_s_stdout",
         title: "events/s, agent's line to subscriber, 64 B",
         decimals: 0,
@@ -108,7 +108,7 @@ pub(crate) const METRICS: [Metric; 8] = [
         aside: false,
         bars: &[],
     },
-    Metric {
+    CompareMetric {
         key: "fork_server_pss_kib",
         title: "fork server, PSS, KiB",
         decimals: 0,
@@ -120,25 +120,25 @@ pub(crate) const METRICS: [Metric; 8] = [
 
 /// Samples of a run, by contestant and metric.
 #[derive(Debug, Default)]
-pub(crate) struct Samples(BTreeMap<(&'static str, String), Vec<f64>>);
+pub(crate) struct CompareSamples(BTreeMap<(&'static str, String), Vec<f64>>);
 
-impl Samples {
+impl CompareSamples {
     /// Adds a sample.
     pub(crate) fn add(&mut self, contestant: &'static str, metric: String, sample: f64) {
         self.0.entry((contestant, metric)).or_default().push(sample);
     }
 
-    fn of(&self, contestant: &'static str, metric: &Metric) -> &[f64] {
+    fn of(&self, contestant: &'static str, metric: &CompareMetric) -> &[f64] {
         self.0.get(&(contestant, metric.key.to_owned())).map_or(&[], Vec::as_slice)
     }
 
-    fn median(&self, contestant: &'static str, metric: &Metric) -> Option<f64> {
+    fn median(&self, contestant: &'static str, metric: &CompareMetric) -> Option<f64> {
         median(self.of(contestant, metric))
     }
 
     /// Returns the medians as one object; `null` where a contestant has no figure.
     pub(crate) fn json(&self) -> Value {
-        let of_metric = |metric: &Metric| -> Value {
+        let of_metric = |metric: &CompareMetric| -> Value {
             let one = |name: &'static str| (name.to_owned(), json!(self.median(name, metric).map(round)));
             Value::Object(CONTESTANTS.into_iter().map(one).collect::<Map<_, _>>())
         };
@@ -169,7 +169,7 @@ impl Samples {
         table
     }
 
-    fn show(&self, contestant: &'static str, metric: &Metric) -> String {
+    fn show(&self, contestant: &'static str, metric: &CompareMetric) -> String {
         let samples = self.of(contestant, metric);
         let Some(median) = median(samples) else { return "-".into() };
         let low = samples.iter().copied().fold(f64::INFINITY, f64::min);
@@ -184,19 +184,19 @@ impl Samples {
         lines.collect()
     }
 
-    fn bar(&self, metric: &Metric, bar: Bar) -> (String, Option<bool>) {
+    fn bar(&self, metric: &CompareMetric, bar: RequiredFigure) -> (String, Option<bool>) {
         let [floor, peer, ours] = CONTESTANTS.map(|name| self.median(name, metric));
         let at_most = |n: f64, figure: Option<f64>| (figure, figure.map(|figure| figure <= n));
         let at_least = |n: f64, figure: Option<f64>| (figure, figure.map(|figure| figure >= n));
         let quotient = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a / b);
         let (asked, (figure, reached)) = match bar {
-            Bar::FloorTimes(n) => (format!("<= {n} x floor"), at_most(n, quotient(ours, floor))),
-            Bar::BetterThanPeer(n) => {
+            RequiredFigure::FloorTimes(n) => (format!("<= {n} x floor"), at_most(n, quotient(ours, floor))),
+            RequiredFigure::BetterThanPeer(n) => {
                 let ratio = if metric.less { quotient(peer, ours) } else { quotient(ours, peer) };
                 (format!(">= {n} x better than Node"), at_least(n, ratio))
             }
-            Bar::AtMost(n) => (format!("<= {n}"), at_most(n, ours)),
-            Bar::AtLeast(n) => (format!(">= {n}"), at_least(n, ours)),
+            RequiredFigure::AtMost(n) => (format!("<= {n}"), at_most(n, ours)),
+            RequiredFigure::AtLeast(n) => (format!(">= {n}"), at_least(n, ours)),
         };
         let word = reached.map_or("nothing to compare with", |reached| if reached { "ok" } else { "NOT REACHED" });
         let figure = figure.map_or("-".into(), |figure| format!("{:.2}", round(figure)));
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn every_figure_is_there_or_null() {
-        let mut samples = Samples::default();
+        let mut samples = CompareSamples::default();
         for sample in [3.0, 1.0, 2.0] {
             samples.add(OURS, "start_ms".into(), sample);
         }
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn bars_know_which_way_is_better() {
-        let mut samples = Samples::default();
+        let mut samples = CompareSamples::default();
         for (name, figure) in [(FLOOR, 1.0), (PEER, 60.0), (OURS, 2.0)] {
             samples.add(name, "start_ms".into(), figure);
         }

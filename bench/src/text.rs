@@ -9,7 +9,7 @@ const DIGITS: usize = 10;
 
 /// Sequence of texts 0, 1, 2, …: ten digits, then filler.
 #[derive(Clone, Debug)]
-pub(crate) struct Texts {
+pub(crate) struct NumberedTexts {
     bytes: Vec<u8>,
     next: u64,
     /// Number of the text at which the digits next restart at 0.
@@ -18,7 +18,7 @@ pub(crate) struct Texts {
     every: u64,
 }
 
-impl Texts {
+impl NumberedTexts {
     /// Texts without a newline.
     pub(crate) fn plain() -> Self {
         Self::with(LEN, b'x')
@@ -86,8 +86,8 @@ mod tests {
 
     #[test]
     fn a_missing_text_is_noticed() {
-        let mut sent = Texts::plain();
-        let mut expected = Texts::plain();
+        let mut sent = NumberedTexts::plain();
+        let mut expected = NumberedTexts::plain();
         for _ in 0..1234 {
             sent.take(|text| expected.check(text)).expect("none is missing yet");
         }
@@ -102,21 +102,21 @@ mod tests {
 
     #[test]
     fn the_texts_of_many_prompts() {
-        let mut all = Texts::plain().again_every(12);
+        let mut all = NumberedTexts::plain().again_every(12);
         for _ in 0..3 {
-            let mut one = Texts::plain();
+            let mut one = NumberedTexts::plain();
             for _ in 0..12 {
                 one.take(|text| all.check(text)).expect("the next");
             }
         }
         assert_eq!(all.taken(), 36);
-        Texts::plain().take(|text| all.check(text)).expect("of the fourth");
-        Texts::plain().take(|text| all.check(text)).expect_err("the first again");
+        NumberedTexts::plain().take(|text| all.check(text)).expect("of the fourth");
+        NumberedTexts::plain().take(|text| all.check(text)).expect_err("the first again");
     }
 
     #[test]
     fn a_line_ends_with_its_only_newline() {
-        Texts::lines(LEN).take(|line| {
+        NumberedTexts::lines(LEN).take(|line| {
             assert_eq!((line.len(), line.iter().position(|b| *b == b'\n')), (LEN, Some(LEN - 1)));
         });
     }

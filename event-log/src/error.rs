@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use ipc_protocol::{ErrorCause, Gap, SessionId};
+use ipc_protocol::{ErrorCause, OffsetGap, SessionId};
 
 /// Failure of a request to the log. Nothing is half done then.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -34,7 +34,7 @@ pub enum LogError {
         /// Finding, and advice on what to do.
         detail: String,
         /// Events of the stream that cannot be read, where known: reading can continue after them.
-        lost: Option<Gap>,
+        lost: Option<OffsetGap>,
     },
     /// Another handle or process has the log open.
     #[error("use the event log {}: {} has it open; end that first, or use another directory", path.display(), owner(*by))]

@@ -47,16 +47,16 @@ use ipc_protocol::{Envelope, SessionId};
 pub use self::{
     error::LogError,
     ring::EventRing,
-    sqlite::inspect::{Damage, Inspection, RecordCheck, check, salvage},
+    sqlite::inspect::{LogDamage, LogInspection, RecordCheck, check, salvage},
     types::{
-        Batch, Beat, Done, Exported, Full, Head, Imported, Limit, Lines, MemoryLimits, Metrics, Options, Page,
-        Retention,
+        EventBatch, EventPage, ExportSummary, Heartbeat, ImportSummary, LinePage, LogMetrics, LogOptions, MemoryLimits,
+        OnCommit, QueueFull, ReadLimit, Retention, StreamPosition,
     },
 };
 use self::{
-    memory::Memory,
-    sqlite::Sqlite,
-    store::{Change, Store, Target},
+    memory::MemoryStore,
+    sqlite::SqliteStore,
+    store::{BatchTarget, LogChange, LogStore},
 };
 
 /// Result of an operation on a log.
@@ -66,7 +66,7 @@ pub type Result<T, E = LogError> = std::result::Result<T, E>;
 #[derive(Clone, derive_more::Debug)]
 #[debug("EventLog")]
 pub struct EventLog {
-    store: Arc<dyn Store>,
+    store: Arc<dyn LogStore>,
     /// Sessions whose stream is being imported.
     importing: Arc<Mutex<HashSet<SessionId>>>,
 }
@@ -74,18 +74,18 @@ pub struct EventLog {
 /// Guard that [`EventLog::together`] returns. Dropping it releases the held changes.
 #[derive(derive_more::Debug)]
 #[debug("Together")]
-pub struct Together(Arc<dyn Store>);
+pub struct CommitHold(Arc<dyn LogStore>);
 
-impl Drop for Together {
+impl Drop for CommitHold {
     fn drop(&mut self) {
-        self.0.hold(false);
+        self.0.hold_commits(false);
     }
 }
 
 impl EventLog {
     /// Creates a log in memory, which keeps each stream's newest events. A call runs its `done` before it returns.
     pub fn memory(limits: MemoryLimits) -> Self {
-        Self { store: Arc::new(Memory::new(limits)), importing: Arc::default() }
+        Self { store: Arc::new(MemoryStore::new(limits)), importing: Arc::default() }
     }
 
     /// Opens the log in the file `path`, or creates it; its directory has to be there. Blocks. A file of an older release is
@@ -96,8 +96,8 @@ impl EventLog {
     /// [`LogError::Locked`] while another handle or process has it open; [`LogError::Corrupt`] for a file that is
     /// no log, which is left unchanged; [`LogError::TooNew`], [`LogError::Missing`], [`LogError::ReadOnly`],
     /// [`LogError::DiskFull`].
-    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self> {
-        Ok(Self { store: Arc::new(Sqlite::open(path.as_ref(), options)?), importing: Arc::default() })
+    pub fn open(path: impl AsRef<Path>, options: LogOptions) -> Result<Self> {
+        Ok(Self { store: Arc::new(SqliteStore::open(path.as_ref(), options)?), importing: Arc::default() })
     }
 
     /// Appends a batch, whole or not at all. Never blocks. `done` is called once, on the writer's thread: keep it
@@ -106,15 +106,15 @@ impl EventLog {
     ///
     /// # Errors
     /// [`Full`] where too much is queued already; it returns the batch and `done`.
-    pub fn append(&self, batch: Batch, done: Done) -> Result<(), Full> {
-        self.store.append(batch, Target::Stream, done)
+    pub fn append(&self, batch: EventBatch, done: OnCommit) -> Result<(), QueueFull> {
+        self.store.append(batch, BatchTarget::Stream, done)
     }
 
     /// Holds back appends and puts, to commit them together: one `fsync` instead of one each. Keep the guard for a
     /// few calls only: the appends of all callers wait, though never longer than 20 ms.
-    pub fn together(&self) -> Together {
-        self.store.hold(true);
-        Together(self.store.clone())
+    pub fn hold_commits(&self) -> CommitHold {
+        self.store.hold_commits(true);
+        CommitHold(self.store.clone())
     }
 
     /// Reads the events with offsets greater than `from`, up to `limit`; at least one, where there is one.
@@ -123,7 +123,7 @@ impl EventLog {
     /// # Errors
     /// [`LogError::Unknown`] if there is no such stream. [`LogError::Corrupt`] when the next events cannot be read:
     /// its `lost` names them; those after `lost.to` may be readable.
-    pub fn read(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Page> {
+    pub fn read(&self, session: &SessionId, from: u64, limit: ReadLimit) -> Result<EventPage> {
         self.store.read(session, from, limit)
     }
 
@@ -132,7 +132,7 @@ impl EventLog {
     ///
     /// # Errors
     /// As [`EventLog::read`].
-    pub fn read_lines(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Lines> {
+    pub fn read_lines(&self, session: &SessionId, from: u64, limit: ReadLimit) -> Result<LinePage> {
         self.store.read_lines(session, from, limit)
     }
 
@@ -149,43 +149,43 @@ impl EventLog {
     /// # Errors
     /// [`LogError::Corrupt`] where the damage makes it impossible to follow the order any further: read the streams
     /// one by one.
-    pub fn read_all(&self, from: u64, limit: Limit) -> Result<Vec<(u64, Arc<Envelope>)>> {
+    pub fn read_all(&self, from: u64, limit: ReadLimit) -> Result<Vec<(u64, Arc<Envelope>)>> {
         self.store.read_all(from, limit)
     }
 
     /// Returns the committed head of a stream. Does not block.
-    pub fn head(&self, session: &SessionId) -> Option<Head> {
+    pub fn head(&self, session: &SessionId) -> Option<StreamPosition> {
         self.store.head(session)
     }
 
     /// Lists all streams, in no order. Does not block.
-    pub fn streams(&self) -> Vec<(SessionId, Head)> {
+    pub fn streams(&self) -> Vec<(SessionId, StreamPosition)> {
         self.store.streams()
     }
 
     /// Closes a stream to further appends, behind those already queued. Accepted even where too much is queued for
     /// anything else. `done` gets [`LogError::Unknown`] if there is no such stream.
-    pub fn close(&self, session: &SessionId, done: Done) {
-        self.store.change(Change::Close(session.clone()), done);
+    pub fn close(&self, session: &SessionId, done: OnCommit) {
+        self.store.change(LogChange::Close(session.clone()), done);
     }
 
     /// Deletes a stream and its cursors. The stream is gone when `done` is called; its space is freed little by
     /// little.
-    pub fn delete(&self, session: &SessionId, done: Done) {
-        self.store.change(Change::Delete(session.clone()), done);
+    pub fn delete(&self, session: &SessionId, done: OnCommit) {
+        self.store.change(LogChange::Delete(session.clone()), done);
     }
 
     /// Stores a session's record in place of an older one. The record is independent of the stream of that name.
     /// While too much is queued, only the newest record of each session is kept, and stored behind the appends
     /// before it once there is room. The `done` of each record it replaced is called too. If it replaced more than
     /// 64, the oldest ones get [`LogError::Busy`].
-    pub fn put_session(&self, id: &SessionId, record: String, done: Done) {
-        self.store.change(Change::PutSession(id.clone(), record), done);
+    pub fn put_session(&self, id: &SessionId, record: String, done: OnCommit) {
+        self.store.change(LogChange::PutSession(id.clone(), record), done);
     }
 
     /// Deletes a session's record, if there is one; while too much is queued, as in [`EventLog::put_session`].
-    pub fn delete_session(&self, id: &SessionId, done: Done) {
-        self.store.change(Change::DeleteSession(id.clone()), done);
+    pub fn delete_session(&self, id: &SessionId, done: OnCommit) {
+        self.store.change(LogChange::DeleteSession(id.clone()), done);
     }
 
     /// Reads a session's record. Blocks.
@@ -206,21 +206,21 @@ impl EventLog {
 
     /// Returns the damage in the file that was found by now: by the opening, which goes on with what is whole, and by
     /// [`EventLog::sessions`]. Of events that are damaged the reads tell. Does not block.
-    pub fn damage(&self) -> Vec<Damage> {
+    pub fn damage(&self) -> Vec<LogDamage> {
         self.store.damage()
     }
 
     /// Stores who has the log and when it said that it is alive, in the place of what was stored before.
-    pub fn put_beat(&self, beat: Beat, done: Done) {
-        self.store.change(Change::Beat(beat), done);
+    pub fn put_heartbeat(&self, beat: Heartbeat, done: OnCommit) {
+        self.store.change(LogChange::Heartbeat(beat), done);
     }
 
     /// Reads the last heartbeat: of this owner of the log, or of the one before. Blocks.
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn last_beat(&self) -> Result<Option<Beat>> {
-        self.store.last_beat()
+    pub fn last_heartbeat(&self) -> Result<Option<Heartbeat>> {
+        self.store.last_heartbeat()
     }
 
     /// Reads a consumer's offset in a stream; 0 for none. Blocks.
@@ -232,14 +232,14 @@ impl EventLog {
     }
 
     /// Stores a consumer's offset in a stream.
-    pub fn set_cursor(&self, consumer: &str, session: &SessionId, offset: u64, done: Done) {
-        let change = Change::SetCursor { consumer: consumer.to_owned(), session: session.clone(), offset };
+    pub fn set_cursor(&self, consumer: &str, session: &SessionId, offset: u64, done: OnCommit) {
+        let change = LogChange::SetCursor { consumer: consumer.to_owned(), session: session.clone(), offset };
         self.store.change(change, done);
     }
 
     /// Runs one pass of retention, a little at a time between the appends. Call it periodically. `done` is called
     /// when the pass is over, or dropped if the log is closed before.
-    pub fn retain(&self, retention: Retention, done: Done) {
+    pub fn retain(&self, retention: Retention, done: OnCommit) {
         self.store.retain(retention, done);
     }
 
@@ -248,7 +248,7 @@ impl EventLog {
     ///
     /// # Errors
     /// [`LogError::Unknown`] if there is no such stream, [`LogError::Io`] where `out` fails.
-    pub fn export(&self, session: &SessionId, mut out: impl Write) -> Result<Exported> {
+    pub fn export(&self, session: &SessionId, mut out: impl Write) -> Result<ExportSummary> {
         transfer::export(&*self.store, session, &mut out)
     }
 
@@ -258,9 +258,9 @@ impl EventLog {
     /// # Errors
     /// [`LogError::Exists`] for a session that has a stream, or is being imported. [`LogError::Import`] with the
     /// line that is no event, belongs to another session, or does not follow the line before.
-    pub fn import(&self, mut input: impl BufRead) -> Result<Imported> {
+    pub fn import(&self, mut input: impl BufRead) -> Result<ImportSummary> {
         let mut claimed = None;
-        let result = transfer::Import::new(&*self.store).run(&mut input, |session| {
+        let result = transfer::PendingImport::new(&*self.store).run(&mut input, |session| {
             if self.store.head(session).is_some() || !self.importing().insert(session.clone()) {
                 return Err(LogError::Exists { session: session.clone() });
             }
@@ -278,7 +278,7 @@ impl EventLog {
     }
 
     /// Counts of the work done since the log was opened.
-    pub fn metrics(&self) -> Metrics {
+    pub fn metrics(&self) -> LogMetrics {
         self.store.metrics()
     }
 

@@ -31,7 +31,7 @@ pub(crate) fn time(millis: i64) -> SystemTime {
 }
 
 #[derive(Serialize)]
-struct Written<'a> {
+struct LineToWrite<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     t: Option<u64>,
     #[serde(skip_serializing_if = "is_zero")]
@@ -52,7 +52,7 @@ fn is_one(n: &u32) -> bool {
 }
 
 #[derive(Deserialize)]
-struct Read<E> {
+struct LineRead<E> {
     t: Option<u64>,
     #[serde(default)]
     d: i64,
@@ -67,7 +67,7 @@ struct Read<E> {
 pub(crate) fn write(out: &mut Vec<u8>, envelope: &Envelope, batch_ms: i64) -> Result<(), serde_json::Error> {
     let event = &envelope.event;
     let d = millis(envelope.created_at) - batch_ms;
-    serde_json::to_writer(&mut *out, &Written { t: envelope.turn, d, v: event.version(), e: event })?;
+    serde_json::to_writer(&mut *out, &LineToWrite { t: envelope.turn, d, v: event.version(), e: event })?;
     out.push(b'\n');
     Ok(())
 }
@@ -82,20 +82,20 @@ pub(crate) fn read(
     offset: u64,
     batch_ms: i64,
 ) -> Result<Envelope, serde_json::Error> {
-    let (t, d, event) = match serde_json::from_slice::<Read<Event>>(line) {
+    let (t, d, event) = match serde_json::from_slice::<LineRead<Event>>(line) {
         Ok(read) => (read.t, read.d, read.e),
-        Err(_) => read_slowly(line)?,
+        Err(_) => read_fallback(line)?,
     };
     let created_at = time(batch_ms.saturating_add(d));
     Ok(Envelope { offset, created_at, session: Arc::clone(session), turn: t, event })
 }
 
 #[cold]
-fn read_slowly(line: &[u8]) -> Result<(Option<u64>, i64, Event), serde_json::Error> {
-    if let Ok(Read { t, d, e, .. }) = parse_deep::<Read<Event>>(line) {
+fn read_fallback(line: &[u8]) -> Result<(Option<u64>, i64, Event), serde_json::Error> {
+    if let Ok(LineRead { t, d, e, .. }) = parse_deep::<LineRead<Event>>(line) {
         return Ok((t, d, e));
     }
-    let Read { t, d, v, e } = parse_deep::<Read<serde_json::Map<String, Value>>>(line)?;
+    let LineRead { t, d, v, e } = parse_deep::<LineRead<serde_json::Map<String, Value>>>(line)?;
     let (kind, payload) = e.into_iter().next().ok_or_else(|| serde::de::Error::custom("an event has a type"))?;
     Ok((t, d, Event::External { kind: kind.into(), version: v.unwrap_or(1), payload: Json::from(&payload) }))
 }
@@ -133,14 +133,14 @@ fn depth(text: &[u8]) -> usize {
 
 /// Converts stored lines to public envelopes without parsing their payloads.
 #[derive(Debug)]
-pub(crate) struct Public {
+pub(crate) struct PublicLines {
     session: Arc<SessionId>,
     /// Cached time and its text: most events of a batch share it.
-    stamp: (i64, String),
+    cached_time: (i64, String),
 }
 
 /// Stored line, taken apart.
-struct Parts<'a> {
+struct LineParts<'a> {
     turn: Option<&'a str>,
     after_ms: i64,
     /// Text before, within and after the type; each is JSON text without quotes.
@@ -149,9 +149,9 @@ struct Parts<'a> {
     payload: &'a str,
 }
 
-impl Public {
+impl PublicLines {
     pub(crate) fn new(session: &SessionId) -> Self {
-        Self { session: Arc::new(session.clone()), stamp: (0, String::from("1970-01-01T00:00:00.000Z")) }
+        Self { session: Arc::new(session.clone()), cached_time: (0, String::from("1970-01-01T00:00:00.000Z")) }
     }
 
     /// Appends the public form of a stored line, with its newline, to `out`.
@@ -165,21 +165,21 @@ impl Public {
         offset: u64,
         batch_ms: i64,
     ) -> Result<(), serde_json::Error> {
-        let Some(parts) = str::from_utf8(line).ok().and_then(take_apart) else {
+        let Some(parts) = str::from_utf8(line).ok().and_then(split_line) else {
             let envelope = read(line, &self.session, offset, batch_ms)?;
             serde_json::to_writer(&mut *out, &envelope.to_json()?)?;
             out.push(b'\n');
             return Ok(());
         };
         let at = batch_ms.saturating_add(parts.after_ms);
-        if self.stamp.0 != at {
-            self.stamp = (at, humantime::format_rfc3339_millis(time(at)).to_string());
+        if self.cached_time.0 != at {
+            self.cached_time = (at, humantime::format_rfc3339_millis(time(at)).to_string());
         }
         out.extend_from_slice(br#"{"offset":""#);
         out.extend_from_slice(&digits(offset));
         let [kind_begin, kind, kind_end] = parts.kind;
         let kind = [r#"","type":""#, kind_begin, kind, kind_end, r#"","version":"#, parts.version];
-        let rest = [r#","createdAt":""#, &self.stamp.1, r#"","eventStreamId":""#, self.session.as_str()];
+        let rest = [r#","createdAt":""#, &self.cached_time.1, r#"","eventStreamId":""#, self.session.as_str()];
         let payload = [r#"","payload":"#, parts.payload];
         kind.into_iter().chain(rest).chain(payload).for_each(|piece| out.extend_from_slice(piece.as_bytes()));
         if let Some(turn) = parts.turn {
@@ -203,7 +203,7 @@ fn digits(mut offset: u64) -> [u8; 20] {
 }
 
 /// Takes apart a line made by [`write()`]. `None` for any other.
-fn take_apart(line: &str) -> Option<Parts<'_>> {
+fn split_line(line: &str) -> Option<LineParts<'_>> {
     let mut rest = line.strip_prefix('{')?;
     let turn = field(&mut rest, r#""t":"#);
     let after_ms = field(&mut rest, r#""d":"#).map_or(Some(0), |text| text.parse().ok())?;
@@ -215,16 +215,16 @@ fn take_apart(line: &str) -> Option<Parts<'_>> {
         "harness:event-received" => {
             let (agent, rest) = string(payload.strip_prefix(r#"{"agent":"#)?)?;
             let payload = rest.strip_prefix(r#","payload":"#)?.strip_suffix('}')?;
-            Some(Parts { turn, after_ms, kind: ["harness:", agent, ":event-received"], version, payload })
+            Some(LineParts { turn, after_ms, kind: ["harness:", agent, ":event-received"], version, payload })
         }
         "external" => {
             let (kind, rest) = string(payload.strip_prefix(r#"{"kind":"#)?)?;
             let mut rest = rest.strip_prefix(',')?;
             let version = field(&mut rest, r#""version":"#)?;
             let payload = rest.strip_prefix(r#""payload":"#)?.strip_suffix('}')?;
-            Some(Parts { turn, after_ms, kind: ["", kind, ""], version, payload })
+            Some(LineParts { turn, after_ms, kind: ["", kind, ""], version, payload })
         }
-        kind => Some(Parts { turn, after_ms, kind: ["", kind, ""], version, payload }),
+        kind => Some(LineParts { turn, after_ms, kind: ["", kind, ""], version, payload }),
     }
 }
 

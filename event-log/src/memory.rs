@@ -9,30 +9,31 @@ use std::{
 use ipc_protocol::{Envelope, Event, SessionId};
 
 use crate::{
-    Batch, Beat, Done, EventRing, Full, Head, Limit, Lines, LogError, MemoryLimits, Metrics, Page, Result, Retention,
-    store::{Change, Store, Target},
+    EventBatch, EventPage, EventRing, Heartbeat, LinePage, LogError, LogMetrics, MemoryLimits, OnCommit, QueueFull,
+    ReadLimit, Result, Retention, StreamPosition,
+    store::{BatchTarget, LogChange, LogStore},
 };
 
 /// Store in memory. Everything runs on the caller's thread, `done` included.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct MemoryStore {
     limits: MemoryLimits,
-    state: Mutex<State>,
+    state: Mutex<MemoryState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    streams: HashMap<SessionId, Stream>,
-    imports: HashMap<SessionId, Stream>,
+struct MemoryState {
+    streams: HashMap<SessionId, MemoryStream>,
+    imports: HashMap<SessionId, MemoryStream>,
     sessions: BTreeMap<SessionId, String>,
-    beat: Option<Beat>,
+    heartbeat: Option<Heartbeat>,
     /// Position of the last event appended to any stream.
     position: u64,
-    metrics: Metrics,
+    metrics: LogMetrics,
 }
 
 #[derive(Debug, Default)]
-struct Stream {
+struct MemoryStream {
     events: EventRing,
     /// Positions of `events`, in the same order.
     positions: VecDeque<u64>,
@@ -42,18 +43,30 @@ struct Stream {
     cursors: HashMap<String, u64>,
 }
 
-impl Stream {
-    fn head(&self) -> Head {
+impl MemoryStream {
+    fn head(&self) -> StreamPosition {
         let first = self.events.first().map_or(self.last + 1, |event| event.offset);
-        Head { first, last: self.last, closed: self.closed, source: self.source, bytes: self.events.bytes() as u64 }
+        StreamPosition {
+            first,
+            last: self.last,
+            closed: self.closed,
+            source: self.source,
+            bytes: self.events.bytes() as u64,
+        }
     }
 
-    fn append(&mut self, batch: Batch, target: Target, limits: MemoryLimits, position: &mut u64) -> Result<u64> {
+    fn append(
+        &mut self,
+        batch: EventBatch,
+        target: BatchTarget,
+        limits: MemoryLimits,
+        position: &mut u64,
+    ) -> Result<u64> {
         let session = &batch.session;
         if self.closed {
             return Err(LogError::Closed { session: (**session).clone() });
         }
-        let anywhere = target == Target::Import && self.last == 0;
+        let anywhere = target == BatchTarget::Import && self.last == 0;
         let mut expected = if anywhere { batch.first } else { self.last + 1 };
         let order = |expected, found| Err(LogError::Order { session: (**session).clone(), expected, found });
         if !batch.events.is_empty() && batch.first != expected {
@@ -91,13 +104,13 @@ impl Stream {
     }
 
     /// Returns the events at positions greater than `from`.
-    fn beyond(&self, from: u64) -> impl Iterator<Item = (u64, &Arc<Envelope>)> {
+    fn after_position(&self, from: u64) -> impl Iterator<Item = (u64, &Arc<Envelope>)> {
         let begin = self.positions.partition_point(|position| *position <= from);
         self.positions.range(begin..).copied().zip(self.events.range(begin))
     }
 
     /// Returns the events after `from`, up to the limit.
-    fn after(&self, from: u64, limit: Limit) -> impl Iterator<Item = &Arc<Envelope>> {
+    fn after_offset(&self, from: u64, limit: ReadLimit) -> impl Iterator<Item = &Arc<Envelope>> {
         let mut bytes = 0;
         self.events.since(from.saturating_add(1)).take(limit.events.max(1)).take_while(move |event| {
             let more = bytes == 0 || bytes < limit.bytes;
@@ -123,22 +136,22 @@ impl Stream {
     }
 }
 
-impl State {
-    fn stream(&self, session: &SessionId) -> Result<&Stream> {
+impl MemoryState {
+    fn stream(&self, session: &SessionId) -> Result<&MemoryStream> {
         self.streams.get(session).ok_or_else(|| LogError::Unknown { session: session.clone() })
     }
 
-    fn append(&mut self, batch: Batch, target: Target, limits: MemoryLimits) -> Result<()> {
+    fn append(&mut self, batch: EventBatch, target: BatchTarget, limits: MemoryLimits) -> Result<()> {
         let events = batch.events.len() as u64;
         let map = match target {
-            Target::Stream => &mut self.streams,
-            Target::Import => &mut self.imports,
+            BatchTarget::Stream => &mut self.streams,
+            BatchTarget::Import => &mut self.imports,
         };
         // A batch that is refused leaves no stream behind.
         let bytes = match map.get_mut(&batch.session) {
             Some(stream) => stream.append(batch, target, limits, &mut self.position)?,
             None => {
-                let (session, mut stream) = ((*batch.session).clone(), Stream::default());
+                let (session, mut stream) = ((*batch.session).clone(), MemoryStream::default());
                 let bytes = stream.append(batch, target, limits, &mut self.position)?;
                 map.insert(session, stream);
                 bytes
@@ -150,26 +163,26 @@ impl State {
         Ok(())
     }
 
-    fn change(&mut self, change: Change) -> Result<()> {
+    fn change(&mut self, change: LogChange) -> Result<()> {
         let unknown = |session: SessionId| LogError::Unknown { session };
         match change {
-            Change::Nothing => {}
-            Change::Close(session) => match self.streams.get_mut(&session) {
+            LogChange::Barrier => {}
+            LogChange::Close(session) => match self.streams.get_mut(&session) {
                 Some(stream) => stream.closed = true,
                 None => return Err(unknown(session)),
             },
-            Change::Delete(session) => match self.streams.remove(&session) {
+            LogChange::Delete(session) => match self.streams.remove(&session) {
                 Some(stream) => self.metrics.removed += stream.events.len() as u64,
                 None => return Err(unknown(session)),
             },
-            Change::SetCursor { consumer, session, offset } => match self.streams.get_mut(&session) {
+            LogChange::SetCursor { consumer, session, offset } => match self.streams.get_mut(&session) {
                 Some(stream) => drop(stream.cursors.insert(consumer, offset)),
                 None => return Err(unknown(session)),
             },
-            Change::PutSession(id, record) => drop(self.sessions.insert(id, record)),
-            Change::DeleteSession(id) => drop(self.sessions.remove(&id)),
-            Change::Beat(beat) => self.beat = Some(beat),
-            Change::Publish(session, closed) => {
+            LogChange::PutSession(id, record) => drop(self.sessions.insert(id, record)),
+            LogChange::DeleteSession(id) => drop(self.sessions.remove(&id)),
+            LogChange::Heartbeat(beat) => self.heartbeat = Some(beat),
+            LogChange::Publish(session, closed) => {
                 if self.streams.contains_key(&session) {
                     return Err(LogError::Exists { session });
                 }
@@ -177,45 +190,45 @@ impl State {
                 stream.closed = closed;
                 self.streams.insert(session, stream);
             }
-            Change::Discard(session) => drop(self.imports.remove(&session)),
+            LogChange::Discard(session) => drop(self.imports.remove(&session)),
         }
         Ok(())
     }
 }
 
-impl Memory {
+impl MemoryStore {
     pub(crate) fn new(limits: MemoryLimits) -> Self {
         Self { limits, state: Mutex::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MemoryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Store for Memory {
-    fn append(&self, batch: Batch, target: Target, done: Done) -> Result<(), Full> {
+impl LogStore for MemoryStore {
+    fn append(&self, batch: EventBatch, target: BatchTarget, done: OnCommit) -> Result<(), QueueFull> {
         let result = self.state().append(batch, target, self.limits);
         done(result);
         Ok(())
     }
 
-    fn change(&self, change: Change, done: Done) {
+    fn change(&self, change: LogChange, done: OnCommit) {
         let result = self.state().change(change);
         done(result);
     }
 
-    fn read(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Page> {
+    fn read(&self, session: &SessionId, from: u64, limit: ReadLimit) -> Result<EventPage> {
         let state = self.state();
         let stream = state.stream(session)?;
-        let events = stream.after(from, limit).cloned().collect();
+        let events = stream.after_offset(from, limit).cloned().collect();
         let head = stream.head();
-        Ok(Page { events, first_kept: head.first, last: head.last, closed: head.closed })
+        Ok(EventPage { events, first_kept: head.first, last: head.last, closed: head.closed })
     }
 
-    fn read_lines(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Lines> {
+    fn read_lines(&self, session: &SessionId, from: u64, limit: ReadLimit) -> Result<LinePage> {
         let page = self.read(session, from, limit)?;
-        let mut lines = Lines { next: from, ..Lines::default() };
+        let mut lines = LinePage { next: from, ..LinePage::default() };
         for event in &page.events {
             let written = event.to_json().and_then(|json| serde_json::to_writer(&mut lines.bytes, &json));
             written.map_err(|error| LogError::Io {
@@ -231,10 +244,11 @@ impl Store for Memory {
         Ok(lines)
     }
 
-    fn read_all(&self, from: u64, limit: Limit) -> Result<Vec<(u64, Arc<Envelope>)>> {
+    fn read_all(&self, from: u64, limit: ReadLimit) -> Result<Vec<(u64, Arc<Envelope>)>> {
         let state = self.state();
         let most = limit.events.max(1);
-        let mut found: Vec<_> = state.streams.values().flat_map(|stream| stream.beyond(from).take(most)).collect();
+        let mut found: Vec<_> =
+            state.streams.values().flat_map(|stream| stream.after_position(from).take(most)).collect();
         found.sort_unstable_by_key(|(position, _)| *position);
         let mut bytes = 0;
         let within = found.into_iter().take(most).take_while(|(_, event)| {
@@ -245,11 +259,11 @@ impl Store for Memory {
         Ok(within.map(|(position, event)| (position, event.clone())).collect())
     }
 
-    fn head(&self, session: &SessionId) -> Option<Head> {
-        self.state().streams.get(session).map(Stream::head)
+    fn head(&self, session: &SessionId) -> Option<StreamPosition> {
+        self.state().streams.get(session).map(MemoryStream::head)
     }
 
-    fn streams(&self) -> Vec<(SessionId, Head)> {
+    fn streams(&self) -> Vec<(SessionId, StreamPosition)> {
         self.state().streams.iter().map(|(session, stream)| (session.clone(), stream.head())).collect()
     }
 
@@ -261,8 +275,8 @@ impl Store for Memory {
         Ok(self.state().sessions.iter().map(|(id, record)| (id.clone(), record.clone())).collect())
     }
 
-    fn last_beat(&self) -> Result<Option<Beat>> {
-        Ok(self.state().beat.clone())
+    fn last_heartbeat(&self) -> Result<Option<Heartbeat>> {
+        Ok(self.state().heartbeat.clone())
     }
 
     fn cursor(&self, consumer: &str, session: &SessionId) -> Result<u64> {
@@ -270,7 +284,7 @@ impl Store for Memory {
         Ok(state.streams.get(session).and_then(|stream| stream.cursors.get(consumer)).copied().unwrap_or(0))
     }
 
-    fn retain(&self, retention: Retention, done: Done) {
+    fn retain(&self, retention: Retention, done: OnCommit) {
         let mut state = self.state();
         let now = SystemTime::now();
         let mut removed: u64 = state.streams.values_mut().map(|stream| stream.retain(retention, now)).sum();
@@ -295,7 +309,7 @@ impl Store for Memory {
         done(Ok(()));
     }
 
-    fn metrics(&self) -> Metrics {
+    fn metrics(&self) -> LogMetrics {
         self.state().metrics.clone()
     }
 

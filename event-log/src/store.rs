@@ -4,18 +4,21 @@ use std::{sync::Arc, time::Duration};
 
 use ipc_protocol::{Envelope, SessionId};
 
-use crate::{Batch, Beat, Damage, Done, Full, Head, Limit, Lines, Metrics, Page, Result, Retention};
+use crate::{
+    EventBatch, EventPage, Heartbeat, LinePage, LogDamage, LogMetrics, OnCommit, QueueFull, ReadLimit, Result,
+    Retention, StreamPosition,
+};
 
 /// Change other than an append.
 #[derive(Debug)]
-pub(crate) enum Change {
+pub(crate) enum LogChange {
     /// No change: its callback runs once everything before it is done.
-    Nothing,
+    Barrier,
     Close(SessionId),
     Delete(SessionId),
     PutSession(SessionId, String),
     DeleteSession(SessionId),
-    Beat(Beat),
+    Heartbeat(Heartbeat),
     SetCursor {
         consumer: String,
         session: SessionId,
@@ -29,33 +32,33 @@ pub(crate) enum Change {
 
 /// Destination of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum BatchTarget {
     /// Stream of the batch's session.
     Stream,
     /// Import, invisible until it is published.
     Import,
 }
 
-pub(crate) trait Store: Send + Sync {
-    fn append(&self, batch: Batch, target: Target, done: Done) -> Result<(), Full>;
-    fn change(&self, change: Change, done: Done);
-    fn read(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Page>;
-    fn read_lines(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Lines>;
-    fn read_all(&self, from: u64, limit: Limit) -> Result<Vec<(u64, Arc<Envelope>)>>;
-    fn head(&self, session: &SessionId) -> Option<Head>;
-    fn streams(&self) -> Vec<(SessionId, Head)>;
+pub(crate) trait LogStore: Send + Sync {
+    fn append(&self, batch: EventBatch, target: BatchTarget, done: OnCommit) -> Result<(), QueueFull>;
+    fn change(&self, change: LogChange, done: OnCommit);
+    fn read(&self, session: &SessionId, from: u64, limit: ReadLimit) -> Result<EventPage>;
+    fn read_lines(&self, session: &SessionId, from: u64, limit: ReadLimit) -> Result<LinePage>;
+    fn read_all(&self, from: u64, limit: ReadLimit) -> Result<Vec<(u64, Arc<Envelope>)>>;
+    fn head(&self, session: &SessionId) -> Option<StreamPosition>;
+    fn streams(&self) -> Vec<(SessionId, StreamPosition)>;
     fn session(&self, id: &SessionId) -> Result<Option<String>>;
     fn sessions(&self) -> Result<Vec<(SessionId, String)>>;
     /// Returns the damage that was found by now.
-    fn damage(&self) -> Vec<Damage> {
+    fn damage(&self) -> Vec<LogDamage> {
         Vec::new()
     }
-    fn last_beat(&self) -> Result<Option<Beat>>;
+    fn last_heartbeat(&self) -> Result<Option<Heartbeat>>;
     fn cursor(&self, consumer: &str, session: &SessionId) -> Result<u64>;
-    fn retain(&self, retention: Retention, done: Done);
-    fn metrics(&self) -> Metrics;
+    fn retain(&self, retention: Retention, done: OnCommit);
+    fn metrics(&self) -> LogMetrics;
     fn flush(&self, deadline: Duration) -> Result<()>;
     /// Starts (`true`) or ends (`false`) holding changes back, to commit them with those that follow. Each `true`
     /// is followed by a `false`.
-    fn hold(&self, _hold: bool) {}
+    fn hold_commits(&self, _hold: bool) {}
 }

@@ -6,11 +6,11 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use ipc_protocol::{Envelope, ErrorCause, Event, Gap, SessionId};
+use ipc_protocol::{Envelope, ErrorCause, Event, OffsetGap, SessionId};
 
 use crate::{
-    Batch, Done, Exported, Full, Imported, Limit, LogError, Result, line,
-    store::{Change, Store, Target},
+    EventBatch, ExportSummary, ImportSummary, LogError, OnCommit, QueueFull, ReadLimit, Result, line,
+    store::{BatchTarget, LogChange, LogStore},
 };
 
 /// Longest line accepted by an import, in bytes: an envelope around the longest stored line.
@@ -21,12 +21,12 @@ const BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// Time that one step waits for the writer.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-pub(crate) fn export(store: &dyn Store, session: &SessionId, out: &mut dyn Write) -> Result<Exported> {
-    let mut exported = Exported::default();
+pub(crate) fn export(store: &dyn LogStore, session: &SessionId, out: &mut dyn Write) -> Result<ExportSummary> {
+    let mut exported = ExportSummary::default();
     let mut from = 0;
     let write = |out: &mut dyn Write, bytes: &[u8]| out.write_all(bytes).map_err(|error| io_error("write", error));
     loop {
-        match store.read_lines(session, from, Limit::default()) {
+        match store.read_lines(session, from, ReadLimit::default()) {
             Ok(lines) if lines.events == 0 => break,
             Ok(lines) => {
                 write(out, &lines.bytes)?;
@@ -46,7 +46,7 @@ pub(crate) fn export(store: &dyn Store, session: &SessionId, out: &mut dyn Write
 }
 
 /// Returns the `session:gap` line for events that cannot be read, at the offset of the last one lost.
-fn gap_line(session: &SessionId, lost: Gap) -> String {
+fn gap_line(session: &SessionId, lost: OffsetGap) -> String {
     let created_at = SystemTime::now();
     let session = Arc::new(session.clone());
     let envelope = Envelope { offset: lost.to, created_at, session, turn: None, event: Event::SessionGap(lost) };
@@ -58,13 +58,13 @@ fn io_error(operation: &'static str, error: io::Error) -> LogError {
 }
 
 /// Import in progress; invisible until it is complete.
-pub(crate) struct Import<'a> {
-    store: &'a dyn Store,
+pub(crate) struct PendingImport<'a> {
+    store: &'a dyn LogStore,
     line: u64,
-    stream: Option<Incoming>,
+    stream: Option<IncomingBatch>,
 }
 
-struct Incoming {
+struct IncomingBatch {
     session: Arc<SessionId>,
     first: u64,
     /// Offset of the next event.
@@ -76,8 +76,8 @@ struct Incoming {
     ended: bool,
 }
 
-impl<'a> Import<'a> {
-    pub(crate) fn new(store: &'a dyn Store) -> Self {
+impl<'a> PendingImport<'a> {
+    pub(crate) fn new(store: &'a dyn LogStore) -> Self {
         Self { store, line: 0, stream: None }
     }
 
@@ -86,7 +86,7 @@ impl<'a> Import<'a> {
         mut self,
         input: &mut dyn BufRead,
         claim: impl FnOnce(&SessionId) -> Result<()>,
-    ) -> Result<Imported> {
+    ) -> Result<ImportSummary> {
         let mut claim = Some(claim);
         let mut taken = Ok(());
         let mut text = Vec::new();
@@ -102,14 +102,14 @@ impl<'a> Import<'a> {
             taken?;
             return Err(LogError::Import { line: 1, detail: "there is no event; nothing was imported".into() });
         };
-        let imported = Imported { session: (*stream.session).clone(), first: stream.first, last: stream.next - 1 };
+        let imported = ImportSummary { session: (*stream.session).clone(), first: stream.first, last: stream.next - 1 };
         let session = imported.session.clone();
         let ended = stream.ended;
         taken
             .and_then(|()| self.send(stream))
-            .and_then(|()| self.change(Change::Publish(session.clone(), ended)))
+            .and_then(|()| self.change(LogChange::Publish(session.clone(), ended)))
             .map(|()| imported)
-            .inspect_err(|_| drop(self.change(Change::Discard(session))))
+            .inspect_err(|_| drop(self.change(LogChange::Discard(session))))
     }
 
     fn refuse<T>(&self, detail: impl Into<String>) -> Result<T> {
@@ -140,7 +140,7 @@ impl<'a> Import<'a> {
 
     fn give_up(&mut self) {
         if let Some(stream) = self.stream.take() {
-            drop(self.change(Change::Discard((*stream.session).clone())));
+            drop(self.change(LogChange::Discard((*stream.session).clone())));
         }
     }
 
@@ -160,7 +160,7 @@ impl<'a> Import<'a> {
         if *offset == 0 || *offset >= i64::MAX as u64 {
             return self.refuse(format!("{offset} is no offset of an event"));
         }
-        let stream = self.stream.get_or_insert_with(|| Incoming {
+        let stream = self.stream.get_or_insert_with(|| IncomingBatch {
             session: Arc::clone(session),
             first: *offset,
             next: *offset,
@@ -196,20 +196,20 @@ impl<'a> Import<'a> {
         self.append(batch)
     }
 
-    fn send(&self, mut stream: Incoming) -> Result<()> {
+    fn send(&self, mut stream: IncomingBatch) -> Result<()> {
         self.append(stream.batch())
     }
 
-    fn append(&self, mut batch: Batch) -> Result<()> {
+    fn append(&self, mut batch: EventBatch) -> Result<()> {
         if batch.events.is_empty() {
             return Ok(());
         }
         let (tell, told) = mpsc::channel();
         loop {
             let tell = tell.clone();
-            match self.store.append(batch, Target::Import, Box::new(move |result| drop(tell.send(result)))) {
+            match self.store.append(batch, BatchTarget::Import, Box::new(move |result| drop(tell.send(result)))) {
                 Ok(()) => break,
-                Err(Full { batch: again, .. }) => batch = again,
+                Err(QueueFull { batch: again, .. }) => batch = again,
             }
             self.store.flush(DEADLINE)?;
         }
@@ -217,9 +217,9 @@ impl<'a> Import<'a> {
         wait(&told)
     }
 
-    fn change(&self, change: Change) -> Result<()> {
+    fn change(&self, change: LogChange) -> Result<()> {
         let (tell, told) = mpsc::channel();
-        let done: Done = Box::new(move |result| drop(tell.send(result)));
+        let done: OnCommit = Box::new(move |result| drop(tell.send(result)));
         self.store.change(change, done);
         wait(&told)
     }
@@ -229,13 +229,13 @@ fn wait(told: &mpsc::Receiver<Result<()>>) -> Result<()> {
     told.recv_timeout(DEADLINE).unwrap_or(Err(LogError::Deadline { operation: "import into", after: DEADLINE }))
 }
 
-impl Incoming {
+impl IncomingBatch {
     /// Takes the events since the last batch.
-    fn batch(&mut self) -> Batch {
+    fn batch(&mut self) -> EventBatch {
         let events = std::mem::take(&mut self.events);
         let first = std::mem::replace(&mut self.begin, self.next);
         self.bytes = 0;
         let created_at = events.first().map_or(SystemTime::UNIX_EPOCH, |event| event.created_at);
-        Batch { session: Arc::clone(&self.session), created_at, first, events, source: 0, cursor: None }
+        EventBatch { session: Arc::clone(&self.session), created_at, first, events, source: 0, cursor: None }
     }
 }

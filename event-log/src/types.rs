@@ -2,16 +2,16 @@
 
 use std::{sync::Arc, time::Duration, time::SystemTime};
 
-use ipc_protocol::{Envelope, Gap, SessionId};
+use ipc_protocol::{Envelope, OffsetGap, SessionId};
 
 use crate::{LogError, Result};
 
 /// Callback, called once when a change is committed or has failed.
-pub type Done = Box<dyn FnOnce(Result<()>) + Send>;
+pub type OnCommit = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// Events of one stream that are appended together: all or none.
 #[derive(Clone, Debug)]
-pub struct Batch {
+pub struct EventBatch {
     /// Session whose stream the batch belongs to.
     pub session: Arc<SessionId>,
     /// Time at which the batch was made.
@@ -29,7 +29,7 @@ pub struct Batch {
 
 /// Heartbeat of the log's owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Beat {
+pub struct Heartbeat {
     /// Name of the owner.
     pub host: String,
     /// Time at which the owner was alive; kept to the millisecond.
@@ -38,24 +38,24 @@ pub struct Beat {
 
 /// Refusal of a batch because the queue is full; nothing was done.
 #[derive(derive_more::Debug)]
-pub struct Full {
+pub struct QueueFull {
     /// Batch that was refused.
-    pub batch: Batch,
+    pub batch: EventBatch,
     /// Callback of the batch; it was not called.
     #[debug(skip)]
-    pub done: Done,
+    pub done: OnCommit,
 }
 
 /// Bounds of one read. At least one event is read, whatever its size.
 #[derive(Clone, Copy, Debug)]
-pub struct Limit {
+pub struct ReadLimit {
     /// Number of events.
     pub events: usize,
     /// Bytes of their stored form.
     pub bytes: usize,
 }
 
-impl Default for Limit {
+impl Default for ReadLimit {
     fn default() -> Self {
         Self { events: 4096, bytes: 1024 * 1024 }
     }
@@ -63,7 +63,7 @@ impl Default for Limit {
 
 /// Consecutive events of a stream.
 #[derive(Clone, Debug, Default)]
-pub struct Page {
+pub struct EventPage {
     /// Events, in order.
     pub events: Vec<Arc<Envelope>>,
     /// Offset of the first event that is kept; one more than `last` if none is.
@@ -74,18 +74,18 @@ pub struct Page {
     pub closed: bool,
 }
 
-impl Page {
+impl EventPage {
     /// Returns the gap between `from`, the start of the read, and the first event found.
-    pub fn gap(&self, from: u64) -> Option<Gap> {
+    pub fn gap(&self, from: u64) -> Option<OffsetGap> {
         let next = self.events.first().map_or(self.first_kept, |event| event.offset);
         let first = from.saturating_add(1);
-        (next > first).then(|| Gap { from: first, to: next - 1 })
+        (next > first).then(|| OffsetGap { from: first, to: next - 1 })
     }
 }
 
 /// A piece of a stream as public JSON: one envelope a line.
 #[derive(Clone, Debug, Default)]
-pub struct Lines {
+pub struct LinePage {
     /// JSON lines, each with its newline.
     pub bytes: Vec<u8>,
     /// Number of lines.
@@ -102,7 +102,7 @@ pub struct Lines {
 
 /// Current bounds and size of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Head {
+pub struct StreamPosition {
     /// Offset of the first event that is kept; one more than `last` if none is.
     pub first: u64,
     /// Offset of the last event; 0 for none.
@@ -132,7 +132,7 @@ pub struct Retention {
 
 /// Counters of a log since it was opened.
 #[derive(Clone, Debug, Default)]
-pub struct Metrics {
+pub struct LogMetrics {
     /// Transactions, of any number of batches each.
     pub commits: u64,
     /// Events appended.
@@ -151,7 +151,7 @@ pub struct Metrics {
 
 /// Result of an import.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Imported {
+pub struct ImportSummary {
     /// Session whose stream was imported.
     pub session: SessionId,
     /// Offset of the stream's first event.
@@ -162,11 +162,11 @@ pub struct Imported {
 
 /// Result of an export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Exported {
+pub struct ExportSummary {
     /// Number of lines written for readable events.
     pub events: u64,
     /// Damaged events that could not be read. A `session:gap` was written for each.
-    pub lost: Vec<Gap>,
+    pub lost: Vec<OffsetGap>,
 }
 
 /// Bounds of each stream in a memory log. The newest events are kept, at least one.
@@ -186,7 +186,7 @@ impl Default for MemoryLimits {
 
 /// Settings of a log in a file.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct LogOptions {
     /// Bytes that may wait for the writer. One more batch, of any size, is accepted below this.
     pub queue_bytes: usize,
     /// Number of connections for readers. Further readers wait.
@@ -199,7 +199,7 @@ pub struct Options {
     pub max_pages: Option<u32>,
 }
 
-impl Default for Options {
+impl Default for LogOptions {
     fn default() -> Self {
         Self {
             queue_bytes: 8 * 1024 * 1024,

@@ -63,9 +63,9 @@ pub enum CodecError {
     Encode(#[source] Box<bincode::error::EncodeError>),
 }
 
-type Config = bincode::config::Configuration<bincode::config::LittleEndian, bincode::config::Fixint>;
+type CodecConfig = bincode::config::Configuration<bincode::config::LittleEndian, bincode::config::Fixint>;
 
-const CONFIG: Config = bincode::config::standard().with_fixed_int_encoding();
+const CONFIG: CodecConfig = bincode::config::standard().with_fixed_int_encoding();
 
 /// Appends `message` to `out` as one frame or more.
 ///
@@ -150,11 +150,11 @@ fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, CodecError> {
 
 /// Reassembles messages from frames.
 #[derive(Debug, Default)]
-pub struct Assembler {
+pub struct MessageAssembler {
     partial: Vec<u8>,
 }
 
-impl Assembler {
+impl MessageAssembler {
     /// Takes one frame (flag byte and payload: one packet, complete) and returns the message that it completes.
     ///
     /// # Errors
@@ -192,7 +192,7 @@ impl Assembler {
 /// # Errors
 /// Any [`CodecError`]; see there.
 pub fn decode_frames<T: DeserializeOwned>(mut frames: &[u8]) -> Result<T, CodecError> {
-    let mut assembler = Assembler::default();
+    let mut assembler = MessageAssembler::default();
     loop {
         let len = frame_len(frames)?.filter(|len| *len <= frames.len()).ok_or(CodecError::FrameLength { len: 0 })?;
         let (frame, rest) = frames.split_at(len);
@@ -221,7 +221,7 @@ pub struct Inbox {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    assembler: Assembler,
+    assembler: MessageAssembler,
 }
 
 /// Initial size of an inbox: enough for a session with little traffic.
@@ -231,7 +231,7 @@ const LARGE: usize = 4 * MAX_FRAME;
 
 impl Default for Inbox {
     fn default() -> Self {
-        Self { buffer: vec![0; SMALL], start: 0, end: 0, assembler: Assembler::default() }
+        Self { buffer: vec![0; SMALL], start: 0, end: 0, assembler: MessageAssembler::default() }
     }
 }
 
@@ -285,8 +285,8 @@ impl Inbox {
 /// Bytes to be written to a stream, in two lanes: control overtakes bulk at the next frame.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    control: Lane,
-    bulk: Lane,
+    control: OutboxLane,
+    bulk: OutboxLane,
     /// Start of a frame in `bulk`, at or before the next byte to write until [`Outbox::walk`] moves it on.
     boundary: usize,
     /// True if the last [`Outbox::chunk`] came from the control lane.
@@ -294,13 +294,13 @@ pub struct Outbox {
 }
 
 #[derive(Debug, Default)]
-struct Lane {
+struct OutboxLane {
     bytes: Vec<u8>,
     written: usize,
 }
 
-impl Lane {
-    fn rest(&self) -> &[u8] {
+impl OutboxLane {
+    fn remaining(&self) -> &[u8] {
         &self.bytes[self.written..]
     }
 }
@@ -336,7 +336,7 @@ impl Outbox {
 
     /// Returns the number of waiting bytes.
     pub fn len(&self) -> usize {
-        self.control.rest().len() + self.bulk.rest().len()
+        self.control.remaining().len() + self.bulk.remaining().len()
     }
 
     /// Returns true if nothing waits.
@@ -346,44 +346,44 @@ impl Outbox {
 
     /// Returns true if control waits. [`Outbox::chunk`] is then of control, or the rest of a frame that is half-written.
     pub fn has_control(&self) -> bool {
-        !self.control.rest().is_empty()
+        !self.control.remaining().is_empty()
     }
 
     /// Returns the bytes to write next; empty if nothing waits.
     pub fn chunk(&mut self) -> &[u8] {
         self.chunk_is_control = false;
-        if self.control.rest().is_empty() {
-            return self.bulk.rest();
+        if self.control.remaining().is_empty() {
+            return self.bulk.remaining();
         }
         // A half-written frame must be finished first, in whichever lane it is.
         if self.control.written == 0 {
-            self.walk();
+            self.advance_boundary();
             if self.boundary > self.bulk.written {
                 return &self.bulk.bytes[self.bulk.written..self.boundary];
             }
         }
         self.chunk_is_control = true;
-        self.control.rest()
+        self.control.remaining()
     }
 
     /// Records the number of bytes of the last [`Outbox::chunk`] that were written.
     pub fn advance(&mut self, len: usize) {
         if self.chunk_is_control {
             self.control.written += len;
-            if self.control.rest().is_empty() {
-                self.control = Lane::default();
+            if self.control.remaining().is_empty() {
+                self.control = OutboxLane::default();
             }
             return;
         }
         self.bulk.written += len;
-        if self.bulk.rest().is_empty() {
+        if self.bulk.remaining().is_empty() {
             self.bulk.bytes.clear();
             // Do not keep the buffer of a burst.
             self.bulk.bytes.shrink_to(4 * MAX_FRAME);
             (self.bulk.written, self.boundary) = (0, 0);
         } else if self.bulk.written >= 8 * MAX_FRAME {
             // After the walk no header before the next byte to write is needed any more.
-            self.walk();
+            self.advance_boundary();
             self.bulk.bytes.drain(..self.bulk.written);
             self.boundary -= self.bulk.written;
             self.bulk.written = 0;
@@ -391,7 +391,7 @@ impl Outbox {
     }
 
     /// Moves `boundary` to the first frame that begins at or behind the next byte to write.
-    fn walk(&mut self) {
+    fn advance_boundary(&mut self) {
         while self.boundary < self.bulk.written {
             // Our own frames: their headers are valid and complete.
             let len = frame_len(&self.bulk.bytes[self.boundary..]).ok().flatten();

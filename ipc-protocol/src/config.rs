@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AgentSandbox, Budget, Containment, Hardening, Lifecycle, Limits, PermissionMode, PermissionPolicy, Resume,
-    SessionId, Setting, Timeouts,
+    AgentSandbox, Budget, ConfigSetting, Containment, Hardening, Lifecycle, Limits, PermissionMode, PermissionPolicy,
+    ResumeRequest, SessionId, Timeouts,
 };
 
 /// Environment variables. `Debug` shows names only: values are often secrets.
@@ -198,7 +198,7 @@ pub struct AgentSessionConfig {
     /// Thinking level: `off`, `low`, `medium`, `high`, or one of the agent's own.
     pub thinking: Option<String>,
     /// Conversation to continue.
-    pub resume: Option<Resume>,
+    pub resume: Option<ResumeRequest>,
     /// True if the agent keeps nothing of the conversation.
     #[serde(default)]
     pub ephemeral: bool,
@@ -234,7 +234,7 @@ pub struct AgentSessionConfig {
     pub agent_sandbox: Option<AgentSandbox>,
     /// Settings that are meant although they are the default: a profile does not change them.
     #[serde(default)]
-    pub explicit: BTreeSet<Setting>,
+    pub explicit: BTreeSet<ConfigSetting>,
     /// Action for a turn that meets the account's usage limit.
     #[serde(default)]
     pub on_usage_limit: OnUsageLimit,

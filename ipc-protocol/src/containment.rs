@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Layer, LimitInForce};
+use crate::{ContainmentLayer, LimitInForce};
 
 /// Environment variable of every process of a session. Its value is unique to one run of one session, and
 /// identifies processes that have left the process tree.
@@ -72,7 +72,7 @@ impl Default for Hardening {
 
 /// Containment of a session as its proxy and guard get it: resolved by the host, with no choice left.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Enclosure {
+pub struct ContainmentSpec {
     /// Value of [`MARKER`] in the environment of every process of this run.
     pub marker: String,
     /// Absolute directory of the session's cgroup. The proxy creates it; whoever ends the session removes it.
@@ -84,7 +84,7 @@ pub struct Enclosure {
 /// Observer of a session's processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Observer {
+pub enum ObserverKind {
     /// Kernel's proc connector, read by the fork server: sees every process.
     Connector,
     /// Polling of `/proc` by the proxy: can miss a process that lives for less than an interval.
@@ -94,11 +94,11 @@ pub enum Observer {
 /// Measures in force for a session, as reported in its `session:started`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Measures {
+pub struct ContainmentStatus {
     /// Layers of containment.
-    pub layers: Vec<Layer>,
+    pub layers: Vec<ContainmentLayer>,
     /// Observer of its processes.
-    pub observer: Observer,
+    pub observer: ObserverKind,
     /// Limits, each with its form of enforcement.
     pub limits: Vec<LimitInForce>,
     /// True if the proxy is not dumpable.
@@ -112,12 +112,12 @@ pub struct Measures {
     pub agent_sandbox: Option<String>,
 }
 
-impl Default for Measures {
+impl Default for ContainmentStatus {
     /// Returns layer A, observed by polling, and nothing else.
     fn default() -> Self {
         Self {
-            layers: vec![Layer::Baseline],
-            observer: Observer::Polling,
+            layers: vec![ContainmentLayer::Baseline],
+            observer: ObserverKind::Polling,
             limits: Vec::new(),
             undumpable: false,
             landlock: false,

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 pub use self::{
     envelope::{Envelope, EnvelopeError},
-    shape::{SHAPES, Shape},
+    shape::{EventShape, SHAPES},
 };
 use crate::{
-    BudgetExceeded, BudgetKind, ExitStatus, Json, LimitExceeded, LimitKind, Measures, PermissionBypassed,
-    PermissionMode, ProcessId, ProcessInfo, Receipt, TimeoutAction, TimeoutKind, Verbatim,
+    BudgetExceeded, BudgetKind, ContainmentStatus, ExitStatus, Json, LimitExceeded, LimitKind, PermissionBypassed,
+    PermissionMode, ProcessId, ProcessInfo, RawLine, Receipt, TimeoutAction, TimeoutKind,
 };
 
 /// Status of an [`Event::SessionStatus`] with the address of the session's own server in `detail`.
@@ -279,7 +279,7 @@ pub enum ResolvedBy {
 /// Hole in the stream: events that existed and are no longer available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Gap {
+pub struct OffsetGap {
     /// Offset of the first event lost.
     #[serde(with = "offset_text")]
     pub from: u64,
@@ -296,7 +296,7 @@ pub const UNTRIED_VERSION: &str = "untriedVersion";
 pub const MAX_TURNS_REACHED: &str = "maxTurnsReached";
 
 /// `session:status` of an agent that says that no other process can go on with its conversation: its session is not suspended.
-pub const NOT_KEPT: &str = "conversationNotKept";
+pub const CONVERSATION_NOT_KEPT: &str = "conversationNotKept";
 
 /// Event of a session. Its JSON form is an [`Envelope`]'s `type` and `payload`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -314,7 +314,7 @@ pub enum Event {
         /// Agent's own id of this session, if its protocol has one.
         native_session_id: Option<String>,
         /// Containment, observation and limits of the session.
-        measures: Box<Measures>,
+        measures: Box<ContainmentStatus>,
     },
     /// The session waits for a prompt.
     #[serde(rename = "session:idle")]
@@ -340,7 +340,7 @@ pub enum Event {
     },
     /// Events are missing here.
     #[serde(rename = "session:gap")]
-    SessionGap(Gap),
+    SessionGap(OffsetGap),
     /// Events from here on are lost when this host ends: their log cannot be written.
     #[serde(rename = "session:degraded")]
     SessionDegraded {
@@ -476,7 +476,7 @@ pub enum Event {
         /// Catalog id of the agent.
         agent: Box<str>,
         /// Line with its end, or a piece of one.
-        payload: Verbatim,
+        payload: RawLine,
     },
     /// A process was seen for the first time.
     #[serde(rename = "process:spawned")]
@@ -588,8 +588,8 @@ const KINDS: &[&str] = &[
 ];
 
 /// Text before the agent in the type of [`Event::Harness`]; [`RECEIVED`] follows the agent.
-const HARNESS: &str = "harness:";
-const RECEIVED: &str = ":event-received";
+const HARNESS_PREFIX: &str = "harness:";
+const RECEIVED_SUFFIX: &str = ":event-received";
 
 impl Event {
     /// Estimates the event's memory in bytes, for the bound of a ring.
@@ -648,25 +648,25 @@ impl Event {
         if let Self::External { version, .. } = self {
             return *version;
         }
-        SHAPES.iter().find(|shape| (shape.is)(self)).map_or(1, |shape| shape.version)
+        SHAPES.iter().find(|shape| (shape.matches)(self)).map_or(1, |shape| shape.version)
     }
 
     /// Builds an event from `type`, version and payload. A type that is not ours, or a shape of another release,
     /// becomes [`Event::External`].
     fn from_parts(kind: &str, version: u32, payload: Value) -> Result<Self, serde_json::Error> {
-        if let Some(agent) = kind.strip_prefix(HARNESS).and_then(|rest| rest.strip_suffix(RECEIVED)) {
+        if let Some(agent) = kind.strip_prefix(HARNESS_PREFIX).and_then(|rest| rest.strip_suffix(RECEIVED_SUFFIX)) {
             return Ok(Self::Harness { agent: agent.into(), payload: serde_json::from_value(payload)? });
         }
         let known = SHAPES.iter().find(|shape| shape.kind == kind).map_or(1, |shape| shape.version);
-        if !Self::is_ours(kind) || version != known {
+        if !Self::is_reserved_kind(kind) || version != known {
             return Ok(Self::External { kind: kind.into(), version, payload: Json::from(&payload) });
         }
         serde_json::from_value(json!({ kind: payload }))
     }
 
     /// Returns true for a `type` that only this program creates: users cannot append it.
-    pub fn is_ours(kind: &str) -> bool {
-        KINDS.contains(&kind) || (kind.starts_with(HARNESS) && kind.ends_with(RECEIVED))
+    pub fn is_reserved_kind(kind: &str) -> bool {
+        KINDS.contains(&kind) || (kind.starts_with(HARNESS_PREFIX) && kind.ends_with(RECEIVED_SUFFIX))
     }
 
     /// Splits the event into `(type, payload)`.
@@ -675,7 +675,7 @@ impl Event {
     /// Never for an event this crate made; serde's error otherwise.
     fn to_parts(&self) -> Result<(String, Value), serde_json::Error> {
         if let Self::Harness { agent, payload } = self {
-            return Ok((format!("{HARNESS}{agent}{RECEIVED}"), serde_json::to_value(payload)?));
+            return Ok((format!("{HARNESS_PREFIX}{agent}{RECEIVED_SUFFIX}"), serde_json::to_value(payload)?));
         }
         if let Self::External { kind, payload, .. } = self {
             return Ok((kind.to_string(), payload.value()));

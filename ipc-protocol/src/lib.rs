@@ -30,25 +30,29 @@ mod verbatim;
 
 pub use budget::{Budget, BudgetAction, BudgetExceeded, BudgetKind, InvalidUsd, Usd};
 pub use config::{AgentSessionConfig, EnvVars, Home, HostDeath, McpServer, McpTransport, OnAgentExit, OnUsageLimit};
-pub use containment::{AbortPolicy, Containment, Enclosure, Hardening, MARKER, Measures, Observer, UnknownContainment};
+pub use containment::{
+    AbortPolicy, Containment, ContainmentSpec, ContainmentStatus, Hardening, MARKER, ObserverKind, UnknownContainment,
+};
 pub use error::{ErrorCause, ErrorChain, WireError};
 pub use event::{
-    EndReason, Envelope, EnvelopeError, Event, Gap, MAX_TURNS_REACHED, NOT_KEPT, PermissionAnswer, PermissionOption,
-    PermissionOptionKind, PermissionRequest, PlanEntry, ResolvedBy, SERVER_LISTENS, SHAPES, Shape, StopReason, ToolEnd,
-    ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage, offset_text,
+    CONVERSATION_NOT_KEPT, EndReason, Envelope, EnvelopeError, Event, EventShape, MAX_TURNS_REACHED, OffsetGap,
+    PermissionAnswer, PermissionOption, PermissionOptionKind, PermissionRequest, PlanEntry, ResolvedBy, SERVER_LISTENS,
+    SHAPES, StopReason, ToolEnd, ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage, offset_text,
 };
 pub use id::{InvalidId, Pid, ProcessId, SessionId, Signal, UnknownSignal};
 pub use json::Json;
 pub use lifecycle::{Lifecycle, Restart};
 pub use limits::{LimitAction, LimitExceeded, LimitForm, LimitInForce, LimitKind, Limits, UnknownAction};
 pub use millis::time as time_text;
-pub use operation::{Endpoint, NativeResume, OnMissing, Operation, Resume, ResumeFrom};
+pub use operation::{AgentEndpoint, NativeResume, OnMissing, Operation, ResumeFrom, ResumeRequest};
 pub use policy::{
-    AgentSandbox, BypassAction, Decision, PermissionBypassed, PermissionMode, PermissionPolicy, PermissionRule,
+    AgentSandbox, BypassAction, PermissionBypassed, PermissionMode, PermissionPolicy, PermissionRule, RuleDecision,
     TimeoutAction, TimeoutKind, Timeouts,
 };
 pub use process::{ExitStatus, ProcessInfo, ProcessStatus};
 pub use prompt::{Prompt, PromptPart};
-pub use receipt::{KillCause, KillOptions, KillScope, Layer, Outcome, Proof, ReapedBy, Receipt, ReceiptEntry};
-pub use setting::{Said, Setting};
-pub use verbatim::Verbatim;
+pub use receipt::{
+    ContainmentLayer, KillCause, KillOptions, KillScope, ProcessOutcome, Proof, ReapedBy, Receipt, ReceiptEntry,
+};
+pub use setting::{ConfigSetting, ExplicitSettings};
+pub use verbatim::RawLine;

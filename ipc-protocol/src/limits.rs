@@ -81,7 +81,7 @@ pub struct Limits {
 
 impl Limits {
     /// Iterates over the limits that are set, each with its value in the unit of its field.
-    pub fn set(&self) -> impl Iterator<Item = (LimitKind, u64)> + use<> {
+    pub fn iter_set(&self) -> impl Iterator<Item = (LimitKind, u64)> + use<> {
         [
             (LimitKind::Memory, self.memory_bytes),
             (LimitKind::Processes, self.processes),

@@ -10,9 +10,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AbortPolicy, AgentSessionConfig, Enclosure, EndReason, Endpoint, EnvVars, Event, ExitStatus, Json, KillOptions,
-    KillScope, Limits, Measures, NativeResume, Operation, PermissionAnswer, PermissionRequest, ProcessId, ProcessInfo,
-    Prompt, Receipt, SessionId, WireError,
+    AbortPolicy, AgentEndpoint, AgentSessionConfig, ContainmentSpec, ContainmentStatus, EndReason, EnvVars, Event,
+    ExitStatus, Json, KillOptions, KillScope, Limits, NativeResume, Operation, PermissionAnswer, PermissionRequest,
+    ProcessId, ProcessInfo, Prompt, Receipt, SessionId, WireError,
 };
 
 /// Version of everything in this crate that crosses a wire. Any change of a message or a type in it raises it: bincode
@@ -51,18 +51,18 @@ pub struct AgentCommand {
     /// Conversation to continue.
     pub resume: Option<NativeResume>,
     /// Server of the agent, if it speaks HTTP.
-    pub endpoint: Option<Endpoint>,
+    pub endpoint: Option<AgentEndpoint>,
     /// Model replies per prompt that the proxy counts; `None` if the agent bounds them itself, or nobody does.
     pub max_turns: Option<u32>,
     /// Directories in which it names processes by their pid. In a PID namespace it gets its own, empty.
     pub private: Vec<String>,
     /// Facts about the agent's part in permissions.
-    pub asking: Asking,
+    pub asking: PermissionSupport,
 }
 
 /// Facts about an agent's part in permissions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asking {
+pub struct PermissionSupport {
     /// The kinds of tool calls that the agent asks about before it makes them.
     pub asks: Vec<String>,
     /// True if settings of its user's may allow calls that it would ask about else.
@@ -113,7 +113,7 @@ pub enum ProxyCommand {
         /// Command that starts the agent.
         command: Box<AgentCommand>,
         /// Containment of the session.
-        enclosure: Box<Enclosure>,
+        enclosure: Box<ContainmentSpec>,
     },
     /// Begins a turn: `session:prompt`. Answered as soon as the agent was given the prompt. The turn ends with the event
     /// `stream:complete` or a [`FromProxy::TurnEnded`].
@@ -209,7 +209,7 @@ pub enum FromProxy {
         /// True if the agent has turns; an agent without turns is never busy.
         turns: bool,
         /// Containment, observation and limits of the session.
-        measures: Box<Measures>,
+        measures: Box<ContainmentStatus>,
     },
     /// An event occurred: one of the `stream:*`, `process:*`, `permission:*` and `log` events.
     Event {
@@ -279,7 +279,7 @@ pub enum FromProxy {
     },
     /// State of a detached session, for a host that took it over, after the `Hello`. The unacknowledged messages
     /// follow, then the new ones.
-    Attached(Box<Attached>),
+    Attached(Box<AttachedSession>),
 }
 
 impl FromProxy {
@@ -310,7 +310,7 @@ impl FromProxy {
 /// out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Attached {
+pub struct AttachedSession {
     /// Number of hosts so far, this one included.
     pub epoch: u64,
     /// Number of the first message that follows.
@@ -326,7 +326,7 @@ pub struct Attached {
     /// True if the agent has turns.
     pub turns: bool,
     /// Containment, observation and limits of the session.
-    pub measures: Option<Measures>,
+    pub measures: Option<ContainmentStatus>,
     /// Turn that is running before the messages that follow.
     pub turn: Option<u64>,
     /// Number of the last turn, or prompt if the agent has no turns.
@@ -346,7 +346,7 @@ pub struct Attached {
 /// Settings of a session that is to be detached when its host dies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Detach {
+pub struct DetachSpec {
     /// Absolute path of the directory for sockets and spools. The directory exists, and only its user can read it.
     pub directory: String,
     /// Longest wait for a new host, in milliseconds.
@@ -366,11 +366,11 @@ pub enum ToForkServer {
         /// Session of the proxy.
         session: SessionId,
         /// Containment of the session, which the proxy's guard needs.
-        enclosure: Enclosure,
+        enclosure: ContainmentSpec,
         /// Limits of the session: the fork server enforces them while somebody stops the proxy.
         limits: Limits,
         /// Settings for outliving the host, if the session may.
-        detach: Option<Box<Detach>>,
+        detach: Option<Box<DetachSpec>>,
         /// Record for another host that takes the session over: a JSON object without secrets.
         card: Json,
     },
@@ -400,16 +400,16 @@ pub enum ToForkServer {
 
 /// Features of the machine for sessions, tested by a process that the fork server forks for that.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Probed {
+pub struct ProbedMachine {
     /// PID and mount namespaces.
-    pub strict: Result<(), Missing>,
+    pub strict: Result<(), MissingFeature>,
     /// The proc connector.
-    pub connector: Result<(), Missing>,
+    pub connector: Result<(), MissingFeature>,
 }
 
 /// Description of a missing feature.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Missing {
+pub struct MissingFeature {
     /// Name of the feature.
     pub what: String,
     /// Operation that failed.
@@ -421,7 +421,7 @@ pub struct Missing {
 /// Message from fork server to proxy, on the socket on which a spare proxy waits. Both are of one build, whatever
 /// the host is. A packet of one byte is a nudge: a process came or went below a proxy that polls.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Handover {
+pub enum ProxyHandover {
     /// Assigns the proxy a session; the host's socket comes beside it.
     Session {
         /// Session of the proxy.
@@ -429,7 +429,7 @@ pub enum Handover {
         /// True if the fork server observes its processes; else the proxy has to poll.
         observed: bool,
         /// Settings for outliving the host, if the session may.
-        detach: Option<Box<Detach>>,
+        detach: Option<Box<DetachSpec>>,
     },
     /// The host is gone: the session is now detached, and nobody else observes it.
     HostGone,

@@ -93,7 +93,7 @@ pub enum OnMissing {
 /// Request to continue a conversation in a new process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Resume {
+pub struct ResumeRequest {
     /// Conversation to continue.
     pub from: ResumeFrom,
     /// True to continue a copy and leave the original unchanged.
@@ -115,7 +115,7 @@ pub struct NativeResume {
 
 /// Server of an agent that speaks HTTP.
 #[derive(Clone, derive_more::Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Endpoint {
+pub struct AgentEndpoint {
     /// Address of the server: `http://127.0.0.1:PORT`; `None` if the agent will report it.
     pub url: Option<String>,
     /// User for HTTP basic authentication.

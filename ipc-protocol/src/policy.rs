@@ -25,7 +25,7 @@ pub enum PermissionMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[expect(missing_docs, reason = "the names say it")]
-pub enum Decision {
+pub enum RuleDecision {
     Ask,
     Allow,
     Deny,
@@ -47,7 +47,7 @@ pub struct PermissionRule {
     /// Glob on the paths, made absolute. A rule that allows must match all of them, any other rule at least one.
     pub path: Option<String>,
     /// Decision if the rule matches.
-    pub decision: Decision,
+    pub decision: RuleDecision,
 }
 
 /// Answers to a session's permission requests.

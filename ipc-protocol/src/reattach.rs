@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     ProcessId,
-    codec::{Assembler, CodecError, Inbox, Outbox, encode, encode_packets},
+    codec::{CodecError, Inbox, MessageAssembler, Outbox, encode, encode_packets},
     message::VERSION,
 };
 
 /// Releases that this one can take over from and hand over to.
-pub const UNDERSTOOD: [u32; 2] = [VERSION.saturating_sub(1), VERSION];
+pub const SUPPORTED_VERSIONS: [u32; 2] = [VERSION.saturating_sub(1), VERSION];
 
 /// Longest line that either side sends, its end included.
 pub const MAX_LINE: usize = 4096;
@@ -26,7 +26,7 @@ pub const MAX_LINE: usize = 4096;
 /// First line of a host. Unknown fields are ignored; new fields have defaults.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Claim {
+pub struct AdoptRequest {
     /// [`VERSION`] of the sender.
     pub version: u32,
     /// Versions that the sender can communicate with.
@@ -38,7 +38,7 @@ pub struct Claim {
 /// Answer of the fork server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum Verdict {
+pub enum AdoptResponse {
     /// The host is now the owner.
     Owner {
         /// [`VERSION`] of the fork server.
@@ -60,25 +60,25 @@ pub enum Verdict {
     },
 }
 
-impl Claim {
+impl AdoptRequest {
     /// Creates the claim of this build.
     pub fn new(process: ProcessId) -> Self {
-        Self { version: VERSION, understood: UNDERSTOOD.to_vec(), process }
+        Self { version: VERSION, understood: SUPPORTED_VERSIONS.to_vec(), process }
     }
 
     /// Chooses the wire between this build and the sender.
     ///
     /// # Errors
     /// The reason why there is none.
-    pub fn wire(&self) -> Result<Wire, String> {
+    pub fn wire(&self) -> Result<WireFormat, String> {
         if self.version == VERSION {
-            return Ok(Wire::Plain);
+            return Ok(WireFormat::Bincode);
         }
-        if UNDERSTOOD.contains(&self.version) || self.understood.contains(&VERSION) {
-            return Ok(Wire::Described);
+        if SUPPORTED_VERSIONS.contains(&self.version) || self.understood.contains(&VERSION) {
+            return Ok(WireFormat::Json);
         }
         Err(format!(
-            "it is of version {VERSION}, which talks with hosts of versions {UNDERSTOOD:?}; yours is {}",
+            "it is of version {VERSION}, which talks with hosts of versions {SUPPORTED_VERSIONS:?}; yours is {}",
             self.version
         ))
     }
@@ -86,7 +86,7 @@ impl Claim {
 
 /// Message of a proxy in the self-describing form, with its number, so that an unknown message still counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Said<T> {
+pub struct NumberedMessage<T> {
     /// Number of the message; 0 for an answer, which has none.
     pub seq: u64,
     /// Message itself.
@@ -95,12 +95,12 @@ pub struct Said<T> {
 
 /// Encoding of the messages on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wire {
+pub enum WireFormat {
     /// Bincode: both sides are of one build.
     #[default]
-    Plain,
+    Bincode,
     /// JSON, which describes itself.
-    Described,
+    Json,
 }
 
 /// Message as the codec encodes it for a [`Wire`].
@@ -115,36 +115,36 @@ enum WireBody<'a, T> {
 
 /// Message that was read.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Heard<T> {
+pub enum ReceivedMessage<T> {
     /// Known message.
-    Known(T),
+    Understood(T),
     /// JSON form of a message of another release, which this one does not know.
     Unknown(String),
 }
 
-impl Wire {
+impl WireFormat {
     /// Chooses the wire; `true` for the self-describing one.
-    pub fn described(described: bool) -> Self {
-        if described { Self::Described } else { Self::Plain }
+    pub fn from_is_json(described: bool) -> Self {
+        if described { Self::Json } else { Self::Bincode }
     }
 
     /// Returns true for the self-describing wire.
-    pub fn is_described(self) -> bool {
-        self == Self::Described
+    pub fn is_json(self) -> bool {
+        self == Self::Json
     }
 
     fn body<T: Serialize>(self, message: &T) -> Result<WireBody<'_, T>, CodecError> {
         let failed = |error: serde_json::Error| bincode::error::EncodeError::OtherString(error.to_string());
         match self {
-            Self::Plain => Ok(WireBody::Itself(message)),
-            Self::Described => serde_json::to_string(message)
+            Self::Bincode => Ok(WireBody::Itself(message)),
+            Self::Json => serde_json::to_string(message)
                 .map(WireBody::Text)
                 .map_err(|error| CodecError::Encode(Box::new(failed(error)))),
         }
     }
 
-    fn heard<T: DeserializeOwned>(text: String) -> Heard<T> {
-        serde_json::from_str(&text).map_or(Heard::Unknown(text), Heard::Known)
+    fn parse_text<T: DeserializeOwned>(text: String) -> ReceivedMessage<T> {
+        serde_json::from_str(&text).map_or(ReceivedMessage::Unknown(text), ReceivedMessage::Understood)
     }
 
     /// Encodes a message like [`encode`].
@@ -183,10 +183,13 @@ impl Wire {
     ///
     /// # Errors
     /// Any [`CodecError`].
-    pub fn next_message<T: DeserializeOwned>(self, inbox: &mut Inbox) -> Result<Option<Heard<T>>, CodecError> {
+    pub fn next_message<T: DeserializeOwned>(
+        self,
+        inbox: &mut Inbox,
+    ) -> Result<Option<ReceivedMessage<T>>, CodecError> {
         match self {
-            Self::Plain => Ok(inbox.next_message()?.map(Heard::Known)),
-            Self::Described => Ok(inbox.next_message::<String>()?.map(Self::heard)),
+            Self::Bincode => Ok(inbox.next_message()?.map(ReceivedMessage::Understood)),
+            Self::Json => Ok(inbox.next_message::<String>()?.map(Self::parse_text)),
         }
     }
 
@@ -196,12 +199,12 @@ impl Wire {
     /// Any [`CodecError`].
     pub fn frame<T: DeserializeOwned>(
         self,
-        assembler: &mut Assembler,
+        assembler: &mut MessageAssembler,
         frame: &[u8],
-    ) -> Result<Option<Heard<T>>, CodecError> {
+    ) -> Result<Option<ReceivedMessage<T>>, CodecError> {
         match self {
-            Self::Plain => Ok(assembler.frame(frame)?.map(Heard::Known)),
-            Self::Described => Ok(assembler.frame::<String>(frame)?.map(Self::heard)),
+            Self::Bincode => Ok(assembler.frame(frame)?.map(ReceivedMessage::Understood)),
+            Self::Json => Ok(assembler.frame::<String>(frame)?.map(Self::parse_text)),
         }
     }
 }

@@ -102,7 +102,7 @@ impl KillCause {
 /// Layer that contains a session's processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Layer {
+pub enum ContainmentLayer {
     /// Process group, subreaper, kill loop to a proof, fork-server guard.
     Baseline,
     /// Cgroup (version 2) for the session alone.
@@ -128,7 +128,7 @@ pub enum ReapedBy {
 /// End of a process that was alive when the kill began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Outcome {
+pub enum ProcessOutcome {
     /// The process ended with this status: reaped by us, or as reported by the kernel.
     Ended(ExitStatus),
     /// The process ended; its own parent took the status, and nobody reported it.
@@ -153,7 +153,7 @@ pub struct ReceiptEntry {
     /// enough.
     pub command: Option<String>,
     /// End of the process.
-    pub outcome: Outcome,
+    pub outcome: ProcessOutcome,
     /// Process that reaped it; `null` for a survivor.
     pub reaped_by: Option<ReapedBy>,
 }
@@ -186,7 +186,7 @@ pub struct Receipt {
     /// All processes seen alive from the start of the kill, in the order seen, survivors included.
     pub processes: Vec<ReceiptEntry>,
     /// Containment layers used.
-    pub layers: Vec<Layer>,
+    pub layers: Vec<ContainmentLayer>,
     /// Number of rounds of the kill loop.
     pub rounds: u32,
     /// Time from the first signal to the proof, in microseconds.
@@ -214,7 +214,7 @@ impl Receipt {
             session_id,
             cause,
             processes: Vec::new(),
-            layers: vec![Layer::Baseline],
+            layers: vec![ContainmentLayer::Baseline],
             rounds: 0,
             duration_us: 0,
             unattributed: Vec::new(),
@@ -301,7 +301,8 @@ impl fmt::Display for Receipt {
             Proof::QuietRounds(n) => write!(f, " (proof: {n} quiet rounds of the fork server)"),
             Proof::ProcessGone => f.write_str(" (proof: its pidfd says it is gone)"),
             Proof::None => {
-                let doubtful = self.unattributed.iter().filter(|entry| entry.outcome == Outcome::Survived).count();
+                let doubtful =
+                    self.unattributed.iter().filter(|entry| entry.outcome == ProcessOutcome::Survived).count();
                 match doubtful {
                     0 => f.write_str(" (NOT proven)"),
                     _ => write!(f, " (NOT proven: {doubtful} processes of unknown origin are alive)"),

@@ -10,7 +10,7 @@ use crate::{AgentSessionConfig, LimitAction, PermissionMode, Timeouts};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[expect(missing_docs, reason = "each is the field of that name")]
-pub enum Setting {
+pub enum ConfigSetting {
     PermissionMode,
     OnLimit,
     StartMs,
@@ -23,7 +23,7 @@ pub enum Setting {
     Action,
 }
 
-impl Setting {
+impl ConfigSetting {
     /// All settings.
     pub const ALL: [Self; 10] = [
         Self::PermissionMode,
@@ -41,8 +41,8 @@ impl Setting {
 
 /// Explicit settings of a configuration, saved before something else is applied to it.
 #[derive(Clone, Debug)]
-pub struct Said {
-    settings: BTreeSet<Setting>,
+pub struct ExplicitSettings {
+    settings: BTreeSet<ConfigSetting>,
     permission_mode: PermissionMode,
     on_limit: LimitAction,
     timeouts: Timeouts,
@@ -50,8 +50,8 @@ pub struct Said {
 
 impl AgentSessionConfig {
     /// Saves the explicit settings.
-    pub fn said(&self) -> Said {
-        Said {
+    pub fn explicit_settings(&self) -> ExplicitSettings {
+        ExplicitSettings {
             settings: self.explicit.clone(),
             permission_mode: self.permission_mode,
             on_limit: self.limits.on_limit,
@@ -60,20 +60,20 @@ impl AgentSessionConfig {
     }
 
     /// Restores the explicit settings.
-    pub fn say(&mut self, said: &Said) {
-        let Said { settings, permission_mode, on_limit, timeouts } = said;
+    pub fn restore_explicit(&mut self, said: &ExplicitSettings) {
+        let ExplicitSettings { settings, permission_mode, on_limit, timeouts } = said;
         for setting in settings {
             match setting {
-                Setting::PermissionMode => self.permission_mode = *permission_mode,
-                Setting::OnLimit => self.limits.on_limit = *on_limit,
-                Setting::StartMs => self.timeouts.start_ms = timeouts.start_ms,
-                Setting::FirstResponseMs => self.timeouts.first_response_ms = timeouts.first_response_ms,
-                Setting::InactivityMs => self.timeouts.inactivity_ms = timeouts.inactivity_ms,
-                Setting::TurnMs => self.timeouts.turn_ms = timeouts.turn_ms,
-                Setting::ToolMs => self.timeouts.tool_ms = timeouts.tool_ms,
-                Setting::SilenceMs => self.timeouts.silence_ms = timeouts.silence_ms,
-                Setting::SilenceRepeatMs => self.timeouts.silence_repeat_ms = timeouts.silence_repeat_ms,
-                Setting::Action => self.timeouts.action = timeouts.action,
+                ConfigSetting::PermissionMode => self.permission_mode = *permission_mode,
+                ConfigSetting::OnLimit => self.limits.on_limit = *on_limit,
+                ConfigSetting::StartMs => self.timeouts.start_ms = timeouts.start_ms,
+                ConfigSetting::FirstResponseMs => self.timeouts.first_response_ms = timeouts.first_response_ms,
+                ConfigSetting::InactivityMs => self.timeouts.inactivity_ms = timeouts.inactivity_ms,
+                ConfigSetting::TurnMs => self.timeouts.turn_ms = timeouts.turn_ms,
+                ConfigSetting::ToolMs => self.timeouts.tool_ms = timeouts.tool_ms,
+                ConfigSetting::SilenceMs => self.timeouts.silence_ms = timeouts.silence_ms,
+                ConfigSetting::SilenceRepeatMs => self.timeouts.silence_repeat_ms = timeouts.silence_repeat_ms,
+                ConfigSetting::Action => self.timeouts.action = timeouts.action,
             }
         }
     }
@@ -92,11 +92,11 @@ mod tests {
             config.limits.on_limit = LimitAction::Warn;
             config.timeouts = Timeouts { start_ms: Some(1), action: TimeoutAction::KillSession, ..Timeouts::NONE };
         };
-        for explicit in [BTreeSet::new(), BTreeSet::from(Setting::ALL)] {
+        for explicit in [BTreeSet::new(), BTreeSet::from(ConfigSetting::ALL)] {
             let mut config = AgentSessionConfig { explicit: explicit.clone(), ..defaults.clone() };
-            let said = config.said();
+            let said = config.explicit_settings();
             changed(&mut config);
-            config.say(&said);
+            config.restore_explicit(&said);
             let mut expected = AgentSessionConfig { explicit: explicit.clone(), ..defaults.clone() };
             if explicit.is_empty() {
                 changed(&mut expected);
@@ -105,6 +105,6 @@ mod tests {
         }
         let json = serde_json::json!({ "agent": "a", "explicit": ["turnMs", "onLimit"] });
         let config: AgentSessionConfig = serde_json::from_value(json).expect("parses");
-        assert_eq!(config.explicit, [Setting::OnLimit, Setting::TurnMs].into());
+        assert_eq!(config.explicit, [ConfigSetting::OnLimit, ConfigSetting::TurnMs].into());
     }
 }

@@ -5,10 +5,10 @@ use std::{collections::BTreeMap, fmt::Debug, path::Path, time::SystemTime};
 
 use ipc_protocol::{
     message::{
-        AgentFact, Attached, DetachedSession, FromForkServer, FromProxy, Hello, ProxyCommand, ToForkServer, ToProxy,
-        VERSION,
+        AgentFact, AttachedSession, DetachedSession, FromForkServer, FromProxy, Hello, ProxyCommand, ToForkServer,
+        ToProxy, VERSION,
     },
-    reattach::{Claim, Said, Verdict},
+    reattach::{AdoptRequest, AdoptResponse, NumberedMessage},
     *,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -136,10 +136,10 @@ fn process() -> ProcessInfo {
 }
 
 fn claims(golden: &mut GoldenMessages) {
-    golden.check("claim", &Claim { version: 1, understood: vec![0, 1], process: PROCESS });
-    golden.check("verdict-owner", &Verdict::Owner { version: 1, process: PROCESS, described: true });
-    golden.check("verdict-busy", &Verdict::Busy { owner: Some(PROCESS) });
-    golden.check("verdict-refused", &Verdict::Refused { reason: "you are user 7".into() });
+    golden.check("claim", &AdoptRequest { version: 1, understood: vec![0, 1], process: PROCESS });
+    golden.check("verdict-owner", &AdoptResponse::Owner { version: 1, process: PROCESS, described: true });
+    golden.check("verdict-busy", &AdoptResponse::Busy { owner: Some(PROCESS) });
+    golden.check("verdict-refused", &AdoptResponse::Refused { reason: "you are user 7".into() });
 }
 
 fn to_a_fork_server(golden: &mut GoldenMessages) {
@@ -186,7 +186,7 @@ fn to_a_proxy(golden: &mut GoldenMessages) {
 }
 
 fn from_a_proxy(golden: &mut GoldenMessages) {
-    let said = |seq, say: FromProxy| Said { seq, say };
+    let said = |seq, say: FromProxy| NumberedMessage { seq, say };
     let request = 7;
     golden.check("from-proxy-hello", &said(0, FromProxy::Hello(hello())));
     let permission = PermissionRequest {
@@ -201,7 +201,7 @@ fn from_a_proxy(golden: &mut GoldenMessages) {
         options: vec![],
         parent: None,
     };
-    let attached = Attached {
+    let attached = AttachedSession {
         epoch: 2,
         next_seq: 13,
         waiting: 5,
@@ -209,7 +209,7 @@ fn from_a_proxy(golden: &mut GoldenMessages) {
         agent: Some(PROCESS),
         native_session_id: Some("n-1".into()),
         turns: true,
-        measures: Some(Measures::default()),
+        measures: Some(ContainmentStatus::default()),
         turn: Some(3),
         turn_count: 3,
         permissions: vec![permission],

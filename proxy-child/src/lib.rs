@@ -40,7 +40,7 @@ pub(crate) fn padded_argv(title: &str, args: &[&str]) -> Vec<OsString> {
 }
 
 /// Replaces the standard error of a host that has died: its reader waits for the end of the stream.
-pub(crate) fn leave_stderr() {
+pub(crate) fn detach_stderr() {
     // If this fails nothing else is lost.
     let _ = std::fs::File::options().write(true).open("/dev/null").map(rustix::stdio::dup2_stderr);
 }
@@ -61,10 +61,12 @@ pub fn run_if_child_with(adapters: &Adapters) -> ChildToken {
             let held = args.next().and_then(|held| held.to_str()?.parse::<u8>().ok()).unwrap_or(0);
             fork_server::main(adapters, held.into())
         }
-        Some(arg) if arg == PROXY_ARG => match (registry::inherited_fds(proxy::FDS), registry::Title::locate()) {
-            (Ok(fds), Ok(title)) => proxy::main(title, fds, adapters),
-            _ => 1,
-        },
+        Some(arg) if arg == PROXY_ARG => {
+            match (registry::inherited_fds(proxy::FDS), registry::ProcessTitle::locate()) {
+                (Ok(fds), Ok(title)) => proxy::main(title, fds, adapters),
+                _ => 1,
+            }
+        }
         Some(arg) if arg == PROBE_ARG => registry::inherited_fds(1).map_or(1, fork_server::probe),
         _ => return ChildToken(()),
     };

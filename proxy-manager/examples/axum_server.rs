@@ -25,7 +25,8 @@ use axum::{
 };
 use futures_util::{Stream, stream};
 use proxy_manager::{
-    AgentSessionConfig, AgentSpec, Child, Error, KillOptions, PromptMode, ProxyManager, Receipt, SessionId, SessionInfo,
+    AgentSessionConfig, AgentSpec, ChildProgram, Error, KillOptions, PromptMode, ProxyManager, Receipt, SessionId,
+    SessionInfo,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -36,10 +37,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let reexec = vec!["/proc/self/exe".to_owned(), "fake-agent".to_owned()];
         std::process::exit(fake_agent::run(fake_agent::Config { reexec }, std::env::args().skip(2)));
     }
-    tokio::runtime::Runtime::new()?.block_on(serve(Child::Current(token)))
+    tokio::runtime::Runtime::new()?.block_on(serve(ChildProgram::Current(token)))
 }
 
-async fn serve(child: Child) -> Result<(), Box<dyn std::error::Error>> {
+async fn serve(child: ChildProgram) -> Result<(), Box<dyn std::error::Error>> {
     // Before anyone is told that we are there: a signal must find its handler.
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let this_program = std::env::current_exe()?.display().to_string();

@@ -4,18 +4,18 @@
 
 #![expect(clippy::print_stdout, reason = "an example talks")]
 
-use agents::{Format, PROTOCOLS};
-use proxy_manager::{AgentSessionConfig, Catalog, Child, Event, KillOptions, PromptMode, ProxyManager};
+use agents::{FileFormat, PROTOCOLS};
+use proxy_manager::{AgentSessionConfig, Catalog, ChildProgram, Event, KillOptions, PromptMode, ProxyManager};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let token = proxy_child::run_if_child();
-    tokio::runtime::Runtime::new()?.block_on(talk(Child::Current(token)))
+    tokio::runtime::Runtime::new()?.block_on(talk(ChildProgram::Current(token)))
 }
 
-async fn talk(child: Child) -> Result<(), Box<dyn std::error::Error>> {
+async fn talk(child: ChildProgram) -> Result<(), Box<dyn std::error::Error>> {
     // The built-in rows, and ours. What does not fit is an error that names file, row and field.
     let mut catalog = Catalog::default();
-    catalog.load(include_str!("catalog_row.toml"), Format::Toml, &PROTOCOLS, "catalog_row.toml")?;
+    catalog.load(include_str!("catalog_row.toml"), FileFormat::Toml, &PROTOCOLS, "catalog_row.toml")?;
     // The library reads no environment: rows get the variables that they name from here.
     catalog.inherit(|name| std::env::var(name).ok());
 

@@ -5,7 +5,8 @@
 #![expect(clippy::print_stdout, reason = "an example talks")]
 
 use proxy_manager::{
-    AbortPolicy, AgentSessionConfig, AgentSpec, Child, Event, KillOptions, PermissionMode, PromptMode, ProxyManager,
+    AbortPolicy, AgentSessionConfig, AgentSpec, ChildProgram, Event, KillOptions, PermissionMode, PromptMode,
+    ProxyManager,
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -16,10 +17,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let reexec = vec!["/proc/self/exe".to_owned(), "fake-agent".to_owned()];
         std::process::exit(fake_agent::run(fake_agent::Config { reexec }, std::env::args().skip(2)));
     }
-    tokio::runtime::Runtime::new()?.block_on(embed(Child::Current(token)))
+    tokio::runtime::Runtime::new()?.block_on(embed(ChildProgram::Current(token)))
 }
 
-async fn embed(child: Child) -> Result<(), Box<dyn std::error::Error>> {
+async fn embed(child: ChildProgram) -> Result<(), Box<dyn std::error::Error>> {
     let this_program = std::env::current_exe()?.display().to_string();
     let manager = ProxyManager::builder(child)
         .base_env([("PATH", "/usr/bin:/bin")].into_iter().collect())

@@ -5,7 +5,8 @@
 #![expect(clippy::print_stdout, reason = "an example talks")]
 
 use proxy_manager::{
-    AgentSessionConfig, AgentSpec, Child, Event, KillOptions, PermissionMode, PromptMode, ProxyManager, SessionHandle,
+    AgentSessionConfig, AgentSpec, ChildProgram, Event, KillOptions, PermissionMode, PromptMode, ProxyManager,
+    SessionHandle,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -17,10 +18,10 @@ fn main() -> Result<()> {
         let reexec = vec!["/proc/self/exe".to_owned(), "fake-agent".to_owned()];
         std::process::exit(fake_agent::run(fake_agent::Config { reexec }, std::env::args().skip(2)));
     }
-    tokio::runtime::Runtime::new()?.block_on(work(Child::Current(token)))
+    tokio::runtime::Runtime::new()?.block_on(work(ChildProgram::Current(token)))
 }
 
-async fn work(child: Child) -> Result<()> {
+async fn work(child: ChildProgram) -> Result<()> {
     let this_program = std::env::current_exe()?.display().to_string();
     let manager = ProxyManager::builder(child)
         .base_env([("PATH", "/usr/bin:/bin")].into_iter().collect())

@@ -5,19 +5,19 @@
 
 #![expect(clippy::print_stdout, reason = "an example talks")]
 
-use agents::{Action, Adapter, AdapterSetup, Adapters, Lines};
+use agents::{Action, Adapter, AdapterSetup, Adapters, LineSplitter};
 use ipc_protocol::WireError;
 use proxy_manager::{
-    AgentSessionConfig, AgentSpec, Child, Event, KillOptions, Prompt, PromptMode, ProxyManager, StopReason,
+    AgentSessionConfig, AgentSpec, ChildProgram, Event, KillOptions, Prompt, PromptMode, ProxyManager, StopReason,
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Adapters run in the proxies, so it is here that they are named. The manager knows them from the catalog's rows only.
     let token = proxy_child::run_if_child_with(&Adapters::default().with("shell", make));
-    tokio::runtime::Runtime::new()?.block_on(talk(Child::Current(token)))
+    tokio::runtime::Runtime::new()?.block_on(talk(ChildProgram::Current(token)))
 }
 
-async fn talk(child: Child) -> Result<(), Box<dyn std::error::Error>> {
+async fn talk(child: ChildProgram) -> Result<(), Box<dyn std::error::Error>> {
     let manager = ProxyManager::builder(child)
         .base_env([("PATH", "/usr/bin:/bin")].into_iter().collect())
         .agent(AgentSpec::new("shell", "shell", &["/bin/sh"]))
@@ -56,8 +56,8 @@ const END: &str = "\u{4}turn ended: ";
 #[derive(Debug)]
 struct Shell {
     agent: String,
-    stdout: Lines,
-    stderr: Lines,
+    stdout: LineSplitter,
+    stderr: LineSplitter,
     in_turn: bool,
 }
 
@@ -67,7 +67,7 @@ fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>, WireError> {
     if config.model.is_some() {
         return Err(WireError::Unsupported { agent, operation: "take a model".into() });
     }
-    Ok(Box::new(Shell { agent, stdout: Lines::default(), stderr: Lines::default(), in_turn: false }))
+    Ok(Box::new(Shell { agent, stdout: LineSplitter::default(), stderr: LineSplitter::default(), in_turn: false }))
 }
 
 /// What a line of the shell's means.

@@ -27,7 +27,7 @@ const IDLE: Duration = Duration::from_secs(10);
 
 static POOL: ThreadPool = ThreadPool::new();
 
-type Job = Box<dyn FnOnce() + Send>;
+type BlockingJob = Box<dyn FnOnce() + Send>;
 
 /// Bound on the threads of one kind of work. Callers beyond it wait for their turn.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ pub(crate) struct OrderedWork(Mutex<OrderedQueue>);
 
 #[derive(Default)]
 struct OrderedQueue {
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<BlockingJob>,
     /// True while a thread does the jobs.
     is_running: bool,
 }
@@ -144,7 +144,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
 ///
 /// # Errors
 /// [`Error::System`] where no thread can be had.
-pub(crate) fn begun<T: Send + 'static>(
+pub(crate) fn spawn_blocking<T: Send + 'static>(
     operation: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<oneshot::Receiver<T>> {
@@ -188,7 +188,7 @@ struct ThreadPool {
 
 struct JobQueue {
     /// Jobs for idle threads that were notified.
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<BlockingJob>,
     /// Threads without a job.
     idle: usize,
 }
@@ -203,7 +203,7 @@ impl ThreadPool {
     }
 
     /// Gives `job` to an idle thread, or to a new one.
-    fn run(&'static self, job: Job) -> io::Result<()> {
+    fn run(&'static self, job: BlockingJob) -> io::Result<()> {
         let mut queue = self.queue();
         if queue.idle > queue.jobs.len() {
             queue.jobs.push_back(job);
@@ -221,7 +221,7 @@ impl ThreadPool {
     }
 
     /// Waits for a job; `None` if none comes.
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Option<BlockingJob> {
         let mut queue = self.queue();
         queue.idle += 1;
         let waited = self.is_news.wait_timeout_while(queue, IDLE, |queue| queue.jobs.is_empty());

@@ -10,9 +10,9 @@ use event_log::Retention;
 use crate::{
     actions::ActionRule,
     deadlines::Deadlines,
-    fork_server::Child,
+    fork_server::ChildProgram,
     history::{HistoryLimits, LogFailure},
-    launch::Kit,
+    launch::AgentDefaults,
     supervision::SessionBounds,
 };
 
@@ -23,9 +23,9 @@ const IDLE_SUSPEND: Duration = Duration::from_secs(300);
 
 /// Configuration from which a [`ProxyManager`](crate::ProxyManager) is built.
 #[derive(Clone, Debug)]
-pub struct Builder {
-    pub(crate) child: Child,
-    pub(crate) kit: Kit,
+pub struct ManagerBuilder {
+    pub(crate) child: ChildProgram,
+    pub(crate) agent_defaults: AgentDefaults,
     pub(crate) deadlines: Deadlines,
     /// `None`: the default, which depends on whether there is an event log.
     pub(crate) history: Option<HistoryLimits>,
@@ -42,11 +42,11 @@ pub struct Builder {
     pub(crate) descriptor_reserve: u64,
 }
 
-impl Builder {
-    pub(crate) fn new(child: Child) -> Self {
+impl ManagerBuilder {
+    pub(crate) fn new(child: ChildProgram) -> Self {
         Self {
             child,
-            kit: Kit { max_depth: 3, ..Kit::default() },
+            agent_defaults: AgentDefaults { max_depth: 3, ..AgentDefaults::default() },
             deadlines: Deadlines::default(),
             history: None,
             ended_sessions: 100,
@@ -66,28 +66,28 @@ impl Builder {
     /// Empty by default: agents inherit nothing.
     #[must_use]
     pub fn base_env(mut self, env: EnvVars) -> Self {
-        self.kit.base_env = env;
+        self.agent_defaults.base_env = env;
         self
     }
 
     /// Adds an agent to the catalog, or replaces the one with that id.
     #[must_use]
     pub fn agent(mut self, spec: AgentSpec) -> Self {
-        self.kit.catalog.add(spec);
+        self.agent_defaults.catalog.add(spec);
         self
     }
 
     /// Replaces the built-in agents.
     #[must_use]
     pub fn catalog(mut self, catalog: Catalog) -> Self {
-        self.kit.catalog = catalog;
+        self.agent_defaults.catalog = catalog;
         self
     }
 
     /// Sets the profiles that sessions may name (`AgentSessionConfig::profile`). None by default.
     #[must_use]
     pub fn profiles(mut self, profiles: Profiles) -> Self {
-        self.kit.profiles = profiles;
+        self.agent_defaults.profiles = profiles;
         self
     }
 
@@ -95,7 +95,7 @@ impl Builder {
     /// key. None by default.
     #[must_use]
     pub fn models(mut self, models: impl IntoIterator<Item = ModelConfig>) -> Self {
-        self.kit.models = models.into_iter().map(|model| (model.name.clone(), model)).collect();
+        self.agent_defaults.models = models.into_iter().map(|model| (model.name.clone(), model)).collect();
         self
     }
 
@@ -103,7 +103,7 @@ impl Builder {
     /// 3 by default.
     #[must_use]
     pub fn max_depth(mut self, sessions: u32) -> Self {
-        self.kit.max_depth = sessions;
+        self.agent_defaults.max_depth = sessions;
         self
     }
 

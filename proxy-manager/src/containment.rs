@@ -7,15 +7,15 @@ use std::{
 
 use ipc_protocol::{
     Containment, ProcessId, SessionId,
-    message::{Missing, Probed},
+    message::{MissingFeature, ProbedMachine},
 };
-use registry::{Controllers, Groups, Swept, Unavailable};
+use registry::{CgroupControllers, ManagerCgroup, SweptCgroup, UnavailableFeature};
 use tokio::sync::OnceCell;
 
 use crate::{
     error::{Error, Result},
     fork_server::ForkServer,
-    state::{Recovered, Recovery},
+    state::{RecoveredSession, RecoveryOutcome},
 };
 
 /// Containment that this machine offers to sessions, as tried by the manager; each missing layer has its reason.
@@ -25,55 +25,55 @@ pub struct Capabilities {
     /// Containment of a session that asks for none.
     pub default: Containment,
     /// The directory of this manager's session groups.
-    pub cgroup: Result<PathBuf, Unavailable>,
+    pub cgroup: Result<PathBuf, UnavailableFeature>,
     /// The controllers that session groups have; none where there are no groups.
-    pub controllers: Controllers,
+    pub controllers: CgroupControllers,
     /// Reason why controllers are missing, where there are groups.
     pub lacking: Option<String>,
     /// PID and mount namespaces.
-    pub strict: Result<(), Unavailable>,
+    pub strict: Result<(), UnavailableFeature>,
     /// The proc connector, which shows every process of a session; without it the proxies scan `/proc` periodically.
-    pub connector: Result<(), Unavailable>,
+    pub connector: Result<(), UnavailableFeature>,
     /// A landlock scope, which keeps a session from signalling or ptracing processes outside.
-    pub landlock: Result<(), Unavailable>,
+    pub landlock: Result<(), UnavailableFeature>,
 }
 
 /// Resolves the containment that a session asks for.
 #[derive(Debug)]
-pub(crate) struct Containing {
+pub(crate) struct ContainmentResolver {
     default: Containment,
     /// `None` after a shutdown.
-    groups: Mutex<Option<Arc<Groups>>>,
-    cgroup: Result<PathBuf, Unavailable>,
-    controllers: Controllers,
+    groups: Mutex<Option<Arc<ManagerCgroup>>>,
+    cgroup: Result<PathBuf, UnavailableFeature>,
+    controllers: CgroupControllers,
     lacking: Option<String>,
     /// Tried when first asked for, since the attempt takes processes.
-    tried: OnceCell<Tried>,
+    features: OnceCell<TriedFeatures>,
 }
 
 /// Results of attempts made in a process of the fork server's, so that the host gets no child.
 #[derive(Clone, Debug)]
-struct Tried {
-    strict: Result<(), Unavailable>,
-    connector: Result<(), Unavailable>,
+struct TriedFeatures {
+    strict: Result<(), UnavailableFeature>,
+    connector: Result<(), UnavailableFeature>,
 }
 
 /// Containment of one session, fully resolved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct ResolvedContainment {
     pub(crate) cgroup: Option<String>,
     pub(crate) strict: bool,
 }
 
-impl Containing {
+impl ContainmentResolver {
     /// Tries the cgroups. Blocks for some milliseconds.
     ///
     /// # Errors
     /// [`Error::ContainmentUnavailable`] if the default is a cgroup and cannot be had.
     pub(crate) fn probe(default: Containment, parent: Option<&Path>, host: ProcessId) -> Result<Self> {
-        let groups = Groups::create(parent, host).and_then(|groups| match groups.path().to_str() {
+        let groups = ManagerCgroup::create(parent, host).and_then(|groups| match groups.path().to_str() {
             Some(_) => Ok(groups),
-            None => Err(Unavailable {
+            None => Err(UnavailableFeature {
                 what: "a cgroup".into(),
                 why: format!("its directory {:?} is not UTF-8", groups.path()),
                 advice: "name another parent".into(),
@@ -83,8 +83,8 @@ impl Containing {
             Ok(groups) => tracing::debug!(path = %groups.path().display(), "sessions can have a cgroup"),
             Err(error) => tracing::debug!(%error, "sessions have no cgroup"),
         }
-        let controllers = groups.as_ref().map_or_else(|_| Controllers::default(), Groups::controllers);
-        let lacking = groups.as_ref().ok().and_then(Groups::lacking).map(str::to_owned);
+        let controllers = groups.as_ref().map_or_else(|_| CgroupControllers::default(), ManagerCgroup::controllers);
+        let lacking = groups.as_ref().ok().and_then(ManagerCgroup::lacking).map(str::to_owned);
         let cgroup = groups.as_ref().map(|groups| groups.path().to_owned()).map_err(Clone::clone);
         let containing = Self {
             default,
@@ -92,7 +92,7 @@ impl Containing {
             cgroup,
             controllers,
             lacking,
-            tried: OnceCell::new(),
+            features: OnceCell::new(),
         };
         if default == Containment::Cgroup {
             containing.require_cgroup(default)?;
@@ -112,7 +112,7 @@ impl Containing {
     }
 
     /// The groups, for a caller that keeps their lock.
-    pub(crate) fn groups(&self) -> Option<Arc<Groups>> {
+    pub(crate) fn groups(&self) -> Option<Arc<ManagerCgroup>> {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -127,29 +127,34 @@ impl Containing {
     }
 
     async fn require_strict(&self, server: &ForkServer) -> Result<()> {
-        self.tried(server).await?.strict.as_ref().map_err(|missing| unavailable(Containment::Strict, missing)).copied()
+        self.tried_features(server)
+            .await?
+            .strict
+            .as_ref()
+            .map_err(|missing| unavailable(Containment::Strict, missing))
+            .copied()
     }
 
     /// Tries the slow layers once, which takes some milliseconds.
-    async fn tried(&self, server: &ForkServer) -> Result<&Tried> {
-        let missing = |Missing { what, why, advice }: Missing| Unavailable { what, why, advice };
+    async fn tried_features(&self, server: &ForkServer) -> Result<&TriedFeatures> {
+        let missing = |MissingFeature { what, why, advice }: MissingFeature| UnavailableFeature { what, why, advice };
         let tried = async || {
-            let Probed { strict, connector } = server.probe().await?;
-            Ok(Tried { strict: strict.map_err(missing), connector: connector.map_err(missing) })
+            let ProbedMachine { strict, connector } = server.probe().await?;
+            Ok(TriedFeatures { strict: strict.map_err(missing), connector: connector.map_err(missing) })
         };
-        self.tried.get_or_try_init(tried).await
+        self.features.get_or_try_init(tried).await
     }
 
     /// Resolves the containment of `session`, which asks for `wanted` or takes the default.
     ///
     /// # Errors
     /// [`Error::ContainmentUnavailable`]; [`Error::ShutDown`]; those of [`ForkServer::probe`].
-    pub(crate) async fn hold(
+    pub(crate) async fn resolve(
         &self,
         wanted: Option<Containment>,
         session: &SessionId,
         server: &ForkServer,
-    ) -> Result<Held> {
+    ) -> Result<ResolvedContainment> {
         let wanted = wanted.unwrap_or(self.default);
         let cgroup = match wanted {
             Containment::Baseline => None,
@@ -163,7 +168,7 @@ impl Containing {
         if strict {
             self.require_strict(server).await?;
         }
-        Ok(Held { cgroup, strict })
+        Ok(ResolvedContainment { cgroup, strict })
     }
 
     fn group_of(&self, session: &SessionId) -> Result<Option<String>> {
@@ -175,14 +180,14 @@ impl Containing {
     }
 
     /// Ends the processes in the groups of dead managers.
-    pub(crate) fn sweep(&self) -> Vec<Recovered> {
+    pub(crate) fn sweep(&self) -> Vec<RecoveredSession> {
         let Some(groups) = self.groups() else { return Vec::new() };
         // An empty directory that a manager failed to remove is not worth reporting.
         let swept = groups.sweep_stale().into_iter().filter(|swept| !swept.ended.is_empty() || swept.failure.is_some());
-        let recovered = swept.map(|Swept { path, ended, left, failure }| Recovered {
+        let recovered = swept.map(|SweptCgroup { path, ended, left, failure }| RecoveredSession {
             session_id: None,
             found: path,
-            outcome: Recovery::Swept { ended, left, failure },
+            outcome: RecoveryOutcome::Swept { ended, left, failure },
             supervisors: Vec::new(),
             damaged_lines: 0,
         });
@@ -194,7 +199,7 @@ impl Containing {
     /// # Errors
     /// Those of [`ForkServer::probe`].
     pub(crate) async fn capabilities(&self, server: &ForkServer) -> Result<Capabilities> {
-        let Tried { strict, connector } = self.tried(server).await?.clone();
+        let TriedFeatures { strict, connector } = self.tried_features(server).await?.clone();
         Ok(Capabilities {
             default: self.default,
             cgroup: self.cgroup.clone(),
@@ -207,7 +212,7 @@ impl Containing {
     }
 }
 
-fn unavailable(containment: Containment, missing: &Unavailable) -> Error {
+fn unavailable(containment: Containment, missing: &UnavailableFeature) -> Error {
     Error::ContainmentUnavailable { containment, reason: missing.to_string() }
 }
 
@@ -217,19 +222,19 @@ mod tests {
 
     use super::*;
 
-    fn missing(what: &str) -> Unavailable {
-        Unavailable { what: what.into(), why: "not here".into(), advice: "go elsewhere".into() }
+    fn missing(what: &str) -> UnavailableFeature {
+        UnavailableFeature { what: what.into(), why: "not here".into(), advice: "go elsewhere".into() }
     }
 
     /// As on a machine without cgroups, with or without namespaces.
-    fn containing(default: Containment, strict: Result<(), Unavailable>) -> Containing {
-        Containing {
+    fn containing(default: Containment, strict: Result<(), UnavailableFeature>) -> ContainmentResolver {
+        ContainmentResolver {
             default,
             groups: Mutex::default(),
             cgroup: Err(missing("a cgroup")),
-            controllers: Controllers::default(),
+            controllers: CgroupControllers::default(),
             lacking: None,
-            tried: OnceCell::new_with(Some(Tried { strict, connector: Ok(()) })),
+            features: OnceCell::new_with(Some(TriedFeatures { strict, connector: Ok(()) })),
         }
     }
 
@@ -242,10 +247,13 @@ mod tests {
         let (server, _hello) = ForkServer::connect(None, nobody, ours, std::future::pending()).expect("connected");
         let bare = containing(Containment::Auto, Err(missing("a PID namespace")));
         for weak in [None, Some(Containment::Auto), Some(Containment::Baseline)] {
-            assert_eq!(bare.hold(weak, &session, &server).await.expect("the baseline"), Held::default());
+            assert_eq!(
+                bare.resolve(weak, &session, &server).await.expect("the baseline"),
+                ResolvedContainment::default()
+            );
         }
         for (strong, what) in [(Containment::Cgroup, "a cgroup"), (Containment::Strict, "a PID namespace")] {
-            match bare.hold(Some(strong), &session, &server).await {
+            match bare.resolve(Some(strong), &session, &server).await {
                 Err(Error::ContainmentUnavailable { containment, reason }) => {
                     assert_eq!(containment, strong);
                     assert!(reason.contains(what) && reason.contains("go elsewhere"), "{reason}");
@@ -254,11 +262,11 @@ mod tests {
             }
         }
         let spaced = containing(Containment::Strict, Ok(()));
-        let strict = Held { cgroup: None, strict: true };
-        assert_eq!(spaced.hold(None, &session, &server).await.expect("strict"), strict);
+        let strict = ResolvedContainment { cgroup: None, strict: true };
+        assert_eq!(spaced.resolve(None, &session, &server).await.expect("strict"), strict);
         assert_eq!(
-            spaced.hold(Some(Containment::Auto), &session, &server).await.expect("never strict"),
-            Held::default()
+            spaced.resolve(Some(Containment::Auto), &session, &server).await.expect("never strict"),
+            ResolvedContainment::default()
         );
     }
 }

@@ -35,7 +35,7 @@ pub struct Deadlines {
     /// running. Then it is killed, the host ends its sessions, and another one takes its place. `None` for not watched at all. 1 s.
     pub fork_server: Option<Duration>,
     /// Detection of proxies that do not answer any more; `None` for none.
-    pub health: Option<Health>,
+    pub health: Option<HealthPolicy>,
 }
 
 /// Health check of a session's proxy: a silent proxy is sent a ping.
@@ -47,7 +47,7 @@ pub struct Deadlines {
 /// let strict = Deadlines { health: Some(health), ..Deadlines::default() };
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Health {
+pub struct HealthPolicy {
     /// Silence before a ping is sent, and then before its answer counts as missed. 30 s.
     pub interval: Duration,
     /// Number of missed answers in a row after which the session is unresponsive, shown by a `session:status`. 3.
@@ -56,7 +56,7 @@ pub struct Health {
     pub ends: bool,
 }
 
-impl Default for Health {
+impl Default for HealthPolicy {
     fn default() -> Self {
         Self { interval: Duration::from_secs(30), misses: 3, ends: false }
     }
@@ -74,7 +74,7 @@ impl Default for Deadlines {
             kill: Duration::from_secs(10),
             shutdown: Duration::from_secs(10),
             fork_server: Some(Duration::from_secs(1)),
-            health: Some(Health::default()),
+            health: Some(HealthPolicy::default()),
         }
     }
 }

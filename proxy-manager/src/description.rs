@@ -162,7 +162,7 @@ impl SessionState {
     }
 
     /// Reason and receipt of a session without processes; `None` while it has processes.
-    pub fn at_rest(&self) -> Option<(&EndReason, Option<&Receipt>)> {
+    pub fn stopped_by(&self) -> Option<(&EndReason, Option<&Receipt>)> {
         match self {
             Self::Suspended { reason, receipt, .. } | Self::Ended { reason, receipt, .. } => {
                 Some((reason, receipt.as_deref()))

@@ -9,24 +9,24 @@ use ipc_protocol::SessionId;
 
 use crate::{
     error::{Error, Result},
-    history::{AddedHistories, Everyone, ForgottenHistory, HistoryTable},
-    session::{Session, SessionTable},
+    history::{AddedHistories, AllSessionsWaker, ForgottenHistory, HistoryTable},
+    session::{LiveSessions, ManagedSession},
 };
 
 /// All sessions of a manager, alive and ended, in starting order.
 #[derive(Debug)]
-pub(crate) struct Directory {
-    entries: Mutex<Entries>,
-    everyone: Everyone,
+pub(crate) struct SessionTable {
+    entries: Mutex<TableEntries>,
+    all_sessions_waker: AllSessionsWaker,
     /// Number of ended sessions that are remembered.
-    keep: usize,
+    max_ended: usize,
 }
 
 #[derive(Debug, Default)]
-struct Entries {
+struct TableEntries {
     closed: bool,
     last: u64,
-    sessions: BTreeMap<u64, Arc<Session>>,
+    sessions: BTreeMap<u64, Arc<ManagedSession>>,
     by_id: HashMap<Arc<SessionId>, u64>,
     /// Ids of sessions about to be added or being deleted.
     reserved: HashSet<SessionId>,
@@ -36,21 +36,21 @@ struct Entries {
 
 /// Reservation of an id: nobody else starts or deletes a session with it while this lives.
 #[derive(Debug)]
-pub(crate) struct Reservation {
-    directory: Arc<Directory>,
+pub(crate) struct IdReservation {
+    directory: Arc<SessionTable>,
     id: SessionId,
 }
 
-impl Drop for Reservation {
+impl Drop for IdReservation {
     fn drop(&mut self) {
         self.directory.entries().reserved.remove(&self.id);
     }
 }
 
 /// Maximum number of forgotten sessions that are remembered by id.
-const FORGOTTEN: usize = 10_000;
+const MAX_FORGOTTEN: usize = 10_000;
 
-impl Entries {
+impl TableEntries {
     fn forget(&mut self, serial: u64) {
         let Some(session) = self.sessions.remove(&serial) else { return };
         if self.by_id.get(session.id()) == Some(&serial) {
@@ -58,18 +58,18 @@ impl Entries {
         }
         let last_offset = session.history().last_offset();
         self.forgotten.push_back(ForgottenHistory { serial, session: session.shared_id(), last_offset });
-        if self.forgotten.len() > FORGOTTEN {
+        if self.forgotten.len() > MAX_FORGOTTEN {
             self.forgotten.pop_front();
         }
     }
 }
 
-impl Directory {
-    pub(crate) fn new(keep: usize) -> Self {
-        Self { entries: Mutex::default(), everyone: Everyone::default(), keep }
+impl SessionTable {
+    pub(crate) fn new(max_ended: usize) -> Self {
+        Self { entries: Mutex::default(), all_sessions_waker: AllSessionsWaker::default(), max_ended }
     }
 
-    fn entries(&self) -> MutexGuard<'_, Entries> {
+    fn entries(&self) -> MutexGuard<'_, TableEntries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -77,7 +77,7 @@ impl Directory {
     ///
     /// # Errors
     /// [`Error::DuplicateSession`] if a session with that id exists, unless it never became ready; [`Error::ShutDown`].
-    pub(crate) fn reserve(self: &Arc<Self>, id: &SessionId) -> Result<Reservation> {
+    pub(crate) fn reserve(self: &Arc<Self>, id: &SessionId) -> Result<IdReservation> {
         let mut entries = self.entries();
         if entries.closed {
             return Err(Error::ShutDown);
@@ -86,21 +86,24 @@ impl Directory {
         if known.is_some_and(|known| !known.is_stillborn()) || !entries.reserved.insert(id.clone()) {
             return Err(Error::DuplicateSession { session: id.clone() });
         }
-        Ok(Reservation { directory: self.clone(), id: id.clone() })
+        Ok(IdReservation { directory: self.clone(), id: id.clone() })
     }
 
     /// Reserves an id while the remains of its session are deleted. Also returns that session, if it is remembered.
     ///
     /// # Errors
     /// [`Error::NotEnded`] if the session has not ended, or one with that id is about to start.
-    pub(crate) fn reserve_ended(self: &Arc<Self>, id: &SessionId) -> Result<(Reservation, Option<Arc<Session>>)> {
+    pub(crate) fn reserve_ended(
+        self: &Arc<Self>,
+        id: &SessionId,
+    ) -> Result<(IdReservation, Option<Arc<ManagedSession>>)> {
         let mut entries = self.entries();
         let known = entries.by_id.get(id).and_then(|serial| entries.sessions.get(serial)).cloned();
         let lives = known.as_ref().is_some_and(|known| known.ended().is_none());
         if lives || !entries.reserved.insert(id.clone()) {
             return Err(Error::NotEnded { session: id.clone() });
         }
-        Ok((Reservation { directory: self.clone(), id: id.clone() }, known))
+        Ok((IdReservation { directory: self.clone(), id: id.clone() }, known))
     }
 
     /// Reserves the id of a suspended session that is about to be resumed or ended.
@@ -108,7 +111,7 @@ impl Directory {
     /// # Errors
     /// [`Error::UnknownSession`]; [`Error::NotSuspended`] if the session lives, has ended, or another caller has
     /// reserved it; [`Error::ShutDown`].
-    pub(crate) fn reserve_suspended(self: &Arc<Self>, id: &SessionId) -> Result<(Reservation, Arc<Session>)> {
+    pub(crate) fn reserve_suspended(self: &Arc<Self>, id: &SessionId) -> Result<(IdReservation, Arc<ManagedSession>)> {
         let mut entries = self.entries();
         if entries.closed {
             return Err(Error::ShutDown);
@@ -118,14 +121,14 @@ impl Directory {
         if !known.is_suspended() || !entries.reserved.insert(id.clone()) {
             return Err(Error::NotSuspended { session: id.clone() });
         }
-        Ok((Reservation { directory: self.clone(), id: id.clone() }, known))
+        Ok((IdReservation { directory: self.clone(), id: id.clone() }, known))
     }
 
     /// Replaces a suspended session by its resumed one.
     ///
     /// # Errors
     /// [`Error::UnknownSession`], [`Error::ShutDown`].
-    pub(crate) fn replace(self: &Arc<Self>, session: &Arc<Session>) -> Result<()> {
+    pub(crate) fn replace(self: &Arc<Self>, session: &Arc<ManagedSession>) -> Result<()> {
         let mut entries = self.entries();
         if entries.closed {
             return Err(Error::ShutDown);
@@ -133,12 +136,12 @@ impl Directory {
         let serial = entries.by_id.get(session.id()).copied();
         let serial = serial.ok_or_else(|| Error::UnknownSession { session: session.id().clone() })?;
         entries.sessions.insert(serial, session.clone());
-        session.is_in(self.clone(), serial);
+        session.set_table_entry(self.clone(), serial);
         Ok(())
     }
 
     /// Adds a session. Replaces a session with that id that never became ready.
-    pub(crate) fn insert(self: &Arc<Self>, session: &Arc<Session>) -> Result<()> {
+    pub(crate) fn insert(self: &Arc<Self>, session: &Arc<ManagedSession>) -> Result<()> {
         let mut entries = self.entries();
         if entries.closed {
             return Err(Error::ShutDown);
@@ -153,9 +156,9 @@ impl Directory {
         let serial = entries.last;
         entries.sessions.insert(serial, session.clone());
         entries.by_id.insert(session.shared_id(), serial);
-        session.is_in(self.clone(), serial);
+        session.set_table_entry(self.clone(), serial);
         drop(entries);
-        self.everyone.send_replace(());
+        self.all_sessions_waker.send_replace(());
         Ok(())
     }
 
@@ -168,26 +171,26 @@ impl Directory {
         }
     }
 
-    pub(crate) fn get(&self, id: &SessionId) -> Result<Arc<Session>> {
+    pub(crate) fn get(&self, id: &SessionId) -> Result<Arc<ManagedSession>> {
         let entries = self.entries();
         let session = entries.by_id.get(id).and_then(|serial| entries.sessions.get(serial));
         session.cloned().ok_or_else(|| Error::UnknownSession { session: id.clone() })
     }
 
     /// All sessions, in starting order.
-    pub(crate) fn all(&self) -> Vec<Arc<Session>> {
+    pub(crate) fn all(&self) -> Vec<Arc<ManagedSession>> {
         self.entries().sessions.values().cloned().collect()
     }
 
     /// Refuses new sessions from now on.
     pub(crate) fn close(&self) {
         self.entries().closed = true;
-        self.everyone.send_replace(());
+        self.all_sessions_waker.send_replace(());
     }
 
     /// Notifies readers of all sessions.
-    pub(crate) fn everyone(&self) -> &Everyone {
-        &self.everyone
+    pub(crate) fn all_sessions_waker(&self) -> &AllSessionsWaker {
+        &self.all_sessions_waker
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -195,9 +198,9 @@ impl Directory {
     }
 }
 
-impl HistoryTable for Directory {
-    fn everyone(&self) -> &Everyone {
-        self.everyone()
+impl HistoryTable for SessionTable {
+    fn everyone(&self) -> &AllSessionsWaker {
+        self.all_sessions_waker()
     }
 
     fn is_closed(&self) -> bool {
@@ -217,19 +220,19 @@ impl HistoryTable for Directory {
     }
 }
 
-impl SessionTable for Directory {
+impl LiveSessions for SessionTable {
     fn is_closed(&self) -> bool {
         self.is_closed()
     }
 
     /// Also forgets the sessions that ended longest ago. A suspended session stays.
-    fn ended(&self, serial: u64) {
+    fn mark_ended(&self, serial: u64) {
         let mut entries = self.entries();
         if entries.sessions.get(&serial).is_some_and(|session| session.is_suspended()) {
             return;
         }
         entries.ended.push_back(serial);
-        while entries.ended.len() > self.keep
+        while entries.ended.len() > self.max_ended
             && let Some(oldest) = entries.ended.pop_front()
         {
             entries.forget(oldest);
@@ -241,24 +244,25 @@ impl SessionTable for Directory {
 mod tests {
     use std::time::Duration;
 
-    use ipc_protocol::{EndReason, Event, Gap};
+    use ipc_protocol::{EndReason, Event, OffsetGap};
     use tokio::time::timeout;
 
     use super::*;
     use crate::{
         deadlines::Deadlines,
         description::{SessionDescription, SessionRemains, SessionState},
-        history::{Streams, Subscription, Writer},
+        history::{HistoryWriter, StreamContext, Subscription},
     };
 
-    fn session(directory: &Arc<Directory>, id: &str) -> (Arc<Session>, Writer) {
+    fn session(directory: &Arc<SessionTable>, id: &str) -> (Arc<ManagedSession>, HistoryWriter) {
         let description = SessionDescription::new(id.parse().expect("a valid id"), "a".into(), "/".into());
-        let streams = Streams { everyone: directory.everyone().clone(), ..Streams::default() };
-        let (session, _, log) = Session::new(description, Deadlines::default(), &streams, &Arc::default());
+        let streams =
+            StreamContext { all_sessions_waker: directory.all_sessions_waker().clone(), ..StreamContext::default() };
+        let (session, _, log) = ManagedSession::new(description, Deadlines::default(), &streams, &Arc::default());
         (session, log)
     }
 
-    async fn next(all: &mut Subscription) -> Option<(String, u64, Option<Gap>)> {
+    async fn next(all: &mut Subscription) -> Option<(String, u64, Option<OffsetGap>)> {
         let envelope = timeout(Duration::from_secs(10), all.next()).await.expect("in time")?;
         let gap = if let Event::SessionGap(gap) = envelope.event { Some(gap) } else { None };
         Some((envelope.session.to_string(), envelope.offset, gap))
@@ -266,7 +270,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_subscription_sees_all_sessions_and_what_it_missed() {
-        let directory = Arc::new(Directory::new(1));
+        let directory = Arc::new(SessionTable::new(1));
         let (first, mut first_log) = session(&directory, "first");
         directory.insert(&first).expect("free");
         first_log.push(0, Event::SessionIdle {});
@@ -290,23 +294,24 @@ mod tests {
             rest.push(got);
         }
         rest.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
-        let gap = Some(Gap { from: 1, to: 2 });
+        let gap = Some(OffsetGap { from: 1, to: 2 });
         assert_eq!(rest, [("second".to_owned(), 2, gap), ("third".to_owned(), 2, gap)]);
         assert_eq!(directory.all().len(), 1);
     }
 
     #[tokio::test]
     async fn ids_are_free_again_only_where_a_session_never_was_ready() {
-        let directory = Arc::new(Directory::new(10));
+        let directory = Arc::new(SessionTable::new(10));
         let (failed, _log) = session(&directory, "s");
         directory.insert(&failed).expect("free");
         let (again, _log) = session(&directory, "s");
         assert!(matches!(directory.insert(&again), Err(Error::DuplicateSession { .. })), "it still starts");
         let remains = SessionRemains::Nothing;
-        failed.show(|view| view.state = SessionState::Ended { reason: EndReason::Killed, receipt: None, remains });
+        failed
+            .update_view(|view| view.state = SessionState::Ended { reason: EndReason::Killed, receipt: None, remains });
         directory.insert(&again).expect("the first never was ready");
         assert_eq!(directory.all().len(), 1);
-        again.show(|view| view.state = SessionState::ended(EndReason::Killed, None));
+        again.update_view(|view| view.state = SessionState::ended(EndReason::Killed, None));
         let (third, _log) = session(&directory, "s");
         assert!(matches!(directory.insert(&third), Err(Error::DuplicateSession { .. })));
         directory.close();

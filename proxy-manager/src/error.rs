@@ -85,7 +85,7 @@ pub enum Error {
         known: Vec<String>,
     },
     /// No such profile.
-    #[error("no profile is called {profile:?}: {}", known_as(known))]
+    #[error("no profile is called {profile:?}: {}", describe_known(known))]
     UnknownProfile {
         /// Name that was asked for.
         profile: String,
@@ -93,7 +93,7 @@ pub enum Error {
         known: Vec<String>,
     },
     /// No such model configuration.
-    #[error("no model configuration is called {model:?}: {}", known_as(known))]
+    #[error("no model configuration is called {model:?}: {}", describe_known(known))]
     UnknownModel {
         /// Name that was asked for.
         model: String,
@@ -362,7 +362,7 @@ impl From<InvalidId> for Error {
     }
 }
 
-fn known_as(known: &[String]) -> String {
+fn describe_known(known: &[String]) -> String {
     if known.is_empty() { "there are none".to_owned() } else { format!("there are {}", known.join(", ")) }
 }
 

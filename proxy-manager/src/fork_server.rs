@@ -21,12 +21,12 @@ use std::{
 
 use ipc_protocol::{
     ErrorChain, Event, ExitStatus, ProcessId, ProcessInfo, Receipt, SessionId, Signal, WireError,
-    codec::{Assembler, Inbox},
-    message::{FromForkServer, Hello, Probed, ToForkServer, VERSION},
+    codec::{Inbox, MessageAssembler},
+    message::{FromForkServer, Hello, ProbedMachine, ToForkServer, VERSION},
     packet,
-    reattach::{Heard, Wire},
+    reattach::{ReceivedMessage, WireFormat},
 };
-use registry::{Groups, Output, PidFd, Spawn};
+use registry::{ManagerCgroup, PidFd, SpawnOutput, SpawnRequest};
 use tokio::{
     io::{AsyncReadExt, Interest, unix::AsyncFd},
     net::UnixStream,
@@ -34,27 +34,27 @@ use tokio::{
     time::timeout,
 };
 
-pub use self::child::Child;
+pub use self::child::ChildProgram;
 pub(crate) use self::replacement::ForkServers;
-use self::watchdog::Heartbeat;
+use self::watchdog::ForkServerHeartbeat;
 use crate::{
     deadlines::Deadlines,
     error::{Error, Result},
-    state::{Record, started},
-    takeover::Takeover,
+    state::{JournalRecord, started},
+    takeover::SweepCoordinator,
     watched::watch,
 };
 
 /// A proxy and what it left have ended.
 #[derive(Debug)]
-pub(crate) struct Gone {
+pub(crate) struct ProxyGone {
     pub(crate) exit: Option<ExitStatus>,
     pub(crate) receipt: Box<Receipt>,
 }
 
 /// Message of the fork server about a session.
 #[derive(Debug)]
-pub(crate) enum Word {
+pub(crate) enum ForkServerEvent {
     /// The proxy runs, or could not be forked.
     Forked(Result<ProcessId, WireError>),
     /// Something was seen of its processes.
@@ -62,22 +62,22 @@ pub(crate) enum Word {
     /// Processes of the session, as requested.
     Listed(Vec<ProcessInfo>),
     /// The last word: its proxy and what that left have ended.
-    Gone(Gone),
+    Gone(ProxyGone),
 }
 
 /// Words that may wait for a session's task. Then the fork server waits, which counts what it cannot keep.
-const MAX_WORDS: usize = 256;
+const MAX_EVENTS: usize = 256;
 
 #[derive(Debug)]
-struct Watcher {
+struct SessionWatcher {
     /// Once it is forked.
     proxy: Option<ProcessId>,
-    words: mpsc::Sender<Word>,
+    events: mpsc::Sender<ForkServerEvent>,
 }
 
 /// A message on its way: packets, and what goes beside the first.
 #[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) struct OutgoingFrame {
     packets: std::vec::IntoIter<Vec<u8>>,
     /// Sent next, until it is.
     packet: Option<Vec<u8>>,
@@ -85,7 +85,7 @@ pub(crate) struct Order {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Life {
+enum ForkServerLife {
     Alive,
     /// Of no more use.
     Dead,
@@ -101,23 +101,27 @@ pub(crate) struct ForkServer {
     /// `None` where a test plays the fork server.
     process: Option<PidFd>,
     socket: AsyncFd<OwnedFd>,
-    wire: Wire,
+    wire: WireFormat,
     /// `None` once the fork server is of no more use.
-    watchers: Mutex<Option<HashMap<SessionId, Watcher>>>,
-    life: WatchSender<Life>,
-    heartbeat: Heartbeat,
+    watchers: Mutex<Option<HashMap<SessionId, SessionWatcher>>>,
+    life: WatchSender<ForkServerLife>,
+    heartbeat: ForkServerHeartbeat,
     /// Time for which it may stand still.
     patience: Option<Duration>,
-    takeover: Arc<Takeover>,
+    takeover: Arc<SweepCoordinator>,
 }
 
 /// First message of the fork server, or the reason why there was none.
-type FirstWord = Result<Hello, String>;
-type HelloSender = oneshot::Sender<FirstWord>;
+type HelloResult = Result<Hello, String>;
+type HelloSender = oneshot::Sender<HelloResult>;
 
 impl ForkServer {
     /// Starts the program and exchanges hellos. It holds the lock of `groups` too, and these stay until it is gone.
-    pub(crate) async fn start(child: &Child, deadlines: &Deadlines, groups: Option<Arc<Groups>>) -> Result<Arc<Self>> {
+    pub(crate) async fn start(
+        child: &ChildProgram,
+        deadlines: &Deadlines,
+        groups: Option<Arc<ManagerCgroup>>,
+    ) -> Result<Arc<Self>> {
         let program = child.program();
         let unusable = |reason: String| Error::ChildUnusable { child: program.display().to_string(), reason };
         let system = |operation: &'static str| move |error: io::Error| Error::system(operation, error);
@@ -129,12 +133,12 @@ impl ForkServer {
         let lock = groups.as_ref().map(|groups| groups.lock().try_clone_to_owned()).transpose();
         let lock = lock.map_err(system("duplicating a lock"))?;
         // It stands still until the exec is confirmed: some 0.2 ms, not worth a thread.
-        let spawned = registry::spawn(Spawn {
+        let spawned = registry::spawn(SpawnRequest {
             argv: proxy_child::fork_server_argv(usize::from(lock.is_some())),
-            stderr: Output::Inherit,
+            stderr: SpawnOutput::Inherit,
             // As `proxy_child::CONTROL_FD` and `proxy_child::HOST_PIDFD`.
             fds: [theirs, host_fd].into_iter().chain(lock).collect(),
-            ..Spawn::new(&program)
+            ..SpawnRequest::new(&program)
         })
         .map_err(|error| match error {
             WireError::FdsExhausted { operation } => Error::FdsExhausted { operation },
@@ -157,8 +161,9 @@ impl ForkServer {
             drop(groups);
             exit
         };
-        let (server, heard) = Self::connect_over(Wire::Plain, process, host.id(), ours, deadlines.fork_server, death)?;
-        let hello = server.order(&ToForkServer::Hello(Hello { version: VERSION, process: host.id() }), None)?;
+        let (server, heard) =
+            Self::connect_with_format(WireFormat::Bincode, process, host.id(), ours, deadlines.fork_server, death)?;
+        let hello = server.encode(&ToForkServer::Hello(Hello { version: VERSION, process: host.id() }), None)?;
         let exchange = async {
             server.send(hello).await;
             heard.await.unwrap_or_else(|_| Err("its answers cannot be read".to_owned()))
@@ -191,26 +196,26 @@ impl ForkServer {
         host: ProcessId,
         socket: OwnedFd,
         death: impl Future<Output = Option<ExitStatus>> + Send + 'static,
-    ) -> Result<(Arc<Self>, oneshot::Receiver<FirstWord>)> {
-        Self::connect_over(Wire::Plain, process, host, socket, None, death)
+    ) -> Result<(Arc<Self>, oneshot::Receiver<HelloResult>)> {
+        Self::connect_with_format(WireFormat::Bincode, process, host, socket, None, death)
     }
 
-    fn connect_over(
-        wire: Wire,
+    fn connect_with_format(
+        wire: WireFormat,
         process: Option<PidFd>,
         host: ProcessId,
         socket: OwnedFd,
         patience: Option<Duration>,
         death: impl Future<Output = Option<ExitStatus>> + Send + 'static,
-    ) -> Result<(Arc<Self>, oneshot::Receiver<FirstWord>)> {
+    ) -> Result<(Arc<Self>, oneshot::Receiver<HelloResult>)> {
         let socket = watch(socket, Interest::READABLE | Interest::WRITABLE)
             .map_err(|error| Error::system("watching the fork server's socket", error))?;
         let id = process.as_ref().map_or(ProcessId { pid: 0, start_time: 0 }, PidFd::id);
         // A session's group that it was moved to is not to be killed with it.
         registry::add_supervisor(id);
         let watchers = Mutex::new(Some(HashMap::new()));
-        let life = WatchSender::new(Life::Alive);
-        let (heartbeat, takeover) = (Heartbeat::default(), Arc::default());
+        let life = WatchSender::new(ForkServerLife::Alive);
+        let (heartbeat, takeover) = (ForkServerHeartbeat::default(), Arc::default());
         let server = Arc::new(Self { id, host, process, socket, wire, watchers, life, heartbeat, patience, takeover });
         let (hello, heard) = oneshot::channel();
         tokio::spawn(server.clone().supervise(hello, death));
@@ -222,7 +227,7 @@ impl ForkServer {
         process: ProcessId,
         host: ProcessId,
         socket: OwnedFd,
-        wire: Wire,
+        wire: WireFormat,
         deadlines: &Deadlines,
     ) -> Result<Arc<Self>> {
         let system = |error: io::Error| Error::system("taking over a fork server", error);
@@ -233,23 +238,24 @@ impl ForkServer {
             let _readable = watched.readable().await.ok()?;
             None
         };
-        let (server, _hello) = Self::connect_over(wire, Some(process), host, socket, deadlines.fork_server, death)?;
-        let mut hello = server.order(&ToForkServer::Hello(Hello { version: VERSION, process: host }), None)?;
+        let (server, _hello) =
+            Self::connect_with_format(wire, Some(process), host, socket, deadlines.fork_server, death)?;
+        let mut hello = server.encode(&ToForkServer::Hello(Hello { version: VERSION, process: host }), None)?;
         // The socket is fresh: there is room. If it is dead already, its death tells.
         let _ = server.try_send(&mut hello);
         Ok(server)
     }
 
     /// Returns the encoding of its messages and of its proxies'.
-    pub(crate) fn wire(&self) -> Wire {
+    pub(crate) fn wire(&self) -> WireFormat {
         self.wire
     }
 
     /// A message to it.
-    pub(crate) fn order(&self, message: &ToForkServer, fd: Option<OwnedFd>) -> Result<Order> {
+    pub(crate) fn encode(&self, message: &ToForkServer, fd: Option<OwnedFd>) -> Result<OutgoingFrame> {
         let packets = self.wire.encode_packets(message).map_err(Error::protocol)?;
         let mut packets = packets.into_iter();
-        Ok(Order { packet: packets.next(), packets, fd })
+        Ok(OutgoingFrame { packet: packets.next(), packets, fd })
     }
 
     /// Returns the process of the fork server.
@@ -263,7 +269,7 @@ impl ForkServer {
     }
 
     pub(crate) fn is_dead(&self) -> bool {
-        *self.life.borrow() != Life::Alive
+        *self.life.borrow() != ForkServerLife::Alive
     }
 
     /// Returns whether it is dead, also where nobody has noticed yet.
@@ -274,24 +280,24 @@ impl ForkServer {
     /// Resolves when it is of no more use.
     pub(crate) async fn dies(&self) {
         // It fails only without this.
-        let _ = self.life.subscribe().wait_for(|life| *life != Life::Alive).await;
+        let _ = self.life.subscribe().wait_for(|life| *life != ForkServerLife::Alive).await;
     }
 
     /// Ends what is left of a session in the place of this fork server, which is dead. The receiver fails where that cannot be done.
-    pub(crate) fn sweep(&self, record: Record) -> oneshot::Receiver<Receipt> {
+    pub(crate) fn sweep(&self, record: JournalRecord) -> oneshot::Receiver<Receipt> {
         self.takeover.sweep(record)
     }
 
-    fn watchers(&self) -> MutexGuard<'_, Option<HashMap<SessionId, Watcher>>> {
+    fn watchers(&self) -> MutexGuard<'_, Option<HashMap<SessionId, SessionWatcher>>> {
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Registers for what will be said of `session`, whose proxy is this, if it has one already. It ends with [`Word::Gone`] or [`Word::Forked`] with an error; if it
     /// ends without, the fork server is dead.
-    pub(crate) fn watch(&self, session: &SessionId, proxy: Option<ProcessId>) -> mpsc::Receiver<Word> {
-        let (words, heard) = mpsc::channel(MAX_WORDS);
+    pub(crate) fn watch(&self, session: &SessionId, proxy: Option<ProcessId>) -> mpsc::Receiver<ForkServerEvent> {
+        let (words, heard) = mpsc::channel(MAX_EVENTS);
         if let Some(watchers) = &mut *self.watchers() {
-            watchers.insert(session.clone(), Watcher { proxy, words });
+            watchers.insert(session.clone(), SessionWatcher { proxy, events: words });
         }
         heard
     }
@@ -300,7 +306,7 @@ impl ForkServer {
     ///
     /// # Errors
     /// `WouldBlock`: try again when [`ForkServer::writable`]. Any other: the fork server is dead or dying.
-    pub(crate) fn try_send(&self, order: &mut Order) -> io::Result<()> {
+    pub(crate) fn try_send(&self, order: &mut OutgoingFrame) -> io::Result<()> {
         while let Some(packet) = &order.packet {
             let fd = order.fd.as_ref().map(AsFd::as_fd);
             self.socket.try_io(Interest::WRITABLE, |socket| packet::send_packet(socket, packet, fd))?;
@@ -312,7 +318,7 @@ impl ForkServer {
     }
 
     /// Continues it, if somebody has stopped or frozen it.
-    pub(crate) fn wake(&self) {
+    pub(crate) fn continue_if_stopped(&self) {
         if let Some(process) = &self.process {
             registry::free_supervisor(process.id().pid);
             // It fails only if it is gone.
@@ -326,7 +332,7 @@ impl ForkServer {
         let _ = self.socket.writable().await;
     }
 
-    async fn send(&self, mut order: Order) {
+    async fn send(&self, mut order: OutgoingFrame) {
         while let Err(error) = self.try_send(&mut order) {
             if error.kind() != io::ErrorKind::WouldBlock {
                 return;
@@ -339,13 +345,13 @@ impl ForkServer {
     ///
     /// # Errors
     /// [`Error::ForkServerDied`]; [`Error::Deadline`]; [`Error::System`] where it can start no process for it.
-    pub(crate) async fn probe(&self) -> Result<Probed> {
+    pub(crate) async fn probe(&self) -> Result<ProbedMachine> {
         const WHAT: &str = "trying what the machine offers";
         let failed = |error: io::Error| Error::system(WHAT, error);
         let (ours, theirs) = packet::stream_pair().map_err(failed)?;
         let mut answer = UnixStream::from_std(StdUnixStream::from(ours)).map_err(failed)?;
-        self.wake();
-        let order = self.order(&ToForkServer::Probe, Some(theirs))?;
+        self.continue_if_stopped();
+        let order = self.encode(&ToForkServer::Probe, Some(theirs))?;
         let probed = async {
             self.send(order).await;
             let mut inbox = Inbox::default();
@@ -359,7 +365,7 @@ impl ForkServer {
                     });
                 }
                 inbox.filled(len);
-                let message = inbox.next_message::<Probed>();
+                let message = inbox.next_message::<ProbedMachine>();
                 if let Some(probed) = message.map_err(Error::protocol)? {
                     return Ok(probed);
                 }
@@ -371,7 +377,7 @@ impl ForkServer {
 
     /// Closes the connection: the fork server ends what it still guards, then itself.
     pub(crate) fn close(&self) {
-        self.wake();
+        self.continue_if_stopped();
         // Fails only if it is closed already.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
@@ -392,7 +398,7 @@ impl ForkServer {
     }
 
     async fn gone_within(&self, deadline: Duration) -> bool {
-        timeout(deadline, self.life.subscribe().wait_for(|life| *life == Life::Gone)).await.is_ok()
+        timeout(deadline, self.life.subscribe().wait_for(|life| *life == ForkServerLife::Gone)).await.is_ok()
     }
 
     /// Receives until the connection or the process ends, then sees the process off.
@@ -402,7 +408,7 @@ impl ForkServer {
         let exit = tokio::select! {
             exit = &mut death => {
                 // What it said before it died still counts. Nobody else holds its end, so this comes to an end.
-                let _ = timeout(LAST_WORDS, self.receive(&mut hello)).await;
+                let _ = timeout(DRAIN_TIMEOUT, self.receive(&mut hello)).await;
                 Some(exit)
             }
             reason = self.receive(&mut hello) => {
@@ -416,7 +422,7 @@ impl ForkServer {
         };
         // Whoever waits for an answer learns of the death by this.
         *self.watchers() = None;
-        self.life.send_replace(Life::Dead);
+        self.life.send_replace(ForkServerLife::Dead);
         let exit = match exit {
             Some(exit) => exit,
             None => death.await,
@@ -428,13 +434,13 @@ impl ForkServer {
             // Nobody listens if the build was given up.
             let _ = hello.send(Err(format!("it ended{status} without saying hello")));
         }
-        self.life.send_replace(Life::Gone);
+        self.life.send_replace(ForkServerLife::Gone);
     }
 
     /// Receives until the connection ends; says why it did.
     async fn receive(&self, hello: &mut Option<HelloSender>) -> String {
         let mut buffer = Vec::new();
-        let mut assembler = Assembler::default();
+        let mut assembler = MessageAssembler::default();
         loop {
             self.heartbeat.waits(true);
             let Ok(mut ready) = self.socket.readable().await else { return "the runtime is going down".to_owned() };
@@ -452,8 +458,8 @@ impl ForkServer {
             }
             let message = match self.wire.frame(&mut assembler, &buffer) {
                 // A later release's, which can be done without.
-                Ok(None | Some(Heard::Unknown(_))) => continue,
-                Ok(Some(Heard::Known(message))) => message,
+                Ok(None | Some(ReceivedMessage::Unknown(_))) => continue,
+                Ok(Some(ReceivedMessage::Understood(message))) => message,
                 Err(error) => {
                     if let Some(hello) = hello.take() {
                         let _ = hello.send(Err(format!("it said something else than hello: {}", ErrorChain(&error))));
@@ -478,17 +484,19 @@ impl ForkServer {
                 let words = self.watchers().as_mut().and_then(|watchers| {
                     let watcher = watchers.get_mut(&session)?;
                     watcher.proxy = Some(process);
-                    Some(watcher.words.clone())
+                    Some(watcher.events.clone())
                 });
-                tell(words, Word::Forked(Ok(process))).await;
+                send_event(words, ForkServerEvent::Forked(Ok(process))).await;
             }
             FromForkServer::ForkFailed { session, error } => {
                 let watcher = self.watchers().as_mut().and_then(|watchers| watchers.remove(&session));
-                tell(watcher.map(|watcher| watcher.words), Word::Forked(Err(error))).await;
+                send_event(watcher.map(|watcher| watcher.events), ForkServerEvent::Forked(Err(error))).await;
             }
-            FromForkServer::Observed { session, event } => tell(self.words(&session), Word::Observed(event)).await,
+            FromForkServer::Observed { session, event } => {
+                send_event(self.event_sender(&session), ForkServerEvent::Observed(event)).await
+            }
             FromForkServer::Listed { session, processes } => {
-                tell(self.words(&session), Word::Listed(processes)).await;
+                send_event(self.event_sender(&session), ForkServerEvent::Listed(processes)).await;
             }
             // Told once, to who took over.
             FromForkServer::Detached(_) => {}
@@ -501,21 +509,22 @@ impl ForkServer {
                 if watcher.is_none() {
                     tracing::debug!(%session, %process, %receipt, "a proxy is gone that nobody waits for");
                 }
-                tell(watcher.map(|watcher| watcher.words), Word::Gone(Gone { exit, receipt })).await;
+                send_event(watcher.map(|watcher| watcher.events), ForkServerEvent::Gone(ProxyGone { exit, receipt }))
+                    .await;
             }
         }
     }
 
     /// Returns the channel of a running session. Messages before its proxy belong to an earlier session of the same name.
-    fn words(&self, session: &SessionId) -> Option<mpsc::Sender<Word>> {
+    fn event_sender(&self, session: &SessionId) -> Option<mpsc::Sender<ForkServerEvent>> {
         let watchers = self.watchers();
         let watcher = watchers.as_ref()?.get(session)?;
-        watcher.proxy.map(|_| watcher.words.clone())
+        watcher.proxy.map(|_| watcher.events.clone())
     }
 }
 
 /// Says something to a session's task. One that is behind is waited for: it waits for nobody itself.
-async fn tell(words: Option<mpsc::Sender<Word>>, word: Word) {
+async fn send_event(words: Option<mpsc::Sender<ForkServerEvent>>, word: ForkServerEvent) {
     if let Some(words) = words {
         // It fails where nobody waits any more: the session has ended without this.
         let _ = words.send(word).await;
@@ -525,7 +534,7 @@ async fn tell(words: Option<mpsc::Sender<Word>>, word: Word) {
 /// Time for a test of the machine's features.
 const PROBE_DEADLINE: Duration = Duration::from_secs(10);
 /// Time for reading the last messages of a dead fork server.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A process that has not proved to be a fork server yet.
 struct KillOnDrop(Option<PidFd>);

@@ -53,34 +53,37 @@ mod watched;
 pub use actions::ActionRule;
 pub use agents::{AgentSpec, Catalog, ModelApi, ModelConfig, Profile, Profiles, Secret};
 pub use answer::{Answer, ToolCall};
-pub use ask::{Chunk, Quiet, StreamHandler, StreamInfo, StreamOptions, TurnStep, TurnStream};
-pub use builder::Builder;
+pub use ask::{AnswerChunk, SilentHandler, StreamHandler, StreamInfo, StreamOptions, TurnStep, TurnStream};
+pub use builder::ManagerBuilder;
 pub use containment::Capabilities;
-pub use deadlines::{Deadlines, Health};
+pub use deadlines::{Deadlines, HealthPolicy};
 pub use description::{
     AfterSuspension, NativeConversation, SessionMetadata, SessionRemains, SessionSettings, SessionState,
     SupervisedProcesses, TurnUsage,
 };
 pub use error::{Error, Result, SessionBound};
-pub use event_log::{Damage, Imported, Inspection, LogError, Retention, check as check_log, salvage as salvage_log};
-pub use fork_server::Child;
+pub use event_log::{
+    ImportSummary, LogDamage, LogError, LogInspection, Retention, check as check_log, salvage as salvage_log,
+};
+pub use fork_server::ChildProgram;
 pub use history::{HistoryLimits, LogFailure, Subscription};
 pub use ipc_protocol::{
     AbortPolicy, AgentSandbox, AgentSessionConfig, Budget, BudgetAction, BudgetExceeded, BudgetKind, BypassAction,
-    Containment, Decision, EndReason, EnvVars, Envelope, Event, ExitStatus, Gap, Hardening, Home, HostDeath, Json,
-    KillCause, KillOptions, KillScope, Layer, Lifecycle, LimitAction, LimitExceeded, LimitForm, LimitInForce,
-    LimitKind, Limits, MARKER, MAX_TURNS_REACHED, McpServer, McpTransport, Measures, NOT_KEPT, Observer, OnAgentExit,
-    OnMissing, OnUsageLimit, Operation, Outcome, PermissionAnswer, PermissionBypassed, PermissionMode,
-    PermissionOption, PermissionOptionKind, PermissionPolicy, PermissionRequest, PermissionRule, Pid, PlanEntry,
-    ProcessId, ProcessInfo, ProcessStatus, Prompt, PromptPart, Proof, ReapedBy, Receipt, ReceiptEntry, ResolvedBy,
-    Restart, Resume, ResumeFrom, SessionId, Setting, Signal, StopReason, TimeoutAction, TimeoutKind, Timeouts, ToolEnd,
-    ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage, Usd, Verbatim,
+    CONVERSATION_NOT_KEPT, ConfigSetting, Containment, ContainmentLayer, ContainmentStatus, EndReason, EnvVars,
+    Envelope, Event, ExitStatus, Hardening, Home, HostDeath, Json, KillCause, KillOptions, KillScope, Lifecycle,
+    LimitAction, LimitExceeded, LimitForm, LimitInForce, LimitKind, Limits, MARKER, MAX_TURNS_REACHED, McpServer,
+    McpTransport, ObserverKind, OffsetGap, OnAgentExit, OnMissing, OnUsageLimit, Operation, PermissionAnswer,
+    PermissionBypassed, PermissionMode, PermissionOption, PermissionOptionKind, PermissionPolicy, PermissionRequest,
+    PermissionRule, Pid, PlanEntry, ProcessId, ProcessInfo, ProcessOutcome, ProcessStatus, Prompt, PromptPart, Proof,
+    RawLine, ReapedBy, Receipt, ReceiptEntry, ResolvedBy, Restart, ResumeFrom, ResumeRequest, RuleDecision, SessionId,
+    Signal, StopReason, TimeoutAction, TimeoutKind, Timeouts, ToolEnd, ToolStart, ToolStatus, ToolUpdate,
+    UNTRIED_VERSION, Usage, Usd,
 };
 pub use launch::{DEPTH_MARKER, SESSION_MARKER};
-pub use manager::{DrainProgress, ProxyManager, ResumeOptions, SessionHandle, Snapshot};
+pub use manager::{DrainProgress, ProxyManager, ResumeOptions, SessionHandle, SessionSnapshot};
 pub use proxy_child::ChildToken;
-pub use registry::{Controllers, Unavailable, raise_descriptor_limit};
+pub use registry::{CgroupControllers, UnavailableFeature, raise_descriptor_limit};
 pub use roster::{RecordState, SessionFilter, SessionRecord, SessionStatus};
 pub use session::{ProcessUse, PromptMode, QueuedPrompt, SessionInfo, SessionMetrics, Turn, TurnEnd};
-pub use state::{Recovered, Recovery};
+pub use state::{RecoveredSession, RecoveryOutcome};
 pub use supervision::Occupancy;

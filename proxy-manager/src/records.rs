@@ -26,20 +26,20 @@ use serde::{Deserialize, Serialize};
 use crate::{
     blocking::blocking,
     error::{Error, Result},
-    homes::{Recorded, files},
+    homes::{RecordedHome, files},
 };
 
 /// Records without a home of their own that are retained; the oldest go first. (Homes go only with their sessions.)
-const KEEP: usize = 1000;
+const MAX_RECORDS: usize = 1000;
 /// Ending of a record's name.
-const ENDING: &str = ".json";
+const EXTENSION: &str = ".json";
 /// Upper bound of a record, in bytes; records are far shorter.
-const LONGEST: u64 = 64 * 1024;
+const MAX_BYTES: u64 = 64 * 1024;
 
 /// Record of a session's conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Record {
+pub(crate) struct ConversationRecord {
     pub(crate) agent: String,
     pub(crate) native_session_id: String,
     pub(crate) cwd: String,
@@ -53,9 +53,9 @@ pub(crate) struct Record {
 
 /// The directory of the records, if any.
 #[derive(Debug, Default)]
-pub(crate) struct Records(Option<(PathBuf, OwnedFd)>);
+pub(crate) struct ConversationRecords(Option<(PathBuf, OwnedFd)>);
 
-impl Records {
+impl ConversationRecords {
     /// Opens the records in this directory, which exists and is this user's alone. Blocks.
     ///
     /// # Errors
@@ -70,7 +70,7 @@ impl Records {
     }
 
     /// Writes the record of a session. Blocks. A failure is logged, and does not fail the session.
-    pub(crate) fn write(&self, session: &SessionId, record: &Record) {
+    pub(crate) fn write(&self, session: &SessionId, record: &ConversationRecord) {
         let Some((_, directory)) = &self.0 else { return };
         let written = serde_json::to_vec(record)
             .map_err(io::Error::from)
@@ -81,7 +81,7 @@ impl Records {
     }
 
     /// Records a session's conversation, if it has one.
-    pub(crate) async fn note(self: &Arc<Self>, session: &SessionId, record: Option<Record>) {
+    pub(crate) async fn record_session(self: &Arc<Self>, session: &SessionId, record: Option<ConversationRecord>) {
         let (Some(record), true) = (record, self.0.is_some()) else { return };
         let (records, id) = (self.clone(), session.clone());
         if let Err(error) = blocking("recording a conversation", move || records.write(&id, &record)).await {
@@ -90,12 +90,12 @@ impl Records {
     }
 
     /// Reads the record of a session; `None` also where it cannot be parsed.
-    pub(crate) fn read(&self, session: &SessionId) -> Option<Record> {
+    pub(crate) fn read(&self, session: &SessionId) -> Option<ConversationRecord> {
         let (_, directory) = self.0.as_ref()?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::openat(directory, name(session), flags, Mode::empty()).ok()?);
         let mut text = Vec::new();
-        file.take(LONGEST).read_to_end(&mut text).ok()?;
+        file.take(MAX_BYTES).read_to_end(&mut text).ok()?;
         serde_json::from_slice(&text).ok()
     }
 
@@ -103,17 +103,17 @@ impl Records {
     ///
     /// # Errors
     /// [`Error::System`].
-    pub(crate) fn homes(&self) -> Result<Vec<Recorded>> {
+    pub(crate) fn homes(&self) -> Result<Vec<RecordedHome>> {
         let Some((path, _)) = &self.0 else { return Ok(Vec::new()) };
         let failed = |error: io::Error| Error::system(format!("reading {}", path.display()), error);
         let mut homes = Vec::new();
         for entry in fs::read_dir(path).map_err(failed)? {
             let file = entry.map_err(failed)?.file_name();
-            let id = file.to_str().and_then(|file| file.strip_suffix(ENDING)?.parse::<SessionId>().ok());
+            let id = file.to_str().and_then(|file| file.strip_suffix(EXTENSION)?.parse::<SessionId>().ok());
             if let Some(id) = id
-                && let Some(Record { home: Some(home), keys, .. }) = self.read(&id)
+                && let Some(ConversationRecord { home: Some(home), keys, .. }) = self.read(&id)
             {
-                homes.push(Recorded { session: id, home, keys });
+                homes.push(RecordedHome { session: id, home, keys });
             }
         }
         Ok(homes)
@@ -134,7 +134,7 @@ impl Records {
 }
 
 fn name(session: &SessionId) -> String {
-    format!("{session}{ENDING}")
+    format!("{session}{EXTENSION}")
 }
 
 /// Removes the oldest records beyond the bound, except those of sessions with a home on disk.
@@ -148,9 +148,9 @@ fn prune(directory: &Path) -> io::Result<()> {
         }
     }
     found.sort();
-    let many = found.len().saturating_sub(KEEP);
+    let many = found.len().saturating_sub(MAX_RECORDS);
     for (_, path) in found.into_iter().take(many) {
-        let record = fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Record>(&text).ok());
+        let record = fs::read(&path).ok().and_then(|text| serde_json::from_slice::<ConversationRecord>(&text).ok());
         if record.is_none_or(|record| record.home.is_none()) {
             fs::remove_file(&path)?;
         }
@@ -162,8 +162,8 @@ fn prune(directory: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn record(home: Option<&str>) -> Record {
-        Record {
+    fn record(home: Option<&str>) -> ConversationRecord {
+        ConversationRecord {
             agent: "claude-code".into(),
             native_session_id: "n-1".into(),
             cwd: "/work".into(),
@@ -177,12 +177,12 @@ mod tests {
     fn they_outlive_the_manager_until_they_are_removed() {
         let scratch = tempfile::tempdir().expect("a directory");
         let session: SessionId = "...".parse().expect("a valid id");
-        let records = Records::open(scratch.path().to_owned()).expect("opened");
+        let records = ConversationRecords::open(scratch.path().to_owned()).expect("opened");
         assert_eq!(records.read(&session), None);
         for record in [record(None), record(Some("/homes/x"))] {
             records.write(&session, &record);
-            let later = Records::open(scratch.path().to_owned()).expect("opened");
-            let homes = record.home.iter().map(|home| Recorded {
+            let later = ConversationRecords::open(scratch.path().to_owned()).expect("opened");
+            let homes = record.home.iter().map(|home| RecordedHome {
                 session: session.clone(),
                 home: home.clone(),
                 keys: record.keys.clone(),
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(records.read(&"odd".parse().expect("a valid id")), None);
         assert!(records.remove(&session).expect("removed"));
         assert!(!records.remove(&session).expect("nothing to remove"));
-        let none = Records::default();
+        let none = ConversationRecords::default();
         none.write(&session, &record(None));
         assert!(none.read(&session).is_none() && !none.remove(&session).expect("nothing"));
     }
@@ -202,14 +202,14 @@ mod tests {
     #[test]
     fn only_so_many_are_kept_but_those_with_homes() {
         let scratch = tempfile::tempdir().expect("a directory");
-        let records = Records::open(scratch.path().to_owned()).expect("opened");
-        for n in 0..KEEP + 3 {
+        let records = ConversationRecords::open(scratch.path().to_owned()).expect("opened");
+        for n in 0..MAX_RECORDS + 3 {
             let home = (n % 2 == 0).then_some("/homes/x");
             records.write(&format!("s-{n}").parse().expect("a valid id"), &record(home));
         }
-        Records::open(scratch.path().to_owned()).expect("opened");
+        ConversationRecords::open(scratch.path().to_owned()).expect("opened");
         let left = fs::read_dir(scratch.path()).expect("listed").count();
-        assert!((KEEP..KEEP + 3).contains(&left), "{left}");
+        assert!((MAX_RECORDS..MAX_RECORDS + 3).contains(&left), "{left}");
         let first = records.read(&"s-0".parse().expect("a valid id"));
         assert!(first.is_some(), "it has a home");
     }

@@ -6,34 +6,34 @@ use ipc_protocol::Receipt;
 use tokio::sync::oneshot;
 
 use crate::{
-    blocking::begun,
-    state::{Record, sweep_own},
+    blocking::spawn_blocking,
+    state::{JournalRecord, sweep_own},
 };
 
 /// The sweeps of one fork server's sessions. Those that wait are swept together: each look at `/proc` counts for all.
 #[derive(Debug, Default)]
-pub(crate) struct Takeover(Mutex<SweepQueue>);
+pub(crate) struct SweepCoordinator(Mutex<SweepQueue>);
 
 #[derive(Debug, Default)]
 struct SweepQueue {
-    waiting: Vec<(Record, oneshot::Sender<Receipt>)>,
+    waiting: Vec<(JournalRecord, oneshot::Sender<Receipt>)>,
     is_running: bool,
 }
 
-impl Takeover {
+impl SweepCoordinator {
     fn queue(&self) -> MutexGuard<'_, SweepQueue> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sweeps a session in a thread of its own. The receiver fails where there can be no thread.
-    pub(crate) fn sweep(self: &Arc<Self>, record: Record) -> oneshot::Receiver<Receipt> {
+    pub(crate) fn sweep(self: &Arc<Self>, record: JournalRecord) -> oneshot::Receiver<Receipt> {
         let (tell, receipt) = oneshot::channel();
         let mut queue = self.queue();
         queue.waiting.push((record, tell));
         if !std::mem::replace(&mut queue.is_running, true) {
             drop(queue);
             let takeover = self.clone();
-            if let Err(error) = begun("sweeping the sessions of a dead fork server", move || takeover.run()) {
+            if let Err(error) = spawn_blocking("sweeping the sessions of a dead fork server", move || takeover.run()) {
                 tracing::error!(error = %error.chain(), "sessions of a dead fork server are not swept");
                 let mut queue = self.queue();
                 queue.waiting.clear();

@@ -9,15 +9,15 @@ use registry::PidFd;
 use tokio::io::{Interest, unix::AsyncFd};
 
 /// Types that own one descriptor, the same for as long as they live, as [`AsyncFd`] needs.
-pub(crate) trait Steady: AsFd + AsRawFd {}
-impl Steady for OwnedFd {}
-impl Steady for PidFd {}
+pub(crate) trait SteadyFd: AsFd + AsRawFd {}
+impl SteadyFd for OwnedFd {}
+impl SteadyFd for PidFd {}
 
 /// Registers `fd` with the runtime.
 ///
 /// # Errors
 /// An error of the system call.
 #[expect(deprecated, reason = "the replacement is unsafe; `Steady` admits only types that keep its contract")]
-pub(crate) fn watch<T: Steady>(fd: T, interest: Interest) -> io::Result<AsyncFd<T>> {
+pub(crate) fn watch<T: SteadyFd>(fd: T, interest: Interest) -> io::Result<AsyncFd<T>> {
     AsyncFd::with_interest(fd, interest)
 }

@@ -4,7 +4,7 @@ use std::io;
 
 use ipc_protocol::{Pid, ProcessId};
 
-use crate::table::{self, Seen};
+use crate::table::{self, SeenProcess};
 
 /// Attempts to walk from a process to its top; a parent that dies meanwhile spoils one.
 const ATTEMPTS: usize = 8;
@@ -17,10 +17,10 @@ const MAX_DEPTH: usize = 1000;
 /// # Errors
 /// The reason why that is unknown, for the user who runs `pid`.
 pub(crate) fn is_below(pid: Pid, tops: &[ProcessId]) -> Result<bool, String> {
-    walk(pid, tops, |pid| table::look(pid)?.ok_or_else(|| io::ErrorKind::NotFound.into()))
+    walk(pid, tops, |pid| table::find_process(pid)?.ok_or_else(|| io::ErrorKind::NotFound.into()))
 }
 
-fn walk(pid: Pid, tops: &[ProcessId], look: impl Fn(Pid) -> io::Result<Seen>) -> Result<bool, String> {
+fn walk(pid: Pid, tops: &[ProcessId], look: impl Fn(Pid) -> io::Result<SeenProcess>) -> Result<bool, String> {
     let mut failure = String::new();
     'attempt: for _ in 0..ATTEMPTS {
         let mut seen = look(pid).map_err(|error| format!("your process {pid} is gone, or cannot be seen ({error})"))?;
@@ -56,13 +56,13 @@ mod tests {
 
     use super::*;
 
-    fn seen(pid: Pid, start_time: u64, ppid: Pid) -> Seen {
-        Seen { id: ProcessId { pid, start_time }, ppid, pgid: 0, sid: 0, is_stopped: false }
+    fn seen(pid: Pid, start_time: u64, ppid: Pid) -> SeenProcess {
+        SeenProcess { id: ProcessId { pid, start_time }, ppid, pgid: 0, sid: 0, is_stopped: false }
     }
 
     const TOP: ProcessId = ProcessId { pid: 50, start_time: 5 };
 
-    fn walked(pid: Pid, table: &[Seen]) -> Result<bool, String> {
+    fn walked(pid: Pid, table: &[SeenProcess]) -> Result<bool, String> {
         let find = |pid| table.iter().find(|seen| seen.id.pid == pid).copied();
         walk(pid, &[TOP], |pid| find(pid).ok_or_else(|| io::ErrorKind::NotFound.into()))
     }

@@ -27,7 +27,7 @@ use rustix::{
 };
 use socket2::{SockFilter, SockRef};
 
-use crate::{PidFd, Spawn, Unavailable, fork_child, is_single_threaded, proc, spawn};
+use crate::{PidFd, SpawnRequest, UnavailableFeature, fork_child, is_single_threaded, proc, spawn};
 
 /// Constants of `linux/connector.h`: index and value of the proc connector, and its multicast group.
 const CN_IDX_PROC: u32 = 1;
@@ -46,7 +46,7 @@ const HEADERS: usize = 16 + 20;
 const EVENT_HEADER: usize = 16;
 /// Filter that passes the whole datagram of an exec, and nothing else: loads the event's kind as if it were big-endian,
 /// and compares.
-const ONLY_EXECS: [SockFilter; 4] = [
+const EXEC_FILTER: [SockFilter; 4] = [
     SockFilter::new((libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, 0, 0, HEADERS as u32),
     SockFilter::new((libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16, 0, 1, EVENT_EXEC.to_be()),
     SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, u32::MAX),
@@ -57,7 +57,7 @@ const DATAGRAM: usize = 128;
 /// Maximum number of events taken by one call.
 const BATCH: usize = 64;
 /// Maximum number of execs skipped by one call; mostly there is one.
-const EXECS: usize = 8;
+const MAX_EXECS_READ: usize = 8;
 /// Receive buffer requested from the kernel for a slow reader: some 20,000 events.
 const BUFFER: usize = 16 * 1024 * 1024;
 /// Inodes that the kernel gives to the first PID and user namespace (`PROC_PID_INIT_INO`, `PROC_USER_INIT_INO`).
@@ -164,7 +164,7 @@ impl ProcEvent {
 
 /// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drained {
+pub enum ReadOutcome {
     /// All pending events were read.
     All,
     /// More events may be pending.
@@ -175,17 +175,17 @@ pub enum Drained {
 
 /// A subscription to the proc connector.
 #[derive(Debug)]
-pub struct Connector {
+pub struct ProcConnector {
     socket: OwnedFd,
     /// Socket that receives only execs, in addition to `socket`.
-    execs: OwnedFd,
+    exec_socket: OwnedFd,
     headers: MultiHeaders<NetlinkAddr>,
     buffers: Box<[[u8; DATAGRAM]]>,
     is_listening: bool,
     has_mask: bool,
 }
 
-impl Connector {
+impl ProcConnector {
     /// Subscribes, and proves by a child's fork and exit that events arrive. Returns with the subscription paused.
     ///
     /// Takes as long as a child's fork and end, plus 500 ms if the connector is silent. The child is reaped here, by
@@ -193,7 +193,7 @@ impl Connector {
     ///
     /// # Errors
     /// [`Unavailable`] with what failed.
-    pub fn open() -> Result<Self, Unavailable> {
+    pub fn open() -> Result<Self, UnavailableFeature> {
         for (file, name, first) in FIRST_NAMESPACES {
             // If this cannot be read, the self-test decides.
             if fs::metadata(format!("/proc/self/ns/{file}")).is_ok_and(|found| found.st_ino() != first) {
@@ -204,7 +204,7 @@ impl Connector {
         }
         let failed = |what: &str, error: io::Error| unavailable(format!("{what}: {error}"));
         let mut connector = Self::subscribe().map_err(|error| failed("subscribing failed", error))?;
-        let proven = connector.prove().map_err(|error| failed("its self-test failed", error))?;
+        let proven = connector.self_test().map_err(|error| failed("its self-test failed", error))?;
         connector.pause().map_err(|error| failed("pausing failed", error))?;
         match proven {
             true => Ok(connector),
@@ -218,24 +218,25 @@ impl Connector {
     ///
     /// # Errors
     /// [`Unavailable`] with what failed.
-    pub fn probe() -> Result<(), Unavailable> {
+    pub fn probe() -> Result<(), UnavailableFeature> {
         Self::open().map(drop)
     }
 
     fn subscribe() -> io::Result<Self> {
-        let execs = member(Some(&ONLY_EXECS))?;
+        let execs = open_group_socket(Some(&EXEC_FILTER))?;
         // The kernel delivers to the newest member first: an exec that `execs` signals can already be read from
         // `socket`.
-        let socket = member(None)?;
+        let socket = open_group_socket(None)?;
         let headers = MultiHeaders::preallocate(BATCH, None);
         let buffers = vec![[0; DATAGRAM]; BATCH].into_boxed_slice();
-        let mut connector = Self { socket, execs, headers, buffers, is_listening: false, has_mask: has_mask() };
+        let mut connector =
+            Self { socket, exec_socket: execs, headers, buffers, is_listening: false, has_mask: has_mask() };
         connector.resume()?;
         Ok(connector)
     }
 
     /// Sends one command to the kernel.
-    fn order(&self, order: u32) -> io::Result<()> {
+    fn send_op(&self, order: u32) -> io::Result<()> {
         // An older kernel drops a message whose length includes a mask.
         let words = [order, EVENT_FORK | EVENT_EXEC | EVENT_EXIT];
         let data = if self.has_mask { words.as_slice() } else { &words[..1] };
@@ -258,7 +259,7 @@ impl Connector {
     /// An error of the system call.
     pub fn pause(&mut self) -> io::Result<()> {
         if std::mem::replace(&mut self.is_listening, false) {
-            self.order(IGNORE)?;
+            self.send_op(IGNORE)?;
         }
         Ok(())
     }
@@ -270,8 +271,8 @@ impl Connector {
     pub fn resume(&mut self) -> io::Result<()> {
         if !self.is_listening {
             // Terminates: nothing arrives while the subscription is paused.
-            while self.read(|_| ())? != Drained::All {}
-            self.order(LISTEN)?;
+            while self.read(|_| ())? != ReadOutcome::All {}
+            self.send_op(LISTEN)?;
             self.is_listening = true;
         }
         Ok(())
@@ -286,9 +287,9 @@ impl Connector {
     ///
     /// # Errors
     /// An error of the system call.
-    pub fn read(&mut self, mut sink: impl FnMut(ProcEvent)) -> io::Result<Drained> {
+    pub fn read(&mut self, mut sink: impl FnMut(ProcEvent)) -> io::Result<ReadOutcome> {
         // Done first: a later exec makes the other socket readable again.
-        self.skip_execs();
+        self.drain_execs();
         let mut slices: Vec<_> = self.buffers.iter_mut().map(|buffer| [IoSliceMut::new(buffer)]).collect();
         let received =
             recvmmsg(self.socket.as_raw_fd(), &mut self.headers, slices.iter_mut(), MsgFlags::MSG_DONTWAIT, None);
@@ -306,36 +307,36 @@ impl Connector {
                     }
                 }
             }
-            Err(Errno::EAGAIN) => return Ok(Drained::All),
-            Err(Errno::ENOBUFS) => return Ok(Drained::Overrun),
-            Err(Errno::EINTR) => return Ok(Drained::More),
+            Err(Errno::EAGAIN) => return Ok(ReadOutcome::All),
+            Err(Errno::ENOBUFS) => return Ok(ReadOutcome::Overrun),
+            Err(Errno::EINTR) => return Ok(ReadOutcome::More),
             Err(error) => return Err(error.into()),
         }
-        Ok(if count < BATCH { Drained::All } else { Drained::More })
+        Ok(if count < BATCH { ReadOutcome::All } else { ReadOutcome::More })
     }
 
     /// Socket that is readable when a process has executed a program since the last [`Connector::read`]. Other events
     /// may gather; the program of a process must be looked up before the process ends.
-    pub fn execs(&self) -> BorrowedFd<'_> {
-        self.execs.as_fd()
+    pub fn exec_fd(&self) -> BorrowedFd<'_> {
+        self.exec_socket.as_fd()
     }
 
     /// Discards pending execs, up to a bound.
-    fn skip_execs(&mut self) {
-        let buffers = self.buffers.iter_mut().take(EXECS);
+    fn drain_execs(&mut self) {
+        let buffers = self.buffers.iter_mut().take(MAX_EXECS_READ);
         let mut slices: Vec<_> = buffers.map(|buffer| [IoSliceMut::new(buffer)]).collect();
         let flags = MsgFlags::MSG_DONTWAIT;
         // Either nothing is pending, or wake-ups were lost, or the other socket reports the error too.
-        let _ = recvmmsg(self.execs.as_raw_fd(), &mut self.headers, slices.iter_mut(), flags, None);
+        let _ = recvmmsg(self.exec_socket.as_raw_fd(), &mut self.headers, slices.iter_mut(), flags, None);
     }
 
     /// Returns true if the fork of a child and its exit, with its code, are reported.
-    fn prove(&mut self) -> io::Result<bool> {
+    fn self_test(&mut self) -> io::Result<bool> {
         let child = if is_single_threaded() {
             PidFd::of_child(fork_child(Vec::new(), |_| PROOF_CODE)?)?
         } else {
             let argv = ["sh", "-c", &format!("exit {PROOF_CODE}")].map(Into::into).to_vec();
-            spawn(Spawn { argv, ..Spawn::new("/bin/sh") }).map_err(io::Error::other)?.process
+            spawn(SpawnRequest { argv, ..SpawnRequest::new("/bin/sh") }).map_err(io::Error::other)?.process
         };
         let pid = child.id().pid;
         wait_readable(&child, Instant::now() + CHILD_DEADLINE);
@@ -351,7 +352,7 @@ impl Connector {
                 _ => {}
             });
             // An overrun proves that the connector is not silent.
-            let is_overrun = matches!(read, Ok(Drained::Overrun));
+            let is_overrun = matches!(read, Ok(ReadOutcome::Overrun));
             (forked, exited) = (forked || is_overrun, exited || is_overrun);
             result = read.map(drop);
         }
@@ -361,7 +362,7 @@ impl Connector {
 }
 
 /// Opens a member of the connector's multicast group that receives messages passing the filter.
-fn member(filter: Option<&[SockFilter]>) -> io::Result<OwnedFd> {
+fn open_group_socket(filter: Option<&[SockFilter]>) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, Some(netlink::CONNECTOR))?;
     match filter {
@@ -381,21 +382,21 @@ fn has_mask() -> bool {
     (numbers.next(), numbers.next()) >= (Some(6), Some(6))
 }
 
-impl Drop for Connector {
+impl Drop for ProcConnector {
     fn drop(&mut self) {
         // The kernel keeps counting a listener that only closes its socket, and produces events for nobody.
         let _ = self.pause();
     }
 }
 
-impl AsFd for Connector {
+impl AsFd for ProcConnector {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-fn unavailable(why: String) -> Unavailable {
-    Unavailable {
+fn unavailable(why: String) -> UnavailableFeature {
+    UnavailableFeature {
         what: "the kernel's proc connector".into(),
         why,
         advice: "run in the host's PID, user and network namespaces on a kernel with CONFIG_PROC_EVENTS \
@@ -470,7 +471,7 @@ mod tests {
     #[test]
     fn only_execs_pass_the_filter() {
         let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().expect("a pair");
-        SockRef::from(&theirs).attach_filter(&ONLY_EXECS).expect("attached");
+        SockRef::from(&theirs).attach_filter(&EXEC_FILTER).expect("attached");
         theirs.set_nonblocking(true).expect("set");
         let exec = datagram(EVENT_EXEC, &[20, 20]);
         let others =

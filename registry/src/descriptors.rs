@@ -35,7 +35,7 @@ pub(crate) fn soft_limit_of_programs() -> Option<(u64, u64)> {
 
 /// Descriptors of a process: how many it may have, and how many more it can open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Descriptors {
+pub struct DescriptorUse {
     /// The soft limit.
     pub limit: u64,
     /// Of these not open.
@@ -46,14 +46,14 @@ pub struct Descriptors {
 ///
 /// # Errors
 /// The system's.
-pub fn descriptors() -> io::Result<Descriptors> {
+pub fn descriptors() -> io::Result<DescriptorUse> {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     // Since Linux 6.2 the size of the directory is their number.
     let open = match fs::metadata("/proc/self/fd")?.size() {
         0 => fs::read_dir("/proc/self/fd")?.count() as u64,
         open => open,
     };
-    Ok(Descriptors { limit, free: limit.saturating_sub(open) })
+    Ok(DescriptorUse { limit, free: limit.saturating_sub(open) })
 }
 
 #[cfg(test)]

@@ -2,37 +2,37 @@
 
 use std::io;
 
-use ipc_protocol::{Layer, Pid, ProcessId, Signal};
+use ipc_protocol::{ContainmentLayer, Pid, ProcessId, Signal};
 
-use crate::{Group, PidFd, ProcessRegistry, RegistryEvent, cgroup, proc, table};
+use crate::{PidFd, ProcessRegistry, RegistryEvent, SessionCgroup, cgroup, proc, table};
 
 /// Containment of a session's processes besides the process tree.
 #[derive(Debug, Default)]
-pub struct Hold {
+pub struct SessionHold {
     /// Value of [`ipc_protocol::MARKER`] in the environment of every process of the session; empty for none.
     pub marker: String,
     /// Lower bound of start times (clock ticks since boot): older processes cannot carry the marker.
     pub since: u64,
     /// The session's cgroup.
-    pub group: Option<Group>,
+    pub group: Option<SessionCgroup>,
     /// True if the processes are in namespaces of their own.
     pub strict: bool,
     /// Init of their PID namespace, if it is a child of this process: it is ours, and not counted as the session's.
     pub init: Option<PidFd>,
 }
 
-impl Hold {
+impl SessionHold {
     /// Layers of containment that this provides.
-    pub fn layers(&self) -> Vec<Layer> {
-        let further = [(self.group.is_some(), Layer::Cgroup), (self.strict, Layer::Strict)];
+    pub fn layers(&self) -> Vec<ContainmentLayer> {
+        let further = [(self.group.is_some(), ContainmentLayer::Cgroup), (self.strict, ContainmentLayer::Strict)];
         let further = further.into_iter().filter_map(|(there, layer)| there.then_some(layer));
-        std::iter::once(Layer::Baseline).chain(further).collect()
+        std::iter::once(ContainmentLayer::Baseline).chain(further).collect()
     }
 }
 
 impl ProcessRegistry {
     /// Sets the containment besides the process tree.
-    pub fn hold(&mut self, hold: Hold) {
+    pub fn set_hold(&mut self, hold: SessionHold) {
         if hold.group.is_some() {
             cgroup::remember_own_group();
         }
@@ -50,10 +50,10 @@ impl ProcessRegistry {
     ///
     /// # Errors
     /// When some of it may be there still.
-    fn release_foreign(&self, group: &Group) -> io::Result<()> {
+    fn release_foreign(&self, group: &SessionCgroup) -> io::Result<()> {
         let mut members = Vec::new();
         group.members(&mut members)?;
-        for pid in members.into_iter().filter(|pid| self.live(*pid).is_none()) {
+        for pid in members.into_iter().filter(|pid| self.find_living(*pid).is_none()) {
             match proc::stat(pid) {
                 Ok(stat) => {
                     let id = ProcessId { pid, start_time: stat.starttime };
@@ -69,15 +69,15 @@ impl ProcessRegistry {
     }
 
     /// Returns the containment of the processes besides the tree.
-    pub fn held(&self) -> &Hold {
+    pub fn session_hold(&self) -> &SessionHold {
         &self.hold
     }
 
     /// Searches the whole machine for processes with the session's marker outside the tree. Passes include them from
     /// now on, with everything below them. Returns true if there are none; an error means that this is unknown.
-    pub(crate) fn look_for_strays(&mut self) -> io::Result<bool> {
+    pub(crate) fn find_strays(&mut self) -> io::Result<bool> {
         self.strays.clear();
-        let marked = table::marked(&self.hold.marker, self.hold.since)?;
+        let marked = table::processes_with_marker(&self.hold.marker, self.hold.since)?;
         Ok(self.set_strays(marked))
     }
 
@@ -116,7 +116,7 @@ impl ProcessRegistry {
     }
 
     /// Returns true if SIGKILL can be sent to everything at once.
-    pub(crate) fn strikes(&self) -> bool {
+    pub(crate) fn can_kill_at_once(&self) -> bool {
         self.hold.group.is_some() || self.hold.init.is_some()
     }
 
@@ -125,7 +125,7 @@ impl ProcessRegistry {
     ///
     /// # Errors
     /// The group's error, or else the init's, if neither signal succeeded.
-    pub(crate) fn strike(&self) -> io::Result<bool> {
+    pub(crate) fn kill_at_once(&self) -> io::Result<bool> {
         let by_init = self.hold.init.as_ref().map(|init| init.signal(Signal::Kill));
         let by_group = self.hold.group.as_ref().map(|group| self.release_foreign(group).and_then(|()| group.kill()));
         match (by_init, by_group) {

@@ -55,13 +55,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ipc_protocol::{KillCause, KillOptions, Outcome, ProcessId, Proof, ReapedBy, Receipt, ReceiptEntry, Signal};
+use ipc_protocol::{KillCause, KillOptions, ProcessId, ProcessOutcome, Proof, ReapedBy, Receipt, ReceiptEntry, Signal};
 
-use crate::{Children, PidFd, ProcessRegistry, RegistryEvent, cgroup::thaw_v1, registry::Walk};
+use crate::{PidFd, ProcessRegistry, ReapOutcome, RegistryEvent, cgroup::thaw_v1, registry::TreeWalk};
 
 /// Scope of a kill.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KillScope {
+pub enum KillTarget {
     /// Everything below this subreaper. Proof: it has no child left.
     All,
     /// Everything but these processes. Proof: quiet rounds, since there is always a child left.
@@ -100,7 +100,7 @@ enum CallersLook {
 #[derive(Debug)]
 pub enum KillStep {
     /// Call again after this time, or earlier on SIGCHLD.
-    Again(Duration),
+    Continue(Duration),
     /// The kill is over; see whether the receipt is empty.
     Done(Box<Receipt>),
 }
@@ -109,23 +109,23 @@ pub enum KillStep {
 const QUIET_ROUNDS: u32 = 3;
 /// Time for a kill after its grace, before it reports survivors. A host waits 10 s for that report (`Deadlines` in
 /// proxy-manager): on a busy machine too it has to come before that, else the call ends in a deadline that names nobody.
-const PATIENCE: Duration = Duration::from_secs(6);
+const KILL_TIMEOUT: Duration = Duration::from_secs(6);
 /// The same where every process that is left is another user's, and may not be signalled: it will not be either later. Those
 /// that drop or gain rights by an exec have been met in both states by then.
 const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
 /// Dead children reaped in one step: more would starve the killing of a fork storm.
 const REAP_BOUND: usize = 256;
 /// After a SIGKILL to all at once: how long nothing may die before the living are killed one by one.
-const STRIKE_PATIENCE: Duration = Duration::from_millis(20);
+const KILL_AT_ONCE_TIMEOUT: Duration = Duration::from_millis(20);
 /// Processes noted before the first of them is signalled, and for how long: a storm is not followed any further.
-const NOTED_FIRST: usize = 1024;
-const NOTED_WITHIN: Duration = Duration::from_millis(100);
+const MAX_FIRST_RECORDED: usize = 1024;
+const FIRST_ROUND_TIMEOUT: Duration = Duration::from_millis(100);
 /// After so long without effect a SIGKILL may be waiting for a frozen group to be thawed.
-const FREEZER_PATIENCE: Duration = Duration::from_millis(20);
+const THAW_DELAY: Duration = Duration::from_millis(20);
 /// Name of the failed operation when the machine could not be looked through.
-const STRAYS: &str = "looking for processes with the session's marker";
+const FINDING_STRAYS: &str = "looking for processes with the session's marker";
 /// Name of the failed operation when the session could not be sent SIGKILL at once.
-const STRIKING: &str = "killing the session's processes at once";
+const KILLING_AT_ONCE: &str = "killing the session's processes at once";
 /// Between rounds while the caller looks for the marker; its answer comes earlier.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// Between rounds while SIGKILLs take effect.
@@ -137,31 +137,31 @@ const GRACE_INTERVAL: Duration = Duration::from_millis(10);
 /// death is a signal), and these shall be in the receipt too. The step ends there, so that the caller can tell of them
 /// before anything happens.
 #[derive(Debug)]
-enum First {
+enum FirstRound {
     /// Met so far.
-    Looking(Vec<ProcessId>),
+    Scanning(Vec<ProcessId>),
     /// To be signalled now; whether the round has met all.
-    Due(Vec<ProcessId>, bool),
-    Over,
+    Signalling(Vec<ProcessId>, bool),
+    Complete,
 }
 
 /// A kill in progress. Each step takes about as long as its slice, so that one thread can do other things between.
 #[derive(Debug)]
-pub struct Kill {
-    scope: KillScope,
+pub struct KillLoop {
+    scope: KillTarget,
     cause: KillCause,
     options: KillOptions,
     began: Instant,
     /// Start of the receipt: before `began` if this kill goes on with another one's work.
-    since: Instant,
+    receipt_since: Instant,
     slice: Duration,
     rounds: u32,
-    quiet: u32,
-    quiet_needed: u32,
+    quiet_rounds: u32,
+    quiet_rounds_needed: u32,
     /// Of the registry, when the last round began.
-    discoveries: Option<u64>,
+    discoveries_at_round: Option<u64>,
     /// Met, with their command line as it was then.
-    noted: BTreeSet<ProcessId>,
+    recorded: BTreeSet<ProcessId>,
     signalled: BTreeSet<ProcessId>,
     /// The last SIGKILL to them was refused.
     refused: BTreeSet<ProcessId>,
@@ -171,53 +171,53 @@ pub struct Kill {
     /// Members of the tree that is to be ended.
     tree: BTreeSet<ProcessId>,
     /// A process was found in this round that belongs to it.
-    grown: bool,
+    tree_has_grown: bool,
     /// A whole round has found none: all of the tree stands still.
-    still: bool,
+    tree_is_stopped: bool,
     /// When everything at once was sent SIGKILL, by the cgroup or the namespace, or when something died of it last.
-    struck: Option<Instant>,
+    killed_at_once: Option<Instant>,
     /// The kill at once has failed: the living are killed one by one, and it is tried again in each round.
-    cannot_strike: bool,
+    kill_at_once_failed: bool,
     /// When SIGKILL was first due.
     killing_since: Option<Instant>,
     /// Pass over the processes that is under way.
-    walk: Option<Walk>,
-    first: First,
+    walk: Option<TreeWalk>,
+    first: FirstRound,
     /// Of the registry, when the kill began.
-    forgotten: Option<u64>,
+    forgotten_at_start: Option<u64>,
     marker_look: MarkerLook,
     callers_look: CallersLook,
 }
 
-impl Kill {
+impl KillLoop {
     /// A kill that begins with its first step. A step takes about `slice`.
-    pub fn new(scope: KillScope, cause: KillCause, options: KillOptions, slice: Duration) -> Self {
-        let tree = if let KillScope::Tree(root) = scope { [root].into() } else { BTreeSet::new() };
+    pub fn new(scope: KillTarget, cause: KillCause, options: KillOptions, slice: Duration) -> Self {
+        let tree = if let KillTarget::Tree(root) = scope { [root].into() } else { BTreeSet::new() };
         Self {
             scope,
             cause,
             options,
             began: Instant::now(),
-            since: Instant::now(),
+            receipt_since: Instant::now(),
             slice,
             rounds: 0,
-            quiet: 0,
-            quiet_needed: QUIET_ROUNDS,
-            discoveries: None,
-            noted: BTreeSet::new(),
+            quiet_rounds: 0,
+            quiet_rounds_needed: QUIET_ROUNDS,
+            discoveries_at_round: None,
+            recorded: BTreeSet::new(),
             signalled: BTreeSet::new(),
             refused: BTreeSet::new(),
             alive_in_round: false,
             reached_in_round: false,
             tree,
-            grown: false,
-            still: false,
-            struck: None,
-            cannot_strike: false,
+            tree_has_grown: false,
+            tree_is_stopped: false,
+            killed_at_once: None,
+            kill_at_once_failed: false,
             killing_since: None,
             walk: None,
-            first: First::Looking(Vec::new()),
-            forgotten: None,
+            first: FirstRound::Scanning(Vec::new()),
+            forgotten_at_start: None,
             marker_look: MarkerLook::default(),
             callers_look: CallersLook::default(),
         }
@@ -229,7 +229,7 @@ impl Kill {
     }
 
     /// Returns the scope of the kill.
-    pub fn scope(&self) -> &KillScope {
+    pub fn scope(&self) -> &KillTarget {
         &self.scope
     }
 
@@ -275,21 +275,21 @@ impl Kill {
     /// Makes one quiet round proof enough: somebody has proven already that nothing is left below.
     #[must_use]
     pub fn confirming(mut self) -> Self {
-        self.quiet_needed = 1;
+        self.quiet_rounds_needed = 1;
         self
     }
 
     /// Goes on with the work of `earlier`: the receipt is of both.
     #[must_use]
     pub fn following(mut self, earlier: &Self) -> Self {
-        self.since = earlier.since;
+        self.receipt_since = earlier.receipt_since;
         self.rounds = earlier.rounds;
-        self.forgotten = earlier.forgotten;
+        self.forgotten_at_start = earlier.forgotten_at_start;
         self
     }
 
     /// Shortens what is left of the grace.
-    pub fn hurry(&mut self, options: KillOptions) {
+    pub fn shorten_grace(&mut self, options: KillOptions) {
         let left = self.options.grace.saturating_sub(self.began.elapsed());
         if options.grace < left {
             self.options.grace = self.began.elapsed() + options.grace;
@@ -300,9 +300,9 @@ impl Kill {
     pub fn step(&mut self, registry: &mut ProcessRegistry) -> KillStep {
         if self.rounds == 0
             && matches!(self.callers_look, CallersLook::Wanted | CallersLook::UnderWay)
-            && self.began.elapsed() <= self.options.grace + PATIENCE
+            && self.began.elapsed() <= self.options.grace + KILL_TIMEOUT
         {
-            return KillStep::Again(LOOK_INTERVAL);
+            return KillStep::Continue(LOOK_INTERVAL);
         }
         let living = registry.living().len();
         let children = if registry.is_own() {
@@ -310,169 +310,172 @@ impl Kill {
                 Ok(children) => children,
                 Err(error) => {
                     registry.emit(RegistryEvent::Error { operation: "reaping".into(), error: error.to_string() });
-                    Children::Alive
+                    ReapOutcome::Alive
                 }
             }
         } else {
-            Children::Alive
+            ReapOutcome::Alive
         };
-        self.forgotten.get_or_insert(registry.forgotten);
-        if children == Children::None && matches!(self.scope, KillScope::All | KillScope::AllBut(_)) {
+        self.forgotten_at_start.get_or_insert(registry.forgotten);
+        if children == ReapOutcome::None && matches!(self.scope, KillTarget::All | KillTarget::AllBut(_)) {
             // Burying also ends what others reaped.
             registry.scan();
             if let Some(done) = self.finish(registry, Proof::NoChildren) {
                 return done;
             }
         }
-        if self.struck.is_some() && registry.living().len() < living {
-            self.struck = Some(Instant::now());
+        if self.killed_at_once.is_some() && registry.living().len() < living {
+            self.killed_at_once = Some(Instant::now());
         }
-        if self.is_striking() && registry.is_own() {
+        if self.is_killing_at_once() && registry.is_own() {
             // Looking at a thousand dying processes would only hold them up; each end wakes us.
-            let more = children == Children::MoreDead;
-            return KillStep::Again(if more { Duration::ZERO } else { KILL_INTERVAL });
+            let more = children == ReapOutcome::MoreDead;
+            return KillStep::Continue(if more { Duration::ZERO } else { KILL_INTERVAL });
         }
-        let known = *self.discoveries.get_or_insert(registry.discoveries);
+        let known = *self.discoveries_at_round.get_or_insert(registry.discoveries);
         let killing = self.began.elapsed() >= self.options.grace;
         if killing {
             self.killing_since.get_or_insert_with(Instant::now);
         }
         registry.swap_pass(&mut self.walk);
-        let strikes_next = killing && self.is_of_all() && self.struck.is_none() && !self.cannot_strike;
+        let strikes_next =
+            killing && self.spares_nothing() && self.killed_at_once.is_none() && !self.kill_at_once_failed;
         registry.members_only = strikes_next && registry.has_group();
-        let complete = match std::mem::replace(&mut self.first, First::Over) {
-            First::Due(met, complete) => {
+        let complete = match std::mem::replace(&mut self.first, FirstRound::Complete) {
+            FirstRound::Signalling(met, complete) => {
                 met.into_iter().for_each(|id| self.signal(registry, id, killing));
                 complete
             }
             first => {
                 self.first = first;
-                self.look(registry, killing)
+                self.scan(registry, killing)
             }
         };
         registry.members_only = false;
         registry.swap_pass(&mut self.walk);
-        if complete && matches!(&self.first, First::Looking(met) if met.is_empty()) {
+        if complete && matches!(&self.first, FirstRound::Scanning(met) if met.is_empty()) {
             // Nobody to be told of, and nothing that could take others with it.
-            self.first = First::Over;
+            self.first = FirstRound::Complete;
         }
-        if let First::Looking(met) = &mut self.first {
-            if complete || met.len() >= NOTED_FIRST || self.began.elapsed() > NOTED_WITHIN {
-                self.first = First::Due(std::mem::take(met), complete);
+        if let FirstRound::Scanning(met) = &mut self.first {
+            if complete || met.len() >= MAX_FIRST_RECORDED || self.began.elapsed() > FIRST_ROUND_TIMEOUT {
+                self.first = FirstRound::Signalling(std::mem::take(met), complete);
             }
-            return KillStep::Again(Duration::ZERO);
+            return KillStep::Continue(Duration::ZERO);
         }
         if complete {
             self.rounds += 1;
             // What could not be looked at may be alive.
-            let new = registry.discoveries != known || registry.was_blind();
-            self.discoveries = Some(registry.discoveries);
+            let new = registry.discoveries != known || registry.was_incomplete();
+            self.discoveries_at_round = Some(registry.discoveries);
             let alive = std::mem::take(&mut self.alive_in_round);
             let reached = std::mem::take(&mut self.reached_in_round);
             if alive && !reached && !new && killing && self.began.elapsed() > self.options.grace + REFUSED_PATIENCE {
                 return self.done(registry, Proof::None);
             }
-            self.still = killing && !std::mem::take(&mut self.grown);
-            self.quiet = if alive || new { 0 } else { self.quiet + 1 };
+            self.tree_is_stopped = killing && !std::mem::take(&mut self.tree_has_grown);
+            self.quiet_rounds = if alive || new { 0 } else { self.quiet_rounds + 1 };
             match &self.scope {
-                KillScope::One(_) if !alive => {
+                KillTarget::One(_) if !alive => {
                     registry.scan();
                     return self.done(registry, Proof::ProcessGone);
                 }
-                KillScope::Tree(_) if self.quiet >= self.quiet_needed => {
+                KillTarget::Tree(_) if self.quiet_rounds >= self.quiet_rounds_needed => {
                     return self.done(registry, Proof::ProcessGone);
                 }
-                KillScope::AllBut(_) if self.quiet >= self.quiet_needed => {
-                    return self.done(registry, Proof::QuietRounds(self.quiet));
+                KillTarget::AllBut(_) if self.quiet_rounds >= self.quiet_rounds_needed => {
+                    return self.done(registry, Proof::QuietRounds(self.quiet_rounds));
                 }
-                KillScope::Guarded if self.quiet >= self.quiet_needed => {
-                    if let Some(done) = self.finish(registry, Proof::QuietRounds(self.quiet)) {
+                KillTarget::Guarded if self.quiet_rounds >= self.quiet_rounds_needed => {
+                    if let Some(done) = self.finish(registry, Proof::QuietRounds(self.quiet_rounds)) {
                         return done;
                     }
                 }
                 _ => {}
             }
-            let is_over = registry.has_init() && self.quiet > 0;
-            if (killing && alive || is_over) && self.is_of_all() && self.struck.is_none() {
+            let is_over = registry.has_init() && self.quiet_rounds > 0;
+            if (killing && alive || is_over) && self.spares_nothing() && self.killed_at_once.is_none() {
                 // By now everything alive has been noted for the receipt.
-                self.strike(registry);
+                self.kill_at_once(registry);
             }
         }
-        if self.began.elapsed() > self.options.grace + PATIENCE {
+        if self.began.elapsed() > self.options.grace + KILL_TIMEOUT {
             return self.done(registry, Proof::None);
         }
-        KillStep::Again(match (complete && children != Children::MoreDead, killing) {
+        KillStep::Continue(match (complete && children != ReapOutcome::MoreDead, killing) {
             (false, _) => Duration::ZERO,
             (true, true) => KILL_INTERVAL,
-            (true, false) if self.quiet > 0 => KILL_INTERVAL,
+            (true, false) if self.quiet_rounds > 0 => KILL_INTERVAL,
             (true, false) => GRACE_INTERVAL.min(self.options.grace.saturating_sub(self.began.elapsed())),
         })
     }
 
     /// Goes on with a round, for one slice; says whether it is complete.
-    fn look(&mut self, registry: &mut ProcessRegistry, killing: bool) -> bool {
+    fn scan(&mut self, registry: &mut ProcessRegistry, killing: bool) -> bool {
         match self.scope {
-            KillScope::One(id) => {
+            KillTarget::One(id) => {
                 let alive = is_alive(id);
                 if alive {
-                    self.meet(registry, id, killing);
+                    self.visit(registry, id, killing);
                 }
                 self.alive_in_round |= alive;
                 true
             }
-            KillScope::Tree(_) => registry.scan_slice(self.slice, |registry, id| self.step_tree(registry, id, killing)),
+            KillTarget::Tree(_) => {
+                registry.scan_slice(self.slice, |registry, id| self.step_tree(registry, id, killing))
+            }
             _ => registry.scan_slice(self.slice, |registry, id| {
                 if !self.spares(id) {
                     self.alive_in_round = true;
-                    self.meet(registry, id, killing);
+                    self.visit(registry, id, killing);
                 }
             }),
         }
     }
 
     /// A living process was met that is to end.
-    fn meet(&mut self, registry: &mut ProcessRegistry, id: ProcessId, killing: bool) {
-        if self.noted.insert(id) {
+    fn visit(&mut self, registry: &mut ProcessRegistry, id: ProcessId, killing: bool) {
+        if self.recorded.insert(id) {
             registry.refresh_command(id);
         }
         match &mut self.first {
-            First::Looking(met) if met.len() < NOTED_FIRST => met.push(id),
+            FirstRound::Scanning(met) if met.len() < MAX_FIRST_RECORDED => met.push(id),
             _ => self.signal(registry, id, killing),
         }
         self.reached_in_round |= !self.refused.contains(&id);
     }
 
     /// Returns whether nothing is to be spared.
-    fn is_of_all(&self) -> bool {
-        matches!(self.scope, KillScope::All | KillScope::Guarded)
+    fn spares_nothing(&self) -> bool {
+        matches!(self.scope, KillTarget::All | KillTarget::Guarded)
     }
 
     /// Returns whether everything has been sent SIGKILL at once, a moment ago.
-    fn is_striking(&self) -> bool {
-        self.struck.is_some_and(|struck| struck.elapsed() < STRIKE_PATIENCE)
+    fn is_killing_at_once(&self) -> bool {
+        self.killed_at_once.is_some_and(|struck| struck.elapsed() < KILL_AT_ONCE_TIMEOUT)
     }
 
     /// Nothing is left in the tree. What has left the tree is looked for; if there is any, the kill goes on with it.
     fn finish(&mut self, registry: &mut ProcessRegistry, proof: Proof) -> Option<KillStep> {
-        if !self.is_of_all() {
+        if !self.spares_nothing() {
             return Some(self.done(registry, proof));
         }
         let looked = match self.look_for_marker(registry) {
             Ok(looked) => looked,
-            Err(pause) => return Some(KillStep::Again(pause)),
+            Err(pause) => return Some(KillStep::Continue(pause)),
         };
         let is_group_empty = registry.is_group_empty();
         if let Some(Err(error)) = &looked {
-            registry.emit(RegistryEvent::Error { operation: STRAYS.into(), error: error.to_string() });
+            registry.emit(RegistryEvent::Error { operation: FINDING_STRAYS.into(), error: error.to_string() });
         }
         if is_group_empty == Some(false) || matches!(looked, Some(Ok(false))) {
-            self.quiet = 0;
+            self.quiet_rounds = 0;
             // What was proven was not all there is.
-            self.quiet_needed = QUIET_ROUNDS;
-            self.struck = None;
+            self.quiet_rounds_needed = QUIET_ROUNDS;
+            self.killed_at_once = None;
             // They are on the walk from now on.
             registry.restart_pass();
-            return (self.began.elapsed() > self.options.grace + PATIENCE).then(|| {
+            return (self.began.elapsed() > self.options.grace + KILL_TIMEOUT).then(|| {
                 let mut receipt = self.receipt(registry, Proof::None);
                 receipt.cgroup_empty = is_group_empty;
                 receipt.unmarked = looked.and_then(Result::ok);
@@ -489,15 +492,15 @@ impl Kill {
     /// Returns whether no process has the session's marker; `None` where that is not for this kill to say. An error says that the look
     /// is under way, and how long to wait for it.
     fn look_for_marker(&mut self, registry: &mut ProcessRegistry) -> Result<Option<std::io::Result<bool>>, Duration> {
-        if registry.held().marker.is_empty() {
+        if registry.session_hold().marker.is_empty() {
             return Ok(None);
         }
         match self.marker_look {
-            MarkerLook::Own => Ok(Some(registry.look_for_strays())),
+            MarkerLook::Own => Ok(Some(registry.find_strays())),
             MarkerLook::Guard => Ok(None),
             MarkerLook::Caller => match std::mem::take(&mut self.callers_look) {
                 CallersLook::Made(found) => Ok(Some(found.map(|found| registry.set_strays(found)))),
-                _ if self.began.elapsed() > self.options.grace + PATIENCE => {
+                _ if self.began.elapsed() > self.options.grace + KILL_TIMEOUT => {
                     Ok(Some(Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "the look was not over in time"))))
                 }
                 look => {
@@ -513,7 +516,7 @@ impl Kill {
 
     /// Returns whether this process is not to be ended.
     fn spares(&self, id: ProcessId) -> bool {
-        matches!(&self.scope, KillScope::AllBut(spared) if spared.contains(&id))
+        matches!(&self.scope, KillTarget::AllBut(spared) if spared.contains(&id))
     }
 
     /// A living process was met on the walk. Parents come before their children there, so one look suffices to tell whether
@@ -521,7 +524,7 @@ impl Kill {
     fn step_tree(&mut self, registry: &mut ProcessRegistry, id: ProcessId, killing: bool) {
         let parent = registry.parent_of(id);
         if parent.is_some_and(|parent| self.tree.contains(&parent)) && self.tree.insert(id) {
-            self.grown = true;
+            self.tree_has_grown = true;
         }
         if !self.tree.contains(&id) {
             return;
@@ -529,14 +532,14 @@ impl Kill {
         self.alive_in_round = true;
         // What is killed gives its children away, and they are then anybody's. So all stand still first, until a whole
         // round has found no new one.
-        match (killing, self.still) {
+        match (killing, self.tree_is_stopped) {
             (true, false) => self.stop(registry, id),
-            (killing, _) => self.meet(registry, id, killing),
+            (killing, _) => self.visit(registry, id, killing),
         }
     }
 
     fn stop(&mut self, registry: &mut ProcessRegistry, id: ProcessId) {
-        if self.noted.insert(id) {
+        if self.recorded.insert(id) {
             registry.refresh_command(id);
         }
         if let Ok(process) = PidFd::open(id) {
@@ -546,14 +549,14 @@ impl Kill {
     }
 
     /// Sends SIGKILL to everything at once, where there is something to do that with.
-    fn strike(&mut self, registry: &mut ProcessRegistry) {
-        match registry.strike() {
-            Ok(true) => self.struck = Some(Instant::now()),
-            Ok(false) => self.cannot_strike = true,
+    fn kill_at_once(&mut self, registry: &mut ProcessRegistry) {
+        match registry.kill_at_once() {
+            Ok(true) => self.killed_at_once = Some(Instant::now()),
+            Ok(false) => self.kill_at_once_failed = true,
             Err(error) => {
-                if !std::mem::replace(&mut self.cannot_strike, true) {
+                if !std::mem::replace(&mut self.kill_at_once_failed, true) {
                     let error = format!("{error}; its processes are killed one by one");
-                    registry.emit(RegistryEvent::Error { operation: STRIKING.into(), error });
+                    registry.emit(RegistryEvent::Error { operation: KILLING_AT_ONCE.into(), error });
                 }
             }
         }
@@ -564,17 +567,17 @@ impl Kill {
         if !killing && !first {
             return;
         }
-        if killing && self.is_of_all() && registry.strikes() {
-            match self.struck {
+        if killing && self.spares_nothing() && registry.can_kill_at_once() {
+            match self.killed_at_once {
                 // All at once, when this round has seen them all.
-                None if !self.cannot_strike => return,
+                None if !self.kill_at_once_failed => return,
                 None => {}
-                Some(_) if self.is_striking() => return,
+                Some(_) if self.is_killing_at_once() => return,
                 // A dead leader with living threads, or one that is in another group or namespace: one by one.
                 Some(_) => {}
             }
         }
-        if killing && self.killing_since.is_some_and(|since| since.elapsed() > FREEZER_PATIENCE) {
+        if killing && self.killing_since.is_some_and(|since| since.elapsed() > THAW_DELAY) {
             // SIGKILL waits for the thaw in a frozen group of version 1.
             thaw_v1(id.pid);
         }
@@ -598,7 +601,7 @@ impl Kill {
     }
 
     /// The receipt of this kill where another one, whose receipt is `whole`, has meanwhile ended everything that there was.
-    pub fn overtaken(&self, registry: &ProcessRegistry, whole: &Receipt) -> Receipt {
+    pub fn superseded_receipt(&self, registry: &ProcessRegistry, whole: &Receipt) -> Receipt {
         Receipt {
             rounds: self.rounds + whole.rounds,
             cgroup_empty: whole.cgroup_empty,
@@ -614,16 +617,16 @@ impl Kill {
     fn receipt(&self, registry: &ProcessRegistry, proof: Proof) -> Receipt {
         let mut receipt = Receipt::begin(registry.session().clone(), self.cause);
         receipt.rounds = self.rounds;
-        receipt.layers = registry.held().layers();
-        receipt.omitted = registry.forgotten - self.forgotten.unwrap_or(registry.forgotten);
-        receipt.duration_us = u64::try_from(self.since.elapsed().as_micros()).unwrap_or(u64::MAX);
+        receipt.layers = registry.session_hold().layers();
+        receipt.omitted = registry.forgotten - self.forgotten_at_start.unwrap_or(registry.forgotten);
+        receipt.duration_us = u64::try_from(self.receipt_since.elapsed().as_micros()).unwrap_or(u64::MAX);
         let in_scope = |id: ProcessId| match &self.scope {
-            KillScope::All | KillScope::Guarded => true,
-            KillScope::AllBut(_) => !self.spares(id),
-            KillScope::One(one) => id == *one,
-            KillScope::Tree(_) => self.tree.contains(&id),
+            KillTarget::All | KillTarget::Guarded => true,
+            KillTarget::AllBut(_) => !self.spares(id),
+            KillTarget::One(one) => id == *one,
+            KillTarget::Tree(_) => self.tree.contains(&id),
         };
-        let during = |ended: Option<Instant>| ended.is_none_or(|ended| ended >= self.since);
+        let during = |ended: Option<Instant>| ended.is_none_or(|ended| ended >= self.receipt_since);
         let mut entries: Vec<_> =
             registry.entries().iter().filter(|(id, entry)| in_scope(**id) && during(entry.ended_at)).collect();
         entries.sort_by_key(|(id, _)| (id.start_time, id.pid));
@@ -639,9 +642,9 @@ impl Kill {
                 sid: entry.info.sid,
                 command: entry.info.command.is_some().then(|| entry.info.command_line()),
                 outcome: match (alive, entry.info.exit) {
-                    (true, _) => Outcome::Survived,
-                    (false, Some(exit)) => Outcome::Ended(exit),
-                    (false, None) => Outcome::Gone,
+                    (true, _) => ProcessOutcome::Survived,
+                    (false, Some(exit)) => ProcessOutcome::Ended(exit),
+                    (false, None) => ProcessOutcome::Gone,
                 },
                 reaped_by: (!alive).then_some(entry.reaped_by.unwrap_or(ReapedBy::Parent)),
             });
@@ -665,12 +668,12 @@ impl ProcessRegistry {
     ///
     /// For programs that have nothing else to do meanwhile; others step a [`Kill`].
     pub fn kill_all(&mut self, options: KillOptions) -> Receipt {
-        self.run(Kill::new(KillScope::All, KillCause::KillAll, options, Duration::MAX))
+        self.run(KillLoop::new(KillTarget::All, KillCause::KillAll, options, Duration::MAX))
     }
 
     /// Ends one process and waits for it.
     pub fn kill_process(&mut self, process: ProcessId, options: KillOptions) -> Receipt {
-        self.run(Kill::new(KillScope::One(process), KillCause::KillProcess, options, Duration::MAX))
+        self.run(KillLoop::new(KillTarget::One(process), KillCause::KillProcess, options, Duration::MAX))
     }
 
     /// Sends one signal to one process of the session.
@@ -678,18 +681,18 @@ impl ProcessRegistry {
     /// # Errors
     /// `NotFound` when the session has no such process alive; `PermissionDenied` when it is another user's.
     pub fn kill(&self, process: ProcessId, signal: Signal) -> std::io::Result<()> {
-        if self.live(process.pid) != Some(process) {
+        if self.find_living(process.pid) != Some(process) {
             let text = format!("session {} has no living process {process}", self.session());
             return Err(std::io::Error::new(std::io::ErrorKind::NotFound, text));
         }
         PidFd::open(process)?.signal(signal)
     }
 
-    fn run(&mut self, mut kill: Kill) -> Receipt {
+    fn run(&mut self, mut kill: KillLoop) -> Receipt {
         loop {
             match kill.step(self) {
                 KillStep::Done(receipt) => return *receipt,
-                KillStep::Again(pause) => std::thread::sleep(pause),
+                KillStep::Continue(pause) => std::thread::sleep(pause),
             }
         }
     }
@@ -698,26 +701,31 @@ impl ProcessRegistry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Hold, Input, Output, Spawn, cgroup::fake::Fake};
+    use crate::{SessionHold, SpawnInput, SpawnOutput, SpawnRequest, cgroup::fake::FakeCgroupFs};
 
     /// What root can bring about with a mount over `cgroup.kill`.
     #[test]
     fn where_the_group_cannot_be_struck_its_processes_are_killed_one_by_one() {
         let argv = vec!["sleep".into(), "1000".into()];
-        let program = Spawn { argv, stdin: Input::Null, stderr: Output::Null, ..Spawn::new("/bin/sleep") };
+        let program = SpawnRequest {
+            argv,
+            stdin: SpawnInput::Null,
+            stderr: SpawnOutput::Null,
+            ..SpawnRequest::new("/bin/sleep")
+        };
         let member = crate::spawn(program).expect("started").process;
         let pid = member.id().pid;
         let files = [("cgroup.events", "populated 1\n"), ("cgroup.procs", &format!("{pid}\n")), ("cgroup.freeze", "0")];
-        let fake = Fake::new("unstruck", &files);
+        let fake = FakeCgroupFs::new("unstruck", &files);
         let mut registry = ProcessRegistry::guard("s-1".parse().expect("an id"));
-        registry.hold(Hold { group: Some(fake.group()), ..Hold::default() });
+        registry.set_hold(SessionHold { group: Some(fake.group()), ..SessionHold::default() });
         registry.set_roots(Some(Vec::new()));
         let mut kill =
-            Kill::new(KillScope::Guarded, KillCause::KillSession, KillOptions::NOW, Duration::from_millis(5));
+            KillLoop::new(KillTarget::Guarded, KillCause::KillSession, KillOptions::NOW, Duration::from_millis(5));
         let receipt = loop {
             match kill.step(&mut registry) {
                 KillStep::Done(receipt) => break receipt,
-                KillStep::Again(pause) => std::thread::sleep(pause),
+                KillStep::Continue(pause) => std::thread::sleep(pause),
             }
             if member.try_reap().is_ok_and(|exit| exit.is_some()) {
                 fake.write("cgroup.events", "populated 0\n");
@@ -731,7 +739,7 @@ mod tests {
             RegistryEvent::Error { operation, error } => Some((operation, error)),
             _ => None,
         });
-        let errors: Vec<_> = errors.filter(|(operation, _)| operation == STRIKING).collect();
+        let errors: Vec<_> = errors.filter(|(operation, _)| operation == KILLING_AT_ONCE).collect();
         assert!(matches!(&errors[..], [(_, error)] if error.contains("killing the cgroup")), "{errors:?}");
     }
 }

@@ -5,8 +5,8 @@ use std::{io, os::fd::OwnedFd};
 use landlock::{CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreated, Scope};
 
 use crate::{
-    Unavailable,
-    sys::{self, Exec},
+    UnavailableFeature,
+    sys::{self, ExecPlan},
 };
 
 /// A landlock domain, for one program ([`crate::Spawn::landlock`]): it, and all below it, can neither signal nor ptrace
@@ -22,7 +22,7 @@ impl LandlockScope {
     ///
     /// # Errors
     /// Why it has none.
-    pub fn create() -> Result<Self, Unavailable> {
+    pub fn create() -> Result<Self, UnavailableFeature> {
         let create = || -> Result<RulesetCreated, landlock::RulesetError> {
             let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
             ruleset.scope(Scope::Signal | Scope::AbstractUnixSocket)?.create()
@@ -41,15 +41,15 @@ impl LandlockScope {
 ///
 /// # Errors
 /// Why not.
-pub fn landlock_scope_is_available() -> Result<(), Unavailable> {
+pub fn landlock_scope_is_available() -> Result<(), UnavailableFeature> {
     let scope = LandlockScope::create()?;
-    let exec = sys::rehearsal().map_err(|error| unavailable(error.to_string()))?;
-    let tried = sys::rehearse(Exec { landlock: Some(scope.into_fd()), ..exec });
+    let exec = sys::dry_run_exec().map_err(|error| unavailable(error.to_string()))?;
+    let tried = sys::dry_run(ExecPlan { landlock: Some(scope.into_fd()), ..exec });
     tried.map_err(|(step, error)| unavailable(format!("{}: {error}", step.name())))
 }
 
-fn unavailable(why: String) -> Unavailable {
-    Unavailable {
+fn unavailable(why: String) -> UnavailableFeature {
+    UnavailableFeature {
         what: "a landlock scope".into(),
         why,
         advice: "it needs Linux 6.12 or later with landlock among its security modules (boot option lsm=landlock,…)"

@@ -45,17 +45,17 @@ mod usage;
 mod watchdog;
 
 pub use cgroup::{
-    Controllers, Group, GroupUsage, Groups, MountView, Swept, add_supervisor, free_supervisor, remember_own_group,
-    remove_supervisor, thaw_v1,
+    CgroupControllers, GroupUsage, ManagerCgroup, MountView, SessionCgroup, SweptCgroup, add_supervisor,
+    free_supervisor, remember_own_group, remove_supervisor, thaw_v1,
 };
-pub use connector::{Connector, Drained, ProcEvent};
-pub use descriptors::{Descriptors, descriptors, raise_descriptor_limit};
-pub use hold::Hold;
-pub use kill::{Kill, KillScope, KillStep, MarkerLook};
+pub use connector::{ProcConnector, ProcEvent, ReadOutcome};
+pub use descriptors::{DescriptorUse, descriptors, raise_descriptor_limit};
+pub use hold::SessionHold;
+pub use kill::{KillLoop, KillStep, KillTarget, MarkerLook};
 pub use landlock::{LandlockScope, landlock_scope_is_available, set_dumpable};
-pub use lineage::{Lineage, Root, Told};
+pub use lineage::{Lineage, LineageEvent, LineageRoot};
 pub use marker_pass::{MarkerPass, MarkerQuery};
-pub use namespace::{Namespace, init_below, strict_is_available};
+pub use namespace::{SessionNamespace, init_below, strict_is_available};
 pub use oom::{agent_oom_score_adj, protect_from_oom};
 pub use pidfd::PidFd;
 pub use proc::{
@@ -63,13 +63,14 @@ pub use proc::{
     ticks_ago,
 };
 pub use procfs::{has_private_proc, numbers_in_proc, open_proc_file};
-pub use registry::{Children, ProcessRegistry, Reaped, RegistryEvent, reap_children, stopped_children};
-pub use sight::{Look, ProcFs, Sight};
-pub use spawn::{Input, Output, Spawn, SpawnError, Spawned, spawn};
-pub use sys::{Title, bound_arenas, fork_child, inherited_fds, is_single_threaded};
+pub use registry::{ProcessRegistry, ReapOutcome, ReapedProcess, RegistryEvent, reap_children, stopped_children};
+pub use sight::{ProcFs, ProcLookup, ProcessSight};
+pub use spawn::{SpawnError, SpawnInput, SpawnOutput, SpawnRequest, SpawnedProcess, spawn};
+pub use sys::{ProcessTitle, bound_arenas, fork_child, inherited_fds, is_single_threaded};
 pub use table::{
-    Seen, all_processes, forks_since_boot, look, look_for_marker, marked, newest_pid, pids_are_unique_since,
+    SeenProcess, all_processes, find_process, find_process_with_marker, forks_since_boot, newest_pid,
+    pids_are_unique_since, processes_with_marker,
 };
-pub use unavailable::Unavailable;
-pub use usage::{LargeFile, Meter, ProcessUsage, Usage, Wanted, thread_time};
-pub use watchdog::{Verdict, Watchdog, file_size_exceeded};
+pub use unavailable::UnavailableFeature;
+pub use usage::{LargeFile, ProcessUsage, ReadingScope, UsageReader, UsageReading, thread_time};
+pub use watchdog::{LimitVerdict, LimitWatchdog, file_size_exceeded};

@@ -41,11 +41,11 @@ pub struct MarkerPass {
     queries: BTreeMap<String, MarkerQuery>,
     /// The start time of the oldest proxy.
     not_before: u64,
-    todo: Todo,
+    todo: PassRange,
 }
 
 #[derive(Debug)]
-enum Todo {
+enum PassRange {
     /// Range of pids, and those that are given out meanwhile.
     Span { next: Pid, newest: Pid },
     /// All processes.
@@ -60,8 +60,8 @@ impl MarkerPass {
     pub fn begin(queries: impl IntoIterator<Item = MarkerQuery>) -> io::Result<Self> {
         let queries: BTreeMap<_, _> = queries.into_iter().map(|query| (query.marker.clone(), query)).collect();
         let todo = match span(queries.values()) {
-            Some((next, newest)) => Todo::Span { next, newest },
-            None => Todo::Listed(procfs::numbers_in_proc(".", usize::MAX)?.into_iter()),
+            Some((next, newest)) => PassRange::Span { next, newest },
+            None => PassRange::Listed(procfs::numbers_in_proc(".", usize::MAX)?.into_iter()),
         };
         let not_before = queries.values().map(|query| query.proxy.start_time).min().unwrap_or(0);
         Ok(Self { found: BTreeMap::new(), queries, not_before, todo })
@@ -95,17 +95,17 @@ impl MarkerPass {
     fn next(&mut self) -> io::Result<Option<Pid>> {
         loop {
             match &mut self.todo {
-                Todo::Span { next, newest } if *next <= *newest => {
+                PassRange::Span { next, newest } if *next <= *newest => {
                     *next += 1;
                     return Ok(Some(*next - 1));
                 }
-                Todo::Span { next, newest } => match newest_pid() {
+                PassRange::Span { next, newest } => match newest_pid() {
                     Some(now) if now == *newest => return Ok(None),
                     // Few were forked meanwhile: these too.
                     Some(now) if now > *newest && now - *newest <= SPAN => (*next, *newest) = (*newest + 1, now),
-                    _ => self.todo = Todo::Listed(procfs::numbers_in_proc(".", usize::MAX)?.into_iter()),
+                    _ => self.todo = PassRange::Listed(procfs::numbers_in_proc(".", usize::MAX)?.into_iter()),
                 },
-                Todo::Listed(entries) => {
+                PassRange::Listed(entries) => {
                     return Ok(entries.next());
                 }
             }
@@ -138,17 +138,24 @@ fn span<'a>(queries: impl Iterator<Item = &'a MarkerQuery> + Clone) -> Option<(P
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Input, PidFd, Spawn, forks_since_boot};
+    use crate::{PidFd, SpawnInput, SpawnRequest, forks_since_boot};
 
     const SLICE: Duration = Duration::from_millis(5);
 
     /// A process with this marker, which has begun to run.
     fn marked(marker: &str) -> PidFd {
         let env = vec![(ipc_protocol::MARKER.into(), marker.into())];
-        let cat =
-            Spawn { env, stdin: Input::Null, argv: vec!["sleep".into(), "300".into()], ..Spawn::new("/bin/sleep") };
+        let cat = SpawnRequest {
+            env,
+            stdin: SpawnInput::Null,
+            argv: vec!["sleep".into(), "300".into()],
+            ..SpawnRequest::new("/bin/sleep")
+        };
         let process = crate::spawn(cat).expect("started").process;
-        while crate::look_for_marker(process.id().pid).expect("a look").is_none_or(|(_, marker)| marker.is_none()) {
+        while crate::find_process_with_marker(process.id().pid)
+            .expect("a look")
+            .is_none_or(|(_, marker)| marker.is_none())
+        {
             std::thread::yield_now();
         }
         process

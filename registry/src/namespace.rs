@@ -13,33 +13,33 @@ use ipc_protocol::{Pid, ProcessId, Signal, errno::errno};
 use rustix::io::Errno;
 
 use crate::{
-    MountView, PidFd, Unavailable,
+    MountView, PidFd, UnavailableFeature,
     proc::{self, identify},
     procfs,
-    sys::{self, Exec, IdMaps, Init, MountPlan, Step},
+    sys::{self, ExecPlan, IdMaps, MountPlan, NamespaceInit, SpawnStep},
 };
 
 /// Time for an init to be ready.
-const PATIENCE: Duration = Duration::from_secs(5);
+const INIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A PID and a mount namespace (for others than root a user namespace too) with a `/proc` of its own, and the init in it.
 ///
 /// The init is a child of this process, and is killed by the kernel when the thread that made it ends; with the init, the
 /// kernel kills everything inside. A program comes inside by [`crate::Spawn::namespace`].
 #[derive(Debug)]
-pub struct Namespace {
+pub struct SessionNamespace {
     init: PidFd,
     /// In the order in which they have to be entered.
     fds: Vec<OwnedFd>,
     unmounted: Option<io::Error>,
 }
 
-impl Namespace {
+impl SessionNamespace {
     /// Makes it. The init is a member of `group`, the directory of a cgroup, if one is given.
     ///
     /// # Errors
     /// What the system does not allow here, and what would help.
-    pub fn create(group: Option<BorrowedFd<'_>>) -> Result<Self, Unavailable> {
+    pub fn create(group: Option<BorrowedFd<'_>>) -> Result<Self, UnavailableFeature> {
         Self::create_with(group, None, libc::SIGCHLD)
     }
 
@@ -47,7 +47,7 @@ impl Namespace {
     ///
     /// # Errors
     /// As [`Namespace::create`].
-    pub fn create_with_view(group: Option<BorrowedFd<'_>>, view: MountView) -> Result<Self, Unavailable> {
+    pub fn create_with_view(group: Option<BorrowedFd<'_>>, view: MountView) -> Result<Self, UnavailableFeature> {
         Self::create_with(group, Some(view.0), libc::SIGCHLD)
     }
 
@@ -55,9 +55,9 @@ impl Namespace {
         group: Option<BorrowedFd<'_>>,
         mounts: Option<MountPlan>,
         exit_signal: i32,
-    ) -> Result<Self, Unavailable> {
+    ) -> Result<Self, UnavailableFeature> {
         let needs_user = !nix::unistd::geteuid().is_root();
-        let own = |error| refused(Step::Clone, &error, needs_user);
+        let own = |error| refused(SpawnStep::Clone, &error, needs_user);
         let (ours, theirs) = UnixStream::pair().map_err(own)?;
         let maps = needs_user.then(|| {
             let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
@@ -66,13 +66,13 @@ impl Namespace {
         let mut names = if needs_user { vec!["user", "pid", "mnt"] } else { vec!["pid", "mnt"] };
         names.extend(mounts.as_ref().and_then(|plan| plan.own.as_ref()).map(|_| "cgroup"));
         let init = sys::clone_init(group, maps, mounts, &theirs.into(), exit_signal).map_err(own)?;
-        match take_over(&init, ours, &names) {
+        match await_init(&init, ours, &names) {
             Ok((id, fds)) => {
                 let unmounted = init.unmounted();
                 Ok(Self { init: PidFd::from_parts(init.pidfd, id), fds, unmounted })
             }
             Err(error) => {
-                let (step, error) = init.failure().unwrap_or((Step::Enter, error));
+                let (step, error) = init.failure().unwrap_or((SpawnStep::Enter, error));
                 destroy(&init.pidfd);
                 Err(refused(step, &error, needs_user))
             }
@@ -114,20 +114,21 @@ fn pids_by_level(pid: Pid) -> Option<Vec<Pid>> {
 }
 
 /// Waits for the init, opens its namespaces, and lets it go on.
-fn take_over(init: &Init, mut socket: UnixStream, names: &[&str]) -> io::Result<(ProcessId, Vec<OwnedFd>)> {
-    let deadline = Instant::now() + PATIENCE;
-    hear(&mut socket, deadline)?.ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "the init has ended"))?;
+fn await_init(init: &NamespaceInit, mut socket: UnixStream, names: &[&str]) -> io::Result<(ProcessId, Vec<OwnedFd>)> {
+    let deadline = Instant::now() + INIT_TIMEOUT;
+    read_byte(&mut socket, deadline)?
+        .ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "the init has ended"))?;
     // While it is dumpable: then they are hidden from others than root.
     let open = |name: &&str| procfs::open_proc_file(&format!("{}/ns/{name}", init.pid)).map(OwnedFd::from);
     let fds = names.iter().map(open).collect::<io::Result<_>>()?;
     socket.write_all(&[0])?;
     // It closes its end once it is not dumpable.
-    while hear(&mut socket, deadline)?.is_some() {}
+    while read_byte(&mut socket, deadline)?.is_some() {}
     Ok((identify(init.pid)?, fds))
 }
 
 /// The next byte; `None` when the other end is closed.
-fn hear(socket: &mut UnixStream, deadline: Instant) -> io::Result<Option<u8>> {
+fn read_byte(socket: &mut UnixStream, deadline: Instant) -> io::Result<Option<u8>> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         socket.set_read_timeout(Some(left))?;
@@ -137,7 +138,10 @@ fn hear(socket: &mut UnixStream, deadline: Instant) -> io::Result<Option<u8>> {
             Ok(_) => return Ok(Some(byte[0])),
             Err(error) if error.kind() == io::ErrorKind::Interrupted && Instant::now() < deadline => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, format!("the init was not ready in {PATIENCE:?}")));
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    format!("the init was not ready in {INIT_TIMEOUT:?}"),
+                ));
             }
             Err(error) => return Err(error),
         }
@@ -151,13 +155,13 @@ fn destroy(child: &OwnedFd) {
     let _ = sys::wait_for(child);
 }
 
-fn refused(step: Step, error: &io::Error, with_user: bool) -> Unavailable {
+fn refused(step: SpawnStep, error: &io::Error, with_user: bool) -> UnavailableFeature {
     let advice = match (step, errno(error)) {
-        (Step::MountProc, Some(Errno::PERM)) => {
+        (SpawnStep::MountProc, Some(Errno::PERM)) => {
             "a container masks parts of /proc: run it with these unmasked (Docker: --security-opt systempaths=unconfined), \
              or choose another containment"
         }
-        (Step::Clone, Some(Errno::NOSPC | Errno::USERS)) => {
+        (SpawnStep::Clone, Some(Errno::NOSPC | Errno::USERS)) => {
             "raise the limits in /proc/sys/user (max_user_namespaces, max_pid_namespaces, max_mnt_namespaces)"
         }
         (_, Some(Errno::PERM | Errno::ACCESS)) if with_user => {
@@ -168,7 +172,7 @@ fn refused(step: Step, error: &io::Error, with_user: bool) -> Unavailable {
         _ => "choose another containment",
     };
     let what = if with_user { "a user, PID and mount namespace" } else { "a PID and mount namespace" };
-    Unavailable { what: what.into(), why: format!("{}: {error}", step.name()), advice: advice.into() }
+    UnavailableFeature { what: what.into(), why: format!("{}: {error}", step.name()), advice: advice.into() }
 }
 
 /// Tries whether strict containment can be had: makes a namespace, sends a child inside, and leaves nothing. Any process
@@ -176,14 +180,14 @@ fn refused(step: Step, error: &io::Error, with_user: bool) -> Unavailable {
 ///
 /// # Errors
 /// Why not.
-pub fn strict_is_available() -> Result<(), Unavailable> {
+pub fn strict_is_available() -> Result<(), UnavailableFeature> {
     let with_user = !nix::unistd::geteuid().is_root();
-    let namespace = Namespace::create_with(None, None, 0)?;
+    let namespace = SessionNamespace::create_with(None, None, 0)?;
     let init = namespace.init.try_clone();
-    let entered = sys::rehearsal()
-        .map_err(|error| (Step::Descriptors, error))
-        .and_then(|exec| sys::rehearse(Exec { namespaces: namespace.into_fds(), ..exec }));
-    let init = init.map_err(|error| refused(Step::Descriptors, &error, with_user))?;
+    let entered = sys::dry_run_exec()
+        .map_err(|error| (SpawnStep::Descriptors, error))
+        .and_then(|exec| sys::dry_run(ExecPlan { namespaces: namespace.into_fds(), ..exec }));
+    let init = init.map_err(|error| refused(SpawnStep::Descriptors, &error, with_user))?;
     let _ = init.signal(Signal::Kill);
     let _ = sys::wait_for(&init.as_fd());
     entered.map_err(|(step, error)| refused(step, &error, with_user))

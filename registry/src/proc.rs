@@ -13,7 +13,7 @@ use ipc_protocol::{
     errno::{is_process_gone, is_shortage},
 };
 
-use crate::{procfs, stat::Stat};
+use crate::{procfs, stat::ProcStat};
 
 fn gone(pid: Pid) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, format!("no process {pid}"))
@@ -43,9 +43,9 @@ fn looked_at<T>(pid: Pid, look: impl Fn() -> io::Result<T>) -> io::Result<T> {
 /// # Errors
 /// `NotFound` when there is no such process. Any other error means that the look failed (no descriptor left, say), and
 /// says nothing about the process.
-pub(crate) fn stat(pid: Pid) -> io::Result<Stat> {
+pub(crate) fn stat(pid: Pid) -> io::Result<ProcStat> {
     let path = format!("{pid}/stat");
-    looked_at(pid, || procfs::open_proc_file(&path).and_then(Stat::read))
+    looked_at(pid, || procfs::open_proc_file(&path).and_then(ProcStat::read))
 }
 
 /// Reads `/proc/PID/status` of a process or a thread. The name in it is chosen by the program, and need not be UTF-8.
@@ -98,7 +98,7 @@ pub fn pid_of_pidfd(pidfd: BorrowedFd<'_>) -> io::Result<Pid> {
 }
 
 /// Returns true if the process is dead, though not reaped. A dead leader with live threads is alive.
-pub(crate) fn is_dead(stat: &Stat) -> bool {
+pub(crate) fn is_dead(stat: &ProcStat) -> bool {
     matches!(stat.state, 'Z' | 'X' | 'x') && stat.num_threads <= 1
 }
 
@@ -123,7 +123,7 @@ pub fn is_doomed(id: ProcessId) -> bool {
 }
 
 /// Returns the exit status of a dead process, from its stat; `None` where we may not see it.
-pub(crate) fn exit_of(stat: &Stat) -> Option<ExitStatus> {
+pub(crate) fn exit_of(stat: &ProcStat) -> Option<ExitStatus> {
     Some(exit_of_wait_status(stat.exit_code))
 }
 
@@ -233,7 +233,7 @@ fn children_by_scan(parent: Pid, out: &mut Vec<Pid>) -> io::Result<()> {
 }
 
 /// User and system time that a process has used.
-pub(crate) fn cpu_time(stat: &Stat) -> Duration {
+pub(crate) fn cpu_time(stat: &ProcStat) -> Duration {
     of_ticks(stat.utime + stat.stime)
 }
 
@@ -296,7 +296,8 @@ mod tests {
     fn one_that_was_killed_is_doomed() {
         assert!(!is_doomed(identify(std::process::id()).expect("alive")));
         let argv = vec!["sleep".into(), "300".into()];
-        let sleep = crate::spawn(crate::Spawn { argv, ..crate::Spawn::new("/bin/sleep") }).expect("started");
+        let sleep =
+            crate::spawn(crate::SpawnRequest { argv, ..crate::SpawnRequest::new("/bin/sleep") }).expect("started");
         assert!(!is_doomed(sleep.id()));
         sleep.process.signal(ipc_protocol::Signal::Kill).expect("alive");
         assert!(is_doomed(sleep.id()), "at once, and ever after");

@@ -9,18 +9,18 @@ use std::{
 use ipc_protocol::{ExitStatus, Pid, ProcessId, ProcessInfo, ProcessStatus, ReapedBy, SessionId, WireError};
 
 use crate::{
-    Hold, Spawn, Spawned, cgroup, proc,
-    sample::{Sample, Sampler},
+    SessionHold, SpawnRequest, SpawnedProcess, cgroup, proc,
+    sample::{CpuSampler, ProcessSample},
     spawn,
-    stat::Stat,
-    sys::{self, Dead},
-    usage::Reading,
+    stat::ProcStat,
+    sys::{self, DeadChild},
+    usage::ProcessReading,
 };
 
 /// Maximum number of finished processes that are remembered; the oldest are forgotten first.
 const MAX_FINISHED: usize = 4096;
 /// Maximum time of a pass that has to be complete. Tens of thousands of stopped processes are seen in that time.
-const SCAN: Duration = Duration::from_millis(500);
+const SCAN_TIMEOUT: Duration = Duration::from_millis(500);
 /// Interval at which such a pass stops to reap.
 const SCAN_SLICE: Duration = Duration::from_millis(10);
 /// Maximum number of dead children reaped then.
@@ -64,18 +64,18 @@ pub enum RegistryEvent {
 
 /// A dead process that was reaped.
 #[derive(Clone, Debug)]
-pub struct Reaped {
+pub struct ReapedProcess {
     /// Identity of the process. The start time is 0 if `stat` is `None`.
     pub id: ProcessId,
     /// Exit status.
     pub exit: ExitStatus,
     /// Data from `/proc`; `None` if they could not be read.
-    stat: Option<Box<Stat>>,
+    stat: Option<Box<ProcStat>>,
 }
 
 /// Result of reaping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Children {
+pub enum ReapOutcome {
     /// No child is left: ECHILD. Everything ever started below this subreaper is gone.
     None,
     /// There are children, none of them dead.
@@ -90,22 +90,22 @@ pub enum Children {
 ///
 /// # Errors
 /// An error of the system call; Linux has none left for these calls.
-pub fn reap_children(limit: usize, mut reaped: impl FnMut(Reaped)) -> io::Result<Children> {
+pub fn reap_children(limit: usize, mut reaped: impl FnMut(ReapedProcess)) -> io::Result<ReapOutcome> {
     for _ in 0..limit {
         match sys::peek_dead_child()? {
-            Dead::NoChildren => return Ok(Children::None),
-            Dead::NoneYet => return Ok(Children::Alive),
-            Dead::Child(pid) => {
+            DeadChild::NoChildren => return Ok(ReapOutcome::None),
+            DeadChild::NoneYet => return Ok(ReapOutcome::Alive),
+            DeadChild::Child(pid) => {
                 // The child is unreaped, so its pid is still its own and /proc still has its data. It is reaped even if
                 // nothing can be read (no descriptor left): otherwise it would be peeked for ever.
                 let stat = proc::stat(pid).ok().map(Box::new);
                 let Some(exit) = sys::reap(pid)? else { continue };
                 let id = ProcessId { pid, start_time: stat.as_ref().map_or(0, |stat| stat.starttime) };
-                reaped(Reaped { id, exit, stat });
+                reaped(ReapedProcess { id, exit, stat });
             }
         }
     }
-    Ok(Children::MoreDead)
+    Ok(ReapOutcome::MoreDead)
 }
 
 /// Returns up to `limit` children of this process that were stopped since the last call. SIGCHLD signals that there may
@@ -125,15 +125,15 @@ pub fn stopped_children(limit: usize) -> io::Result<Vec<Pid>> {
 
 /// Position of a registry's processes in the tree.
 #[derive(Debug)]
-enum Roots {
+enum RegistryRoots {
     /// Below this process, which is their subreaper and reaps them.
     Own,
     /// Below these, for a process that this one guards; `None` if they could not be looked up.
-    Given(Option<Vec<Pid>>),
+    Guarded(Option<Vec<Pid>>),
 }
 
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct RegistryEntry {
     pub(crate) info: ProcessInfo,
     pub(crate) reaped_by: Option<ReapedBy>,
     pub(crate) ended_at: Option<Instant>,
@@ -141,18 +141,18 @@ pub(crate) struct Entry {
 
 /// A pass over the tree, which may take several calls.
 #[derive(Debug, Default)]
-pub(crate) struct Walk {
+pub(crate) struct TreeWalk {
     /// Generation of the registry when the pass began.
     generation: u64,
     /// Pids to visit, each with the parent whose children list has it; `None` for a root.
-    todo: Vec<(Pid, Option<Pid>)>,
+    pending: Vec<(Pid, Option<Pid>)>,
     /// Processes that are listed for the session's group alone.
     members: BTreeSet<Pid>,
     /// When the roots were listed, in clock ticks since boot.
     began: u64,
     visited: BTreeSet<Pid>,
     /// True if a look failed.
-    blind: bool,
+    is_incomplete: bool,
 }
 
 /// Every process of one session: those it started itself, and all of their descendants.
@@ -172,21 +172,21 @@ pub(crate) struct Walk {
 #[derive(Debug)]
 pub struct ProcessRegistry {
     session: SessionId,
-    roots: Roots,
-    entries: BTreeMap<ProcessId, Entry>,
+    roots: RegistryRoots,
+    entries: BTreeMap<ProcessId, RegistryEntry>,
     /// Live processes by pid.
-    live: BTreeMap<Pid, ProcessId>,
+    living_by_pid: BTreeMap<Pid, ProcessId>,
     events: VecDeque<RegistryEvent>,
     lost: u64,
-    walk: Option<Walk>,
+    walk: Option<TreeWalk>,
     /// Number of passes that were given up.
     generation: u64,
     /// Readings of a pass, while a caller wants them.
-    readings: Option<Vec<Reading>>,
+    readings: Option<Vec<ProcessReading>>,
     /// True if the last complete pass could not see everything.
-    blind: bool,
+    last_pass_incomplete: bool,
     /// Containment besides the process tree.
-    pub(crate) hold: Hold,
+    pub(crate) hold: SessionHold,
     /// Processes of the session found outside the tree.
     pub(crate) strays: Vec<ProcessId>,
     /// Number of ended processes that were forgotten because there were too many.
@@ -197,8 +197,8 @@ pub struct ProcessRegistry {
     /// and the next pass sees processes that left the group.
     pub(crate) members_only: bool,
     /// The process that is being visited, if it was seen for the first time just now.
-    newest: Option<ProcessId>,
-    sampler: Sampler,
+    newly_found: Option<ProcessId>,
+    sampler: CpuSampler,
 }
 
 impl ProcessRegistry {
@@ -209,34 +209,34 @@ impl ProcessRegistry {
     /// An error of the system call, if the system has no subreapers.
     pub fn new(session: SessionId) -> io::Result<Self> {
         nix::sys::prctl::set_child_subreaper(true)?;
-        Ok(Self::with_roots(session, Roots::Own))
+        Ok(Self::with_roots(session, RegistryRoots::Own))
     }
 
     /// Creates the registry of a session whose proxy cannot keep its own. The caller provides the roots of its
     /// processes ([`ProcessRegistry::set_roots`]) and the processes it reaped ([`ProcessRegistry::note_reaped`]).
     pub fn guard(session: SessionId) -> Self {
-        Self::with_roots(session, Roots::Given(None))
+        Self::with_roots(session, RegistryRoots::Guarded(None))
     }
 
-    fn with_roots(session: SessionId, roots: Roots) -> Self {
+    fn with_roots(session: SessionId, roots: RegistryRoots) -> Self {
         Self {
             session,
             roots,
             entries: BTreeMap::new(),
-            live: BTreeMap::new(),
+            living_by_pid: BTreeMap::new(),
             events: VecDeque::new(),
             lost: 0,
             walk: None,
             generation: 0,
             readings: None,
-            blind: false,
-            hold: Hold::default(),
+            last_pass_incomplete: false,
+            hold: SessionHold::default(),
             strays: Vec::new(),
             forgotten: 0,
             discoveries: 0,
             members_only: false,
-            newest: None,
-            sampler: Sampler::default(),
+            newly_found: None,
+            sampler: CpuSampler::default(),
         }
     }
 
@@ -248,7 +248,7 @@ impl ProcessRegistry {
     /// Sets the processes from which the next pass starts; `None` if they could not be looked up: such a pass sees
     /// nothing, and proves nothing.
     pub fn set_roots(&mut self, roots: Option<Vec<Pid>>) {
-        self.roots = Roots::Given(roots);
+        self.roots = RegistryRoots::Guarded(roots);
     }
 
     /// Gives up a pass that is under way. Call it when a process was forked that is not this session's: it may have a
@@ -259,14 +259,14 @@ impl ProcessRegistry {
     }
 
     /// Exchanges the pass under way for another one: each kill has its own. A pass that was given up is dropped.
-    pub(crate) fn swap_pass(&mut self, pass: &mut Option<Walk>) {
+    pub(crate) fn swap_pass(&mut self, pass: &mut Option<TreeWalk>) {
         std::mem::swap(&mut self.walk, pass);
         self.walk.take_if(|walk| walk.generation != self.generation);
     }
 
     /// Returns true if the last complete pass could not see everything.
-    pub(crate) fn was_blind(&self) -> bool {
-        self.blind
+    pub(crate) fn was_incomplete(&self) -> bool {
+        self.last_pass_incomplete
     }
 
     /// Makes the next pass start from the children of `pid`.
@@ -278,14 +278,14 @@ impl ProcessRegistry {
 
     /// Returns true if this registry reaps its processes itself.
     pub(crate) fn is_own(&self) -> bool {
-        matches!(self.roots, Roots::Own)
+        matches!(self.roots, RegistryRoots::Own)
     }
 
     /// Starts a program and tracks it.
     ///
     /// # Errors
     /// As [`spawn`].
-    pub fn spawn(&mut self, program: Spawn) -> Result<Spawned, WireError> {
+    pub fn spawn(&mut self, program: SpawnRequest) -> Result<SpawnedProcess, WireError> {
         let mut words = program.argv.iter().map(|word| word.to_string_lossy().into_owned());
         let mut room = ProcessInfo::MAX_COMMAND_LINE;
         let mut fits = |word: &String| {
@@ -319,23 +319,23 @@ impl ProcessRegistry {
     }
 
     /// Returns true if this registry has ever seen `id`.
-    pub fn knows(&self, id: ProcessId) -> bool {
+    pub fn has_seen(&self, id: ProcessId) -> bool {
         self.entries.contains_key(&id)
     }
 
     /// Returns the live process with this pid, as last seen.
-    pub fn live(&self, pid: Pid) -> Option<ProcessId> {
-        self.live.get(&pid).copied()
+    pub fn find_living(&self, pid: Pid) -> Option<ProcessId> {
+        self.living_by_pid.get(&pid).copied()
     }
 
     /// Returns the parent of a live process, as last seen; `None` if that is not this session's.
     pub(crate) fn parent_of(&self, id: ProcessId) -> Option<ProcessId> {
-        self.live(self.entries.get(&id)?.info.ppid)
+        self.find_living(self.entries.get(&id)?.info.ppid)
     }
 
     /// Lists every live process, as last seen.
     pub fn living(&self) -> impl ExactSizeIterator<Item = ProcessId> + use<'_> {
-        self.live.values().copied()
+        self.living_by_pid.values().copied()
     }
 
     /// Exit status of `id`; `None` while it lives, if it is unknown, or if nobody saw the status.
@@ -347,23 +347,23 @@ impl ProcessRegistry {
     ///
     /// # Errors
     /// As [`reap_children`].
-    pub fn reap(&mut self, limit: usize) -> io::Result<Children> {
+    pub fn reap(&mut self, limit: usize) -> io::Result<ReapOutcome> {
         let mut dead = Vec::new();
         let children = reap_children(limit, |reaped| dead.push(reaped))?;
         for reaped in dead {
-            self.note_reaped(&reaped, ReapedBy::Proxy);
+            self.record_reaped(&reaped, ReapedBy::Proxy);
         }
         Ok(children)
     }
 
     /// Records a process of this session that was reaped.
-    pub fn note_reaped(&mut self, reaped: &Reaped, by: ReapedBy) {
+    pub fn record_reaped(&mut self, reaped: &ReapedProcess, by: ReapedBy) {
         if self.is_init(reaped.id.pid) {
             return;
         }
         let id = match &reaped.stat {
             Some(stat) => {
-                if !self.knows(reaped.id) {
+                if !self.has_seen(reaped.id) {
                     // The process lived between two looks. Its command line is gone with its memory.
                     let info = self.describe(reaped.id, stat);
                     self.insert(reaped.id, info);
@@ -371,12 +371,12 @@ impl ProcessRegistry {
                 reaped.id
             }
             // Until it was reaped its pid was its own.
-            None => match self.live(reaped.id.pid) {
+            None => match self.find_living(reaped.id.pid) {
                 Some(id) => id,
                 None => return self.emit(RegistryEvent::Lost(1)),
             },
         };
-        self.ended(id, Some(reaped.exit), Some(by));
+        self.record_exit(id, Some(reaped.exit), Some(by));
     }
 
     /// Looks for new and vanished processes. A storm of forks could be followed for ever: such a pass is given up, and
@@ -388,9 +388,9 @@ impl ProcessRegistry {
                 // The dead of a storm would take every pid there is. Waiting for the dead meets an error again.
                 let _ = self.reap(SCAN_REAPS);
             }
-            if began.elapsed() > SCAN {
+            if began.elapsed() > SCAN_TIMEOUT {
                 self.walk = None;
-                self.blind = true;
+                self.last_pass_incomplete = true;
                 return;
             }
         }
@@ -398,7 +398,7 @@ impl ProcessRegistry {
 
     /// Scans like [`ProcessRegistry::scan`], and returns a reading of each process met, including dead ones that wait
     /// to be reaped. A pass that is under way continues afterwards.
-    pub(crate) fn scan_with_readings(&mut self) -> Vec<Reading> {
+    pub(crate) fn scan_with_readings(&mut self) -> Vec<ProcessReading> {
         let under_way = self.walk.take();
         self.readings = Some(Vec::new());
         self.scan();
@@ -413,9 +413,9 @@ impl ProcessRegistry {
         let own = std::process::id();
         let mut walk = self.walk.take().unwrap_or_else(|| self.begin_walk(own));
         let mut found = Vec::new();
-        while let Some((pid, parent)) = walk.todo.pop() {
+        while let Some((pid, parent)) = walk.pending.pop() {
             if began.elapsed() > budget {
-                walk.todo.push((pid, parent));
+                walk.pending.push((pid, parent));
                 self.walk = Some(walk);
                 return false;
             }
@@ -425,7 +425,7 @@ impl ProcessRegistry {
             let stat = match proc::stat(pid) {
                 Ok(stat) => stat,
                 Err(error) => {
-                    walk.blind |= error.kind() != io::ErrorKind::NotFound;
+                    walk.is_incomplete |= error.kind() != io::ErrorKind::NotFound;
                     continue;
                 }
             };
@@ -445,37 +445,37 @@ impl ProcessRegistry {
                 self.move_out(pid);
                 continue;
             }
-            self.newest = None;
+            self.newly_found = None;
             let is_init = self.is_init(pid);
             if let Some(readings) = &mut self.readings {
-                readings.push(Reading::new(id, &stat, is_init));
+                readings.push(ProcessReading::new(id, &stat, is_init));
             }
-            if !is_init && self.see(id, &stat) {
+            if !is_init && self.record_found(id, &stat) {
                 visit(self, id);
             }
             if self.members_only && parent.is_none() {
                 continue;
             }
             let children = if stat.num_threads == 1 { proc::children_of_single } else { proc::children };
-            walk.blind |= children(pid, &mut found).is_err();
-            walk.todo.extend(found.drain(..).map(|child| (child, Some(pid))));
+            walk.is_incomplete |= children(pid, &mut found).is_err();
+            walk.pending.extend(found.drain(..).map(|child| (child, Some(pid))));
         }
-        self.bury(&walk.visited);
-        self.blind = walk.blind;
+        self.record_vanished(&walk.visited);
+        self.last_pass_incomplete = walk.is_incomplete;
         true
     }
 
-    fn begin_walk(&mut self, own: Pid) -> Walk {
+    fn begin_walk(&mut self, own: Pid) -> TreeWalk {
         let mut roots = Vec::new();
         // Read before the roots are listed: a process that reuses the pid of one is younger.
         let began = proc::now_in_ticks();
         let mut blind = match &self.roots {
-            Roots::Own => proc::children(own, &mut roots).is_err(),
-            Roots::Given(Some(pids)) => {
+            RegistryRoots::Own => proc::children(own, &mut roots).is_err(),
+            RegistryRoots::Guarded(Some(pids)) => {
                 roots.clone_from(pids);
                 false
             }
-            Roots::Given(None) => true,
+            RegistryRoots::Guarded(None) => true,
         };
         let mut members = Vec::new();
         if let Some(group) = &self.hold.group {
@@ -492,13 +492,13 @@ impl ProcessRegistry {
             self.strays.iter().filter(|id| proc::identify(id.pid).is_ok_and(|now| now == **id)).map(|id| id.pid),
         );
         roots.retain(|pid| *pid != own);
-        Walk {
+        TreeWalk {
             generation: self.generation,
-            todo: roots.into_iter().map(|pid| (pid, None)).collect(),
+            pending: roots.into_iter().map(|pid| (pid, None)).collect(),
             members: members.into_iter().collect(),
             began,
             visited: BTreeSet::new(),
-            blind,
+            is_incomplete: blind,
         }
     }
 
@@ -511,7 +511,7 @@ impl ProcessRegistry {
     }
 
     /// Takes note of a process found in the tree; says whether it is alive.
-    fn see(&mut self, id: ProcessId, stat: &Stat) -> bool {
+    fn record_found(&mut self, id: ProcessId, stat: &ProcStat) -> bool {
         let dead = proc::is_dead(stat);
         match self.entries.get_mut(&id) {
             Some(entry) => {
@@ -525,27 +525,27 @@ impl ProcessRegistry {
             }
         }
         if dead {
-            self.ended(id, proc::exit_of(stat), None);
+            self.record_exit(id, proc::exit_of(stat), None);
         }
         !dead
     }
 
     /// Ends entries whose processes are gone. A process that a pass missed, because it changed parents meanwhile, is
     /// still there.
-    fn bury(&mut self, visited: &BTreeSet<Pid>) {
-        let missing: Vec<_> = self.live.values().filter(|id| !visited.contains(&id.pid)).copied().collect();
+    fn record_vanished(&mut self, visited: &BTreeSet<Pid>) {
+        let missing: Vec<_> = self.living_by_pid.values().filter(|id| !visited.contains(&id.pid)).copied().collect();
         for id in missing {
             let gone = match proc::identify(id.pid) {
                 Ok(now) => now != id,
                 Err(error) => error.kind() == io::ErrorKind::NotFound,
             };
             if gone {
-                self.ended(id, None, Some(ReapedBy::Parent));
+                self.record_exit(id, None, Some(ReapedBy::Parent));
             }
         }
     }
 
-    fn describe(&self, id: ProcessId, stat: &Stat) -> ProcessInfo {
+    fn describe(&self, id: ProcessId, stat: &ProcStat) -> ProcessInfo {
         let mut words = proc::command_line(id.pid).unwrap_or_default().into_iter();
         ProcessInfo {
             id,
@@ -568,18 +568,18 @@ impl ProcessRegistry {
 
     fn insert(&mut self, id: ProcessId, info: ProcessInfo) {
         self.discoveries += 1;
-        self.newest = Some(id);
+        self.newly_found = Some(id);
         // Another process can have this pid only if its end was missed.
-        if let Some(before) = self.live.insert(id.pid, id) {
-            self.ended(before, None, Some(ReapedBy::Parent));
-            self.live.insert(id.pid, id);
+        if let Some(before) = self.living_by_pid.insert(id.pid, id) {
+            self.record_exit(before, None, Some(ReapedBy::Parent));
+            self.living_by_pid.insert(id.pid, id);
         }
         self.emit(RegistryEvent::Spawned(Box::new(info.clone())));
-        self.entries.insert(id, Entry { info, reaped_by: None, ended_at: None });
+        self.entries.insert(id, RegistryEntry { info, reaped_by: None, ended_at: None });
         self.forget_beyond_bound();
     }
 
-    fn ended(&mut self, id: ProcessId, exit: Option<ExitStatus>, by: Option<ReapedBy>) {
+    fn record_exit(&mut self, id: ProcessId, exit: Option<ExitStatus>, by: Option<ReapedBy>) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         entry.reaped_by = entry.reaped_by.or(by);
         if entry.ended_at.is_some() {
@@ -592,8 +592,8 @@ impl ProcessRegistry {
         entry.info.status = ProcessStatus::of_exit(exit);
         (entry.info.cpu_percent, entry.info.rss_bytes) = (None, None);
         let command = entry.info.command.clone();
-        if self.live.get(&id.pid) == Some(&id) {
-            self.live.remove(&id.pid);
+        if self.living_by_pid.get(&id.pid) == Some(&id) {
+            self.living_by_pid.remove(&id.pid);
         }
         self.emit(match exit {
             Some(ExitStatus::Signal(signal)) => RegistryEvent::Killed { process: id, command, signal },
@@ -620,7 +620,7 @@ impl ProcessRegistry {
     /// Lists every process as it is now: live ones first, by start time, then finished ones that are still remembered.
     pub fn list(&mut self) -> Vec<ProcessInfo> {
         self.scan();
-        let live: Vec<_> = self.live.values().copied().collect();
+        let live: Vec<_> = self.living_by_pid.values().copied().collect();
         let samples = self.sampler.sample(&live);
         self.list_with(&samples)
     }
@@ -631,8 +631,8 @@ impl ProcessRegistry {
         self.list_with(&BTreeMap::new())
     }
 
-    fn list_with(&mut self, samples: &BTreeMap<ProcessId, Sample>) -> Vec<ProcessInfo> {
-        let live: Vec<_> = self.live.values().copied().collect();
+    fn list_with(&mut self, samples: &BTreeMap<ProcessId, ProcessSample>) -> Vec<ProcessInfo> {
+        let live: Vec<_> = self.living_by_pid.values().copied().collect();
         for id in live {
             let Some(entry) = self.entries.get_mut(&id) else { continue };
             // An exec since the last look changes these.
@@ -659,7 +659,7 @@ impl ProcessRegistry {
     }
 
     fn forget_beyond_bound(&mut self) {
-        let finished = self.entries.len() - self.live.len().min(self.entries.len());
+        let finished = self.entries.len() - self.living_by_pid.len().min(self.entries.len());
         if finished <= MAX_FINISHED {
             return;
         }
@@ -674,13 +674,13 @@ impl ProcessRegistry {
     }
 
     /// Entries for receipts.
-    pub(crate) fn entries(&self) -> &BTreeMap<ProcessId, Entry> {
+    pub(crate) fn entries(&self) -> &BTreeMap<ProcessId, RegistryEntry> {
         &self.entries
     }
 
     /// Reads the command line of a live process again, unless it was read a moment ago.
     pub(crate) fn refresh_command(&mut self, id: ProcessId) {
-        if self.newest == Some(id) {
+        if self.newly_found == Some(id) {
             return;
         }
         let (Some(entry), Some(words)) = (self.entries.get_mut(&id), proc::command_line(id.pid)) else { return };
@@ -690,6 +690,6 @@ impl ProcessRegistry {
 
     /// Returns true if nothing is alive, as last seen.
     pub fn is_empty(&self) -> bool {
-        self.live.is_empty()
+        self.living_by_pid.is_empty()
     }
 }

@@ -8,14 +8,14 @@ use crate::proc;
 
 /// Time that a process may have without an exec before its start is emitted as it is. Most processes that execute
 /// something do so within a millisecond.
-pub(crate) const QUIET: Duration = Duration::from_millis(50);
+pub(crate) const EXEC_WINDOW: Duration = Duration::from_millis(50);
 /// Time after its fork at which a process's start is emitted in any case: a process that hangs in the kernel must not
 /// stay hidden.
-const LONGEST: Duration = Duration::from_secs(5);
+const MAX_EXEC_WINDOW: Duration = Duration::from_secs(5);
 
 /// Snapshot of a process that is dead or alive, but not reaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sight {
+pub struct ProcessSight {
     /// Pid of its parent.
     pub parent: Pid,
     /// Process group.
@@ -37,22 +37,22 @@ pub struct Sight {
     pub is_dead: bool,
 }
 
-impl Sight {
+impl ProcessSight {
     /// Returns true if a process that was forked `age` ago has had its time to execute a program: 50 ms. For a sleeping
     /// process this is its age. For a runnable one it is the processor time it used, up to an age of 5 s: on a busy
     /// machine it may not have run at all.
-    pub fn has_had_its_time(&self, age: Duration) -> bool {
-        age >= LONGEST || (if self.is_runnable { self.cpu_time } else { age }) >= QUIET
+    pub fn is_past_exec_window(&self, age: Duration) -> bool {
+        age >= MAX_EXEC_WINDOW || (if self.is_runnable { self.cpu_time } else { age }) >= EXEC_WINDOW
     }
 }
 
 /// Questions to `/proc`. Facts that cannot be read are absent.
-pub trait Look {
+pub trait ProcLookup {
     /// Looks at the process that has this pid now.
     ///
     /// # Errors
     /// `NotFound` when there is none. Any other error says nothing about it.
-    fn see(&mut self, pid: Pid) -> io::Result<Sight>;
+    fn lookup(&mut self, pid: Pid) -> io::Result<ProcessSight>;
     /// Reads the command line, word by word; empty if it cannot be read.
     fn command_line(&mut self, pid: Pid) -> Vec<String>;
     /// Reads the working directory.
@@ -74,10 +74,10 @@ const MID_EXEC: usize = 20;
 /// The kernel's flag of a process that has executed nothing since its fork.
 const PF_FORKNOEXEC: u32 = 0x40;
 
-impl Look for ProcFs {
-    fn see(&mut self, pid: Pid) -> io::Result<Sight> {
+impl ProcLookup for ProcFs {
+    fn lookup(&mut self, pid: Pid) -> io::Result<ProcessSight> {
         let stat = proc::stat(pid)?;
-        Ok(Sight {
+        Ok(ProcessSight {
             parent: stat.ppid.unsigned_abs(),
             pgid: stat.pgrp.unsigned_abs(),
             sid: stat.session.unsigned_abs(),

@@ -18,16 +18,16 @@ use rustix::{
 };
 
 use crate::{
-    LandlockScope, MountView, Namespace, PidFd,
+    LandlockScope, MountView, PidFd, SessionNamespace,
     descriptors::soft_limit_of_programs,
     oom,
     proc::identify,
-    sys::{self, Exec, Started, Step},
+    sys::{self, ExecPlan, SpawnStep, StartedProgram},
 };
 
 /// Source of a program's standard input.
 #[derive(Debug, Default)]
-pub enum Input {
+pub enum SpawnInput {
     /// The device `/dev/null`.
     #[default]
     Null,
@@ -39,7 +39,7 @@ pub enum Input {
 
 /// Destination of a program's standard output or error.
 #[derive(Debug, Default)]
-pub enum Output {
+pub enum SpawnOutput {
     /// The device `/dev/null`.
     #[default]
     Null,
@@ -55,7 +55,7 @@ pub enum Output {
 /// [`Spawn::fds`], and no other descriptor; default signal dispositions and an empty mask; the limit on open files that this
 /// process had before [`crate::raise_descriptor_limit`].
 #[derive(Debug)]
-pub struct Spawn {
+pub struct SpawnRequest {
     /// Program: with a slash it is a path, else it is looked up in `PATH` of [`Spawn::env`].
     pub program: OsString,
     /// Arguments, `argv[0]` included.
@@ -65,18 +65,18 @@ pub struct Spawn {
     /// Working directory; this process's own by default.
     pub cwd: Option<PathBuf>,
     /// Standard input.
-    pub stdin: Input,
+    pub stdin: SpawnInput,
     /// Standard output.
-    pub stdout: Output,
+    pub stdout: SpawnOutput,
     /// Standard error.
-    pub stderr: Output,
+    pub stderr: SpawnOutput,
     /// Further descriptors; the program gets them as 3, 4, …
     pub fds: Vec<OwnedFd>,
     /// Directory of a cgroup (version 2) that the program joins from the start.
     pub group: Option<OwnedFd>,
     /// Namespaces of the program. It is still a child of this process, and [`Spawned::id`] has its pid in this
     /// process's namespace.
-    pub namespace: Option<Namespace>,
+    pub namespace: Option<SessionNamespace>,
     /// Resource limits, hard and soft; a value above this process's own hard limit is lowered to it.
     pub rlimits: Vec<(Resource, u64)>,
     /// The cgroup files that it sees, in a mount namespace of its own; see [`Spawned::view_failure`]. With
@@ -91,7 +91,7 @@ pub struct Spawn {
 
 /// A started program, whose exec is confirmed.
 #[derive(Debug)]
-pub struct Spawned {
+pub struct SpawnedProcess {
     /// The process.
     pub process: PidFd,
     /// Write end of its standard input, if that is a pipe; non-blocking.
@@ -104,7 +104,7 @@ pub struct Spawned {
     pub view_failure: Option<io::Error>,
 }
 
-impl Spawned {
+impl SpawnedProcess {
     /// Identity of the process.
     pub fn id(&self) -> ProcessId {
         self.process.id()
@@ -114,7 +114,7 @@ impl Spawned {
 /// Reason why a program was not started. Sent over the wire unchanged.
 pub type SpawnError = WireError;
 
-impl Spawn {
+impl SpawnRequest {
     /// Creates a spawn with `argv[0]` set to the program; nothing else is set.
     pub fn new(program: impl Into<OsString>) -> Self {
         let program = program.into();
@@ -123,9 +123,9 @@ impl Spawn {
             program,
             env: Vec::new(),
             cwd: None,
-            stdin: Input::Null,
-            stdout: Output::Null,
-            stderr: Output::Null,
+            stdin: SpawnInput::Null,
+            stdout: SpawnOutput::Null,
+            stderr: SpawnOutput::Null,
             fds: Vec::new(),
             group: None,
             namespace: None,
@@ -143,7 +143,7 @@ impl Spawn {
 /// # Errors
 /// [`WireError::ProgramNotFound`], [`WireError::CwdMissing`], [`WireError::Spawn`], [`WireError::FdsExhausted`]. No
 /// process is left then, except the init of [`Spawn::namespace`].
-pub fn spawn(spawn: Spawn) -> Result<Spawned, SpawnError> {
+pub fn spawn(spawn: SpawnRequest) -> Result<SpawnedProcess, SpawnError> {
     let program = spawn.program.to_string_lossy().into_owned();
     let failed = |step: &str, error: &io::Error| match is_out_of_descriptors(error) {
         true => WireError::FdsExhausted { operation: "starting a program".to_owned() },
@@ -161,7 +161,7 @@ pub fn spawn(spawn: Spawn) -> Result<Spawned, SpawnError> {
     let searched_path = || format!("PATH ({})", path.as_deref().unwrap_or_default().display());
     let not_executable = |file: &Path| WireError::Spawn {
         program: file.display().to_string(),
-        step: Step::Exec.name().to_owned(),
+        step: SpawnStep::Exec.name().to_owned(),
         reason: "it is not executable: allow it (chmod +x), or name another program".to_owned(),
     };
     let there = || candidates.iter().find(|file| file.is_absolute() && file.is_file());
@@ -180,15 +180,15 @@ pub fn spawn(spawn: Spawn) -> Result<Spawned, SpawnError> {
     }
     let null = || rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(io::Error::from);
     let (child_in, stdin) = match spawn.stdin {
-        Input::Null => (null().map_err(io_failed)?, None),
-        Input::Pipe => pipe().map(|(read, write)| (read, Some(write))).map_err(io_failed)?,
-        Input::Fd(fd) => (fd, None),
+        SpawnInput::Null => (null().map_err(io_failed)?, None),
+        SpawnInput::Pipe => pipe().map(|(read, write)| (read, Some(write))).map_err(io_failed)?,
+        SpawnInput::Fd(fd) => (fd, None),
     };
-    let output = |output: Output, own: BorrowedFd<'_>| match output {
-        Output::Null => null().map(|fd| (fd, None)),
-        Output::Pipe => pipe().map(|(read, write)| (write, Some(read))),
-        Output::Fd(fd) => Ok((fd, None)),
-        Output::Inherit => own.try_clone_to_owned().map(|fd| (fd, None)),
+    let output = |output: SpawnOutput, own: BorrowedFd<'_>| match output {
+        SpawnOutput::Null => null().map(|fd| (fd, None)),
+        SpawnOutput::Pipe => pipe().map(|(read, write)| (write, Some(read))),
+        SpawnOutput::Fd(fd) => Ok((fd, None)),
+        SpawnOutput::Inherit => own.try_clone_to_owned().map(|fd| (fd, None)),
     };
     let (child_out, stdout) = output(spawn.stdout, rustix::stdio::stdout()).map_err(io_failed)?;
     let (child_err, stderr) = output(spawn.stderr, rustix::stdio::stderr()).map_err(io_failed)?;
@@ -217,7 +217,7 @@ pub fn spawn(spawn: Spawn) -> Result<Spawned, SpawnError> {
     if let Some((soft, hard)) = soft_limit_of_programs() {
         rlimits.insert(0, (Resource::Nofile as u32, soft, hard));
     }
-    let exec = Exec {
+    let exec = ExecPlan {
         programs: candidates.into_iter().map(|p| cstring(p.into_os_string())).collect::<Result<_, _>>()?,
         argv: spawn.argv.into_iter().map(cstring).collect::<Result<_, _>>()?,
         env,
@@ -225,22 +225,22 @@ pub fn spawn(spawn: Spawn) -> Result<Spawned, SpawnError> {
         stdio: [child_in, child_out, child_err],
         fds: spawn.fds,
         group: spawn.group,
-        namespaces: spawn.namespace.map(Namespace::into_fds).unwrap_or_default(),
+        namespaces: spawn.namespace.map(SessionNamespace::into_fds).unwrap_or_default(),
         rlimits,
         mounts: spawn.view.map(|view| view.0),
         landlock: spawn.landlock.map(LandlockScope::into_fd),
         exit_signal: libc::SIGCHLD,
     };
-    let Started { pid, pidfd, unmounted } =
+    let StartedProgram { pid, pidfd, unmounted } =
         sys::clone_exec(exec).map_err(|(step, error)| match (step, error.kind()) {
-            (Step::Cwd, _) => WireError::CwdMissing {
+            (SpawnStep::Cwd, _) => WireError::CwdMissing {
                 cwd: spawn.cwd.unwrap_or_default().display().to_string(),
                 reason: ErrorChain(&error).to_string(),
             },
-            (Step::Exec, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) if program.contains('/') => {
+            (SpawnStep::Exec, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) if program.contains('/') => {
                 not_found("the file system (for a script, its interpreter too)".to_owned())
             }
-            (Step::Exec, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => not_found(searched_path()),
+            (SpawnStep::Exec, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => not_found(searched_path()),
             (step, _) => failed(step.name(), &error),
         })?;
     // Its status is ours alone to collect, so even if it is dead by now /proc still has it.
@@ -249,7 +249,7 @@ pub fn spawn(spawn: Spawn) -> Result<Spawned, SpawnError> {
         // Here and not in the child, which may not write its own: it is not dumpable before its exec.
         oom::raise_below(value);
     }
-    Ok(Spawned { process: PidFd::from_parts(pidfd, id), stdin, stdout, stderr, view_failure: unmounted })
+    Ok(SpawnedProcess { process: PidFd::from_parts(pidfd, id), stdin, stdout, stderr, view_failure: unmounted })
 }
 
 /// Candidate files for `program`: the path itself if it has a slash, else one in each directory of `path`.

@@ -10,7 +10,7 @@ const LONGEST: usize = 2048;
 
 /// Fields of `/proc/PID/stat` in use, under the names of proc(5).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stat {
+pub(crate) struct ProcStat {
     pub(crate) state: char,
     pub(crate) ppid: i32,
     pub(crate) pgrp: i32,
@@ -29,7 +29,7 @@ pub(crate) struct Stat {
     pub(crate) exit_code: i32,
 }
 
-impl Stat {
+impl ProcStat {
     /// Reads an open `stat` file.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ mod tests {
     fn a_line_is_parsed_whatever_the_name_holds() {
         let numbers: Vec<String> = (4..=52).map(|number: u64| number.to_string()).collect();
         let line = format!("7 (a) S 1 (\u{fffd} )) Z {}\n", numbers.join(" "));
-        let stat = Stat::parse(line.as_bytes()).expect("a stat");
+        let stat = ProcStat::parse(line.as_bytes()).expect("a stat");
         assert_eq!((stat.state, stat.ppid, stat.pgrp, stat.session, stat.flags), ('Z', 4, 5, 6, 9));
         assert_eq!((stat.utime, stat.stime, stat.cutime, stat.cstime), (14, 15, 16, 17));
         assert_eq!((stat.num_threads, stat.starttime, stat.exit_code), (20, 22, 52));
@@ -99,13 +99,13 @@ mod tests {
     #[test]
     fn what_is_no_stat_is_none() {
         for line in ["", "7", "7 (sh)", "7 (sh) ", "7 (sh) S", "7 (sh) S 1 2 3", "7 (sh) S one 2 3", ")"] {
-            assert_eq!(Stat::parse(line.as_bytes()), None, "{line:?}");
+            assert_eq!(ProcStat::parse(line.as_bytes()), None, "{line:?}");
         }
     }
 
     #[test]
     fn this_process_is_read() {
-        let stat = Stat::read(File::open("/proc/self/stat").expect("readable")).expect("a stat");
+        let stat = ProcStat::read(File::open("/proc/self/stat").expect("readable")).expect("a stat");
         assert_eq!(stat.ppid.unsigned_abs(), std::os::unix::process::parent_id());
         assert!(stat.num_threads >= 1 && stat.starttime > 0 && stat.arg_start < stat.arg_end, "{stat:?}");
     }

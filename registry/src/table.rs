@@ -4,11 +4,11 @@ use std::io::{self, Read};
 
 use ipc_protocol::{MARKER, Pid, ProcessId, errno::is_shortage};
 
-use crate::{proc, procfs, stat::Stat};
+use crate::{proc, procfs, stat::ProcStat};
 
 /// Snapshot of one process from `/proc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct SeenProcess {
     /// Identity of the process.
     pub id: ProcessId,
     /// Pid of its parent.
@@ -21,8 +21,8 @@ pub struct Seen {
     pub is_stopped: bool,
 }
 
-impl From<(Pid, &Stat)> for Seen {
-    fn from((pid, stat): (Pid, &Stat)) -> Self {
+impl From<(Pid, &ProcStat)> for SeenProcess {
+    fn from((pid, stat): (Pid, &ProcStat)) -> Self {
         Self {
             id: ProcessId { pid, start_time: stat.starttime },
             ppid: stat.ppid.unsigned_abs(),
@@ -37,9 +37,9 @@ impl From<(Pid, &Stat)> for Seen {
 ///
 /// # Errors
 /// An error if the look failed, which says nothing about the process.
-pub fn look(pid: Pid) -> io::Result<Option<Seen>> {
+pub fn find_process(pid: Pid) -> io::Result<Option<SeenProcess>> {
     match proc::stat(pid) {
-        Ok(stat) => Ok((!proc::is_dead(&stat)).then(|| Seen::from((pid, &stat)))),
+        Ok(stat) => Ok((!proc::is_dead(&stat)).then(|| SeenProcess::from((pid, &stat)))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
@@ -57,7 +57,7 @@ pub fn look(pid: Pid) -> io::Result<Option<Seen>> {
 /// # Errors
 /// An error if the look was incomplete (for lack of descriptors or memory, say): processes that could not be looked at
 /// prove nothing.
-pub fn all_processes(not_before: u64) -> io::Result<Vec<(Seen, Option<String>)>> {
+pub fn all_processes(not_before: u64) -> io::Result<Vec<(SeenProcess, Option<String>)>> {
     let mut all = Vec::new();
     for pid in procfs::numbers_in_proc(".", usize::MAX)? {
         all.extend(look_for_marker_of(pid, not_before)?);
@@ -69,7 +69,7 @@ pub fn all_processes(not_before: u64) -> io::Result<Vec<(Seen, Option<String>)>>
 ///
 /// # Errors
 /// As [`all_processes`].
-pub(crate) fn look_for_marker_of(pid: Pid, not_before: u64) -> io::Result<Option<(Seen, Option<String>)>> {
+pub(crate) fn look_for_marker_of(pid: Pid, not_before: u64) -> io::Result<Option<(SeenProcess, Option<String>)>> {
     let stat = match proc::stat(pid) {
         Ok(stat) => stat,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -84,7 +84,7 @@ pub(crate) fn look_for_marker_of(pid: Pid, not_before: u64) -> io::Result<Option
         'Z' => marker_of_threads(pid)?,
         _ => marker_in(&format!("{pid}/environ"))?,
     };
-    Ok(Some((Seen::from((pid, &stat)), marker)))
+    Ok(Some((SeenProcess::from((pid, &stat)), marker)))
 }
 
 /// The pid that was given out last in this PID namespace: while it stays the same, nothing was forked. `None` where the
@@ -115,8 +115,8 @@ pub fn pids_are_unique_since(forks: u64) -> bool {
 ///
 /// # Errors
 /// As [`look`].
-pub fn look_for_marker(pid: Pid) -> io::Result<Option<(Seen, Option<String>)>> {
-    let Some(seen) = look(pid)? else { return Ok(None) };
+pub fn find_process_with_marker(pid: Pid) -> io::Result<Option<(SeenProcess, Option<String>)>> {
+    let Some(seen) = find_process(pid)? else { return Ok(None) };
     Ok(Some((seen, marker_in(&format!("{pid}/environ"))?)))
 }
 
@@ -124,7 +124,7 @@ pub fn look_for_marker(pid: Pid) -> io::Result<Option<(Seen, Option<String>)>> {
 ///
 /// # Errors
 /// As [`all_processes`], whose remarks on what it does not see apply here too.
-pub fn marked(marker: &str, not_before: u64) -> io::Result<Vec<ProcessId>> {
+pub fn processes_with_marker(marker: &str, not_before: u64) -> io::Result<Vec<ProcessId>> {
     let all = all_processes(not_before)?;
     Ok(all.into_iter().filter_map(|(seen, value)| (value? == marker).then_some(seen.id)).collect())
 }
@@ -180,17 +180,17 @@ mod tests {
         let marker = format!("marked-{}", std::process::id());
         let env = vec![("A".into(), "b".into()), (MARKER.into(), marker.clone().into())];
         // It ends when its pipe is closed.
-        let cat = crate::Spawn { env, stdin: crate::Input::Pipe, ..crate::Spawn::new("/bin/cat") };
+        let cat = crate::SpawnRequest { env, stdin: crate::SpawnInput::Pipe, ..crate::SpawnRequest::new("/bin/cat") };
         let child = crate::spawn(cat).expect("started");
         let id = child.id();
         // An exec is confirmed a moment before its environment is in place.
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
-        while marked(&marker, id.start_time).expect("a look") != [id] {
+        while processes_with_marker(&marker, id.start_time).expect("a look") != [id] {
             assert!(std::time::Instant::now() < deadline, "never seen");
         }
-        assert_eq!(marked(&marker, 0).expect("a look"), [id]);
-        assert_eq!(marked(&marker, id.start_time + 1).expect("a look"), []);
-        assert_eq!(marked(&marker[..marker.len() - 1], 0).expect("a look"), []);
+        assert_eq!(processes_with_marker(&marker, 0).expect("a look"), [id]);
+        assert_eq!(processes_with_marker(&marker, id.start_time + 1).expect("a look"), []);
+        assert_eq!(processes_with_marker(&marker[..marker.len() - 1], 0).expect("a look"), []);
         assert!(all_processes(0).expect("a look").iter().any(|(seen, _)| seen.id == id && seen.sid == id.pid));
         child.process.signal(ipc_protocol::Signal::Kill).expect("alive");
         rustix::process::waitid(
@@ -198,8 +198,8 @@ mod tests {
             rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT,
         )
         .expect("dead");
-        assert_eq!(marked(&marker, 0).expect("a look"), [], "a dead process that waits to be reaped");
-        assert_eq!(look(id.pid).expect("a look"), None);
+        assert_eq!(processes_with_marker(&marker, 0).expect("a look"), [], "a dead process that waits to be reaped");
+        assert_eq!(find_process(id.pid).expect("a look"), None);
         child.process.try_reap().expect("reaped");
     }
 }

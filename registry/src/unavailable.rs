@@ -3,7 +3,7 @@
 /// Feature that is not available, with the reason and advice.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} is not available: {why}; {advice}")]
-pub struct Unavailable {
+pub struct UnavailableFeature {
     /// Name of the feature: `a cgroup`, `a PID namespace`, …
     pub what: String,
     /// Operation that failed, and the system's reason.

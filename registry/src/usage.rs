@@ -11,7 +11,7 @@ use std::{
 use ipc_protocol::{Pid, ProcessId};
 use rustix::fs::{AtFlags, StatxFlags};
 
-use crate::{GroupUsage, ProcessRegistry, proc, procfs, stat::Stat};
+use crate::{GroupUsage, ProcessRegistry, proc, procfs, stat::ProcStat};
 
 /// Maximum number of descriptors looked at in one process. Together with [`MAX_FILES`], the maximum number of large
 /// files recorded in all, it keeps a session from slowing its proxy.
@@ -22,7 +22,7 @@ const MAX_FILES: usize = 256;
 
 /// Contents of a reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ReadingScope {
     /// Includes the processes and their CPU time.
     pub tree: bool,
     /// Includes the memory of each process.
@@ -64,7 +64,7 @@ pub struct LargeFile {
 
 /// A reading of one session's usage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct UsageReading {
     /// Live processes (neither threads nor dead processes that wait to be reaped).
     pub processes: Vec<ProcessUsage>,
     /// CPU time of all processes ever, including dead ones. Never falls. Exact if the session has a cgroup. Without
@@ -81,60 +81,60 @@ pub struct Usage {
 
 /// Reading of one process in a pass of the registry.
 #[derive(Debug)]
-pub(crate) struct Reading {
+pub(crate) struct ProcessReading {
     id: ProcessId,
     /// True if it is alive, and the session's own.
-    counts: bool,
+    is_counted: bool,
     has_dead_leader: bool,
     cpu_time: Duration,
 }
 
-impl Reading {
+impl ProcessReading {
     /// Creates a reading. `is_init` marks the init of a namespace, which is ours and not the session's.
-    pub(crate) fn new(id: ProcessId, stat: &Stat, is_init: bool) -> Self {
+    pub(crate) fn new(id: ProcessId, stat: &ProcStat, is_init: bool) -> Self {
         Self {
             id,
-            counts: !is_init && !proc::is_dead(stat),
+            is_counted: !is_init && !proc::is_dead(stat),
             has_dead_leader: stat.state == 'Z',
-            cpu_time: proc::cpu_time(stat) + waited_for(stat),
+            cpu_time: proc::cpu_time(stat) + waited_cpu_time(stat),
         }
     }
 }
 
 /// CPU time of the children that a process has waited for, and of theirs.
-fn waited_for(stat: &Stat) -> Duration {
+fn waited_cpu_time(stat: &ProcStat) -> Duration {
     proc::of_ticks(stat.cutime.unsigned_abs() + stat.cstime.unsigned_abs())
 }
 
 /// Meter of a session's usage.
 #[derive(Debug)]
-pub struct Meter {
-    made: SystemTime,
+pub struct UsageReader {
+    created_at: SystemTime,
     cpu: CpuTotal,
     /// The process that reaps the session's dead, if it is not this one.
     reaper: Option<Pid>,
 }
 
-impl Default for Meter {
+impl Default for UsageReader {
     fn default() -> Self {
         /// Maximum lag of the file systems' clock, which ticks more slowly than ours.
         const COARSE: Duration = Duration::from_millis(10);
-        Self { made: SystemTime::now() - COARSE, cpu: CpuTotal::default(), reaper: None }
+        Self { created_at: SystemTime::now() - COARSE, cpu: CpuTotal::default(), reaper: None }
     }
 }
 
-impl Meter {
+impl UsageReader {
     /// Creates a meter for a session whose dead another process reaps: its proxy, as its guard sees it.
     pub fn of_reaper(pid: Pid) -> Self {
         Self { reaper: Some(pid), ..Self::default() }
     }
 
     /// Reads the usage of everything in the registry, which also notices processes that have died meanwhile.
-    pub fn read(&mut self, registry: &mut ProcessRegistry, wanted: Wanted) -> Usage {
+    pub fn read(&mut self, registry: &mut ProcessRegistry, wanted: ReadingScope) -> UsageReading {
         let began = thread_time();
-        let mut usage = Usage::default();
+        let mut usage = UsageReading::default();
         if wanted.group
-            && let Some(group) = &registry.held().group
+            && let Some(group) = &registry.session_hold().group
         {
             usage.group = group.usage();
         }
@@ -145,7 +145,7 @@ impl Meter {
             let raw = reaped + readings.iter().map(|reading| reading.cpu_time).sum::<Duration>();
             let by_group = usage.group.cpu_time_us.map(Duration::from_micros);
             usage.cpu_time = by_group.unwrap_or_else(|| self.cpu.add(raw));
-            for reading in readings.iter().filter(|reading| reading.counts) {
+            for reading in readings.iter().filter(|reading| reading.is_counted) {
                 let memory_bytes = if wanted.memory { own_memory(reading) } else { 0 };
                 let open_files = if wanted.open_files { open_files(reading.id.pid) } else { 0 };
                 usage.processes.push(ProcessUsage {
@@ -185,7 +185,7 @@ impl Meter {
                 // Parents come first: among processes that share the file, the child is more likely to be the writer.
                 Some(known) => known.process = process,
                 None => {
-                    let is_new = born.is_some_and(|born| born >= self.made);
+                    let is_new = born.is_some_and(|born| born >= self.created_at);
                     out.push(LargeFile { process, file, size, is_new });
                 }
             }
@@ -219,7 +219,7 @@ fn open_file(path: &str) -> Option<((u64, u64), u64, Option<SystemTime>)> {
 }
 
 /// Resident memory less shared memory, in bytes.
-fn own_memory(reading: &Reading) -> u64 {
+fn own_memory(reading: &ProcessReading) -> u64 {
     let pid = reading.id.pid;
     let pages = if reading.has_dead_leader {
         // The leader's own file says 0: the leader has released the memory in which its threads live.
@@ -258,7 +258,7 @@ fn reaped_cpu_time() -> Duration {
 
 /// CPU time of the children of another process; 0 if it cannot be read.
 fn reaped_cpu_time_of(pid: Pid) -> Duration {
-    proc::stat(pid).map_or(Duration::ZERO, |stat| waited_for(&stat))
+    proc::stat(pid).map_or(Duration::ZERO, |stat| waited_cpu_time(&stat))
 }
 
 /// Processor time used by the calling thread.

@@ -9,16 +9,16 @@ use std::{
 use ipc_protocol::{ExitStatus, LimitAction, LimitExceeded, LimitForm, LimitInForce, LimitKind, Limits, ProcessId};
 use nix::sys::signal::Signal;
 
-use crate::usage::{LargeFile, ProcessUsage, Usage, Wanted};
+use crate::usage::{LargeFile, ProcessUsage, ReadingScope, UsageReading};
 
 /// Minimum interval between readings: a runaway of 1 GiB/s takes 10 MiB in that time.
 const SHORTEST: Duration = Duration::from_millis(10);
 /// Maximum interval between readings.
 const LONGEST: Duration = Duration::from_millis(250);
 /// Interval between looks at descriptors: a process that has run out of them seldom gets any back.
-const LEAK: Duration = Duration::from_millis(50);
+const LEAK_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval after a kill, if the limit is still exceeded.
-const AT_ONCE: Duration = Duration::from_millis(1);
+const MIN_DELAY: Duration = Duration::from_millis(1);
 /// Bytes per second that a working session is assumed to be able to allocate at any moment.
 const FASTEST_GROWTH: f64 = (1 << 30) as f64;
 /// Growth between two readings below this is noise.
@@ -36,11 +36,11 @@ const WINDOW_STEP: Duration = Duration::from_millis(100);
 /// Interval between two warnings about one limit.
 const WARN_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for which a killed process counts as gone, even if it is still there: a large process takes time to die.
-const DYING: Duration = Duration::from_secs(2);
+const KILL_GRACE: Duration = Duration::from_secs(2);
 
 /// A limit that is exceeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct LimitVerdict {
     /// The limit, with the measured value. Its action is the one to take: also `KillSession` where the process to be
     /// killed is unknown, and `Warn` where nothing is left to do.
     pub exceeded: LimitExceeded,
@@ -52,22 +52,22 @@ pub struct Verdict {
 
 /// State of one watched limit.
 #[derive(Debug)]
-struct Watched {
+struct WatchedLimit {
     limit: LimitInForce,
     /// True from exceeding the limit until falling below it again.
     above: bool,
     /// True if the limit was exceeded and that was not announced yet.
-    owed: bool,
-    said: Option<Instant>,
+    is_unreported: bool,
+    last_reported: Option<Instant>,
     /// Value at which a limit whose measure never falls (CPU time) is exceeded again.
-    again_at: u64,
+    next_threshold: u64,
     /// Last value of the cgroup's counter.
     counter: u64,
 }
 
 /// A reading from which CPU percent are computed.
 #[derive(Debug)]
-struct Moment {
+struct CpuMoment {
     at: Instant,
     total: Duration,
     /// Number of periods in which the kernel throttled the session.
@@ -77,7 +77,7 @@ struct Moment {
 
 /// Values of the last reading, which determine the time of the next.
 #[derive(Debug)]
-struct Last {
+struct LastReading {
     at: Instant,
     memory: u64,
     processes: u64,
@@ -92,37 +92,37 @@ struct Last {
 
 /// Watches the limits of one session.
 #[derive(Debug)]
-pub struct Watchdog {
-    watched: Vec<Watched>,
+pub struct LimitWatchdog {
+    watched: Vec<WatchedLimit>,
     action: LimitAction,
     agent: ProcessId,
     started: Instant,
     cores: u32,
-    last: Last,
+    last: LastReading,
     /// Killed processes, and when they were killed.
-    doomed: BTreeMap<ProcessId, Instant>,
-    window: VecDeque<Moment>,
+    killed: BTreeMap<ProcessId, Instant>,
+    window: VecDeque<CpuMoment>,
     /// Files over their limit by device and inode, with the size of each.
     files: BTreeMap<(u64, u64), u64>,
     /// Processes that have as many descriptors open as they may.
-    full: BTreeSet<ProcessId>,
+    at_fd_limit: BTreeSet<ProcessId>,
     /// Writer of the file that was reported last.
     writer: Option<ProcessId>,
     /// True if something was killed just now: the next reading checks at once that this was enough.
-    in_haste: bool,
+    is_verifying: bool,
     /// True if the session is being ended.
-    over: bool,
+    is_ending: bool,
 }
 
-impl Watchdog {
+impl LimitWatchdog {
     /// Watches `limits` for a session whose agent started at `now`, on a machine with `cores`.
     pub fn new(limits: &[LimitInForce], action: LimitAction, agent: ProcessId, cores: u32, now: Instant) -> Self {
-        let watched = |limit: &LimitInForce| Watched {
+        let watched = |limit: &LimitInForce| WatchedLimit {
             limit: *limit,
             above: false,
-            owed: false,
-            said: None,
-            again_at: 0,
+            is_unreported: false,
+            last_reported: None,
+            next_threshold: 0,
             counter: 0,
         };
         Self {
@@ -131,7 +131,7 @@ impl Watchdog {
             agent,
             started: now,
             cores: cores.max(1),
-            last: Last {
+            last: LastReading {
                 at: now,
                 memory: 0,
                 processes: 1,
@@ -142,18 +142,18 @@ impl Watchdog {
                 more_cpu: true,
                 cost: Duration::ZERO,
             },
-            doomed: BTreeMap::new(),
+            killed: BTreeMap::new(),
             window: VecDeque::new(),
             files: BTreeMap::new(),
-            full: BTreeSet::new(),
+            at_fd_limit: BTreeSet::new(),
             writer: None,
-            in_haste: false,
-            over: false,
+            is_verifying: false,
+            is_ending: false,
         }
     }
 
     /// Contents that a reading must have.
-    pub fn wanted(&self) -> Wanted {
+    pub fn reading_scope(&self) -> ReadingScope {
         let has = |kind: LimitKind| self.watched.iter().find(|watched| watched.limit.limit == kind);
         let sampled = |kind| has(kind).is_some_and(|watched| watched.limit.form != LimitForm::Cgroup);
         let cpu = has(LimitKind::CpuTime).is_some() || has(LimitKind::CpuPercent).is_some();
@@ -161,7 +161,7 @@ impl Watchdog {
         let by_group = |kind| has(kind).is_some() && self.action == LimitAction::KillProcess;
         let memory = sampled(LimitKind::Memory) || by_group(LimitKind::Memory);
         let open_files = has(LimitKind::OpenFiles).is_some();
-        Wanted {
+        ReadingScope {
             tree: cpu
                 || memory
                 || sampled(LimitKind::Processes)
@@ -177,27 +177,27 @@ impl Watchdog {
 
     /// Instant of the next reading, `None` for never. `working` is true if a turn runs, or something has just begun.
     pub fn next(&self, working: bool) -> Option<Instant> {
-        if self.over {
+        if self.is_ending {
             return None;
         }
         let clock = self.watched.iter().filter(|w| w.limit.limit == LimitKind::WallClock && !w.above);
         let clock =
             clock.filter_map(|w| self.started.checked_add(Duration::from_millis(w.limit.value.saturating_add(1))));
         let interval = self.watched.iter().filter_map(|watched| self.interval(watched, working)).min();
-        let least = if self.in_haste { self.last.cost } else { self.last.cost * COST_SHARE };
+        let least = if self.is_verifying { self.last.cost } else { self.last.cost * COST_SHARE };
         let reading = interval.map(|interval| self.last.at + interval.min(LONGEST).max(least));
         clock.chain(reading).min()
     }
 
     /// Longest time that one limit can go without a reading.
-    fn interval(&self, watched: &Watched, working: bool) -> Option<Duration> {
+    fn interval(&self, watched: &WatchedLimit, working: bool) -> Option<Duration> {
         let LimitInForce { limit: kind, value, form } = watched.limit;
         let last = &self.last;
         if kind == LimitKind::WallClock {
             return None;
         }
-        if self.in_haste {
-            return Some(AT_ONCE);
+        if self.is_verifying {
+            return Some(MIN_DELAY);
         }
         if form == LimitForm::Cgroup || (watched.above && self.action == LimitAction::Warn) {
             return Some(LONGEST);
@@ -219,29 +219,29 @@ impl Watchdog {
             }
             // A process that writes too much may not keep the file open for long.
             LimitKind::FileSize if working => SHORTEST,
-            LimitKind::OpenFiles if working => LEAK,
+            LimitKind::OpenFiles if working => LEAK_INTERVAL,
             _ => LONGEST,
         })
     }
 
     /// Applies a reading, and returns a verdict for each exceeded limit.
-    pub fn look(&mut self, now: Instant, usage: &Usage) -> Vec<Verdict> {
-        if self.over {
+    pub fn look(&mut self, now: Instant, usage: &UsageReading) -> Vec<LimitVerdict> {
+        if self.is_ending {
             return Vec::new();
         }
         let there: BTreeSet<_> = usage.processes.iter().map(|process| process.id).collect();
-        self.doomed.retain(|id, killed| there.contains(id) && now.duration_since(*killed) < DYING);
-        let stays = |process: &&ProcessUsage| !self.doomed.contains_key(&process.id);
+        self.killed.retain(|id, killed| there.contains(id) && now.duration_since(*killed) < KILL_GRACE);
+        let stays = |process: &&ProcessUsage| !self.killed.contains_key(&process.id);
         let living: Vec<ProcessUsage> = usage.processes.iter().filter(stays).copied().collect();
-        self.remember(now, usage, &living);
-        self.in_haste = false;
+        self.update_last(now, usage, &living);
+        self.is_verifying = false;
         let mut watched = std::mem::take(&mut self.watched);
         let mut verdicts = Vec::new();
         for watched in &mut watched {
             if let Some(verdict) = self.judge(watched, now, usage, &living) {
-                self.over |= verdict.exceeded.action == LimitAction::KillSession;
-                self.in_haste |= !verdict.victims.is_empty();
-                self.doomed.extend(verdict.victims.iter().map(|victim| (*victim, now)));
+                self.is_ending |= verdict.exceeded.action == LimitAction::KillSession;
+                self.is_verifying |= !verdict.victims.is_empty();
+                self.killed.extend(verdict.victims.iter().map(|victim| (*victim, now)));
                 verdicts.push(verdict);
             }
         }
@@ -249,13 +249,13 @@ impl Watchdog {
         verdicts
     }
 
-    fn remember(&mut self, now: Instant, usage: &Usage, living: &[ProcessUsage]) {
+    fn update_last(&mut self, now: Instant, usage: &UsageReading, living: &[ProcessUsage]) {
         let memory = living.iter().map(|process| process.memory_bytes).sum::<u64>();
         let processes = living.len() as u64;
         let last = &self.last;
         let elapsed = now.duration_since(last.at).max(Duration::from_millis(1));
         let more = memory.saturating_sub(last.memory);
-        self.last = Last {
+        self.last = LastReading {
             at: now,
             memory,
             processes,
@@ -270,11 +270,11 @@ impl Watchdog {
 
     fn judge(
         &mut self,
-        watched: &mut Watched,
+        watched: &mut WatchedLimit,
         now: Instant,
-        usage: &Usage,
+        usage: &UsageReading,
         living: &[ProcessUsage],
-    ) -> Option<Verdict> {
+    ) -> Option<LimitVerdict> {
         let LimitInForce { limit: kind, value, form } = watched.limit;
         let taken: &dyn Fn(&ProcessUsage) -> u128;
         let measured = match kind {
@@ -306,7 +306,7 @@ impl Watchdog {
             }
             LimitKind::OpenFiles => return self.judge_open_files(watched, now, living),
         };
-        let announce = watched.pass(measured, now, self.action)?;
+        let announce = watched.record_measure(measured, now, self.action)?;
         let mut order: Vec<_> = living.iter().map(|process| (taken(process), process.id)).collect();
         // The largest consumer comes first; among equal ones, the youngest.
         order.sort_unstable_by_key(|(taken, id)| std::cmp::Reverse((*taken, id.start_time, id.pid)));
@@ -314,13 +314,13 @@ impl Watchdog {
         let excess = match kind {
             LimitKind::WallClock => None,
             LimitKind::Processes => Some(measured.saturating_sub(value)),
-            LimitKind::CpuTime => (announce || measured >= watched.again_at).then_some(1),
+            LimitKind::CpuTime => (announce || measured >= watched.next_threshold).then_some(1),
             _ => Some(1),
         };
         if kind == LimitKind::CpuTime && self.action == LimitAction::KillProcess {
             // CPU time never falls again. A process that continues is ended when another tenth is used.
             let excess = excess?;
-            watched.again_at = measured.saturating_add((value / 10).max(100));
+            watched.next_threshold = measured.saturating_add((value / 10).max(100));
             return self.verdict(watched, measured, true, &order, Some(excess));
         }
         self.verdict(watched, measured, announce, &order, excess)
@@ -330,12 +330,12 @@ impl Watchdog {
     /// `None` if no process is responsible.
     fn verdict(
         &self,
-        watched: &Watched,
+        watched: &WatchedLimit,
         measured: u64,
         announce: bool,
         order: &[ProcessId],
         excess: Option<u64>,
-    ) -> Option<Verdict> {
+    ) -> Option<LimitVerdict> {
         let LimitInForce { limit, value, form } = watched.limit;
         let mut action = self.action;
         let mut victims = Vec::new();
@@ -355,7 +355,7 @@ impl Watchdog {
         }
         let process = victims.first().or_else(|| order.first().filter(|_| excess.is_some())).copied();
         let exceeded = LimitExceeded { limit, value, measured, form, action, process };
-        (announce || !victims.is_empty() || action == LimitAction::KillSession).then_some(Verdict {
+        (announce || !victims.is_empty() || action == LimitAction::KillSession).then_some(LimitVerdict {
             exceeded,
             announce,
             victims,
@@ -363,16 +363,21 @@ impl Watchdog {
     }
 
     /// Handles a limit that the kernel enforced: it killed for memory, or refused a fork.
-    fn stopped_by_kernel(&self, watched: &mut Watched, now: Instant, living: &[ProcessUsage]) -> Option<Verdict> {
+    fn stopped_by_kernel(
+        &self,
+        watched: &mut WatchedLimit,
+        now: Instant,
+        living: &[ProcessUsage],
+    ) -> Option<LimitVerdict> {
         let LimitInForce { limit: kind, value, .. } = watched.limit;
-        let announce = watched.happened(now, self.action);
+        let announce = watched.record_hit(now, self.action);
         let mut order: Vec<_> = living.iter().map(|process| process.id).collect();
         order.sort_unstable_by_key(|id| std::cmp::Reverse((id.start_time, id.pid)));
         match kind {
             // The process that asked for one too many is unknown; the youngest are the likely ones.
             LimitKind::Processes => self.verdict(watched, value, announce, &order, Some(1)),
             // One process is dead already, and its identity is unknown.
-            _ if self.action == LimitAction::KillProcess => Some(Verdict {
+            _ if self.action == LimitAction::KillProcess => Some(LimitVerdict {
                 exceeded: LimitExceeded {
                     limit: kind,
                     value,
@@ -392,11 +397,11 @@ impl Watchdog {
     /// cgroup.
     fn let_through_by_kernel(
         &self,
-        watched: &mut Watched,
+        watched: &mut WatchedLimit,
         now: Instant,
-        usage: &Usage,
+        usage: &UsageReading,
         living: &[ProcessUsage],
-    ) -> Option<Verdict> {
+    ) -> Option<LimitVerdict> {
         let LimitInForce { limit: kind, value, .. } = watched.limit;
         let (measured, slack) = match kind {
             // The kernel itself lets some pages pass.
@@ -404,7 +409,7 @@ impl Watchdog {
             _ => (usage.group.tasks?, 0),
         };
         let excess = if kind == LimitKind::Processes { measured.saturating_sub(value) } else { 1 };
-        let announce = watched.pass(measured.saturating_sub(slack), now, self.action)?;
+        let announce = watched.record_measure(measured.saturating_sub(slack), now, self.action)?;
         let taken = |process: &ProcessUsage| if kind == LimitKind::Memory { process.memory_bytes } else { 0 };
         let mut order: Vec<_> =
             living.iter().map(|process| (taken(process), process.id.start_time, process.id)).collect();
@@ -416,16 +421,21 @@ impl Watchdog {
     }
 
     /// Handles processes that can open no more files: reported each time one reaches its limit.
-    fn judge_open_files(&mut self, watched: &mut Watched, now: Instant, living: &[ProcessUsage]) -> Option<Verdict> {
+    fn judge_open_files(
+        &mut self,
+        watched: &mut WatchedLimit,
+        now: Instant,
+        living: &[ProcessUsage],
+    ) -> Option<LimitVerdict> {
         let value = watched.limit.value;
         let full: BTreeSet<_> =
             living.iter().filter(|process| process.open_files >= value).map(|process| process.id).collect();
-        let before = std::mem::replace(&mut self.full, full);
-        let mut new: Vec<_> = self.full.difference(&before).copied().collect();
+        let before = std::mem::replace(&mut self.at_fd_limit, full);
+        let mut new: Vec<_> = self.at_fd_limit.difference(&before).copied().collect();
         if new.is_empty() {
             return None;
         }
-        let announce = watched.happened(now, self.action);
+        let announce = watched.record_hit(now, self.action);
         new.sort_by_key(|id| *id == self.agent);
         // Nobody else's end would give the agent descriptors, but the agent is spared while there are others.
         let is_alone = living.iter().all(|process| process.id == self.agent);
@@ -436,11 +446,11 @@ impl Watchdog {
 
     fn judge_percent(
         &mut self,
-        watched: &mut Watched,
+        watched: &mut WatchedLimit,
         now: Instant,
-        usage: &Usage,
+        usage: &UsageReading,
         living: &[ProcessUsage],
-    ) -> Option<Verdict> {
+    ) -> Option<LimitVerdict> {
         // The first entry becomes the youngest of those that are old enough.
         while self.window.get(1).is_some_and(|moment| now.duration_since(moment.at) >= WINDOW) {
             self.window.pop_front();
@@ -467,10 +477,10 @@ impl Watchdog {
         });
         if self.window.back().is_none_or(|moment| now.duration_since(moment.at) >= WINDOW_STEP) {
             let each = living.iter().map(|process| (process.id, process.cpu_time)).collect();
-            self.window.push_back(Moment { at: now, total: usage.cpu_time, throttled, each });
+            self.window.push_back(CpuMoment { at: now, total: usage.cpu_time, throttled, each });
         }
         let (percent, order) = reading?;
-        let announce = watched.pass(percent, now, self.action)?;
+        let announce = watched.record_measure(percent, now, self.action)?;
         let verdict = self.verdict(watched, percent, announce, &order, Some(1));
         if verdict.as_ref().is_some_and(|verdict| !verdict.victims.is_empty()) {
             // The usage of the dead process would count for a second more.
@@ -482,11 +492,11 @@ impl Watchdog {
     /// Handles a file that was stopped at its limit, or has grown beyond it where nothing stops it.
     fn judge_files(
         &mut self,
-        watched: &mut Watched,
+        watched: &mut WatchedLimit,
         now: Instant,
         files: &[LargeFile],
         living: &[ProcessUsage],
-    ) -> Option<Verdict> {
+    ) -> Option<LimitVerdict> {
         let LimitInForce { value, form, .. } = watched.limit;
         let stopped = |file: &LargeFile| form == LimitForm::Rlimit && file.size == value;
         let before = std::mem::take(&mut self.files);
@@ -506,7 +516,7 @@ impl Watchdog {
         }
         let file = passed?;
         self.writer = Some(file.process);
-        let announce = watched.happened(now, self.action);
+        let announce = watched.record_hit(now, self.action);
         let others = living.iter().any(|process| process.id != self.agent);
         // Nobody else's end would make the file smaller, but the agent is spared while there are others.
         let excess = if file.process == self.agent && others { 0 } else { 1 };
@@ -514,50 +524,50 @@ impl Watchdog {
     }
 
     /// Handles a process that was ended by SIGXFSZ: the kernel stopped it from exceeding the limit on a file's size.
-    pub fn note_exit(
+    pub fn record_exit(
         &mut self,
         limits: &Limits,
         process: ProcessId,
         exit: ExitStatus,
         now: Instant,
-    ) -> Option<Verdict> {
+    ) -> Option<LimitVerdict> {
         let mut exceeded = file_size_exceeded(limits, process, exit)?;
-        if self.over || self.writer == Some(process) {
+        if self.is_ending || self.writer == Some(process) {
             return None;
         }
         let watched = self.watched.iter_mut().find(|watched| watched.limit.limit == LimitKind::FileSize)?;
-        let announce = watched.happened(now, self.action);
+        let announce = watched.record_hit(now, self.action);
         exceeded.value = watched.limit.value;
-        self.over |= exceeded.action == LimitAction::KillSession;
-        (announce || self.over).then_some(Verdict { exceeded, announce, victims: Vec::new() })
+        self.is_ending |= exceeded.action == LimitAction::KillSession;
+        (announce || self.is_ending).then_some(LimitVerdict { exceeded, announce, victims: Vec::new() })
     }
 }
 
-impl Watched {
+impl WatchedLimit {
     /// Applies a measured value. `None` while the limit holds; else true if the event is due now.
-    fn pass(&mut self, measured: u64, now: Instant, action: LimitAction) -> Option<bool> {
+    fn record_measure(&mut self, measured: u64, now: Instant, action: LimitAction) -> Option<bool> {
         let value = self.limit.value;
         if measured <= value {
-            self.owed = false;
+            self.is_unreported = false;
             // Below 90 %; or, if one unit is more than a tenth, at the limit.
             self.above &= measured >= value.saturating_mul(9).div_ceil(10) && value >= 10;
             return None;
         }
-        self.owed |= !std::mem::replace(&mut self.above, true);
-        Some(self.owed && self.may_say(now, action))
+        self.is_unreported |= !std::mem::replace(&mut self.above, true);
+        Some(self.is_unreported && self.may_report(now, action))
     }
 
     /// Records that the limit was hit. Returns true if the event is due now.
-    fn happened(&mut self, now: Instant, action: LimitAction) -> bool {
-        self.may_say(now, action)
+    fn record_hit(&mut self, now: Instant, action: LimitAction) -> bool {
+        self.may_report(now, action)
     }
 
-    fn may_say(&mut self, now: Instant, action: LimitAction) -> bool {
-        let quiet = self.said.is_none_or(|said| now.duration_since(said) >= WARN_INTERVAL);
+    fn may_report(&mut self, now: Instant, action: LimitAction) -> bool {
+        let quiet = self.last_reported.is_none_or(|said| now.duration_since(said) >= WARN_INTERVAL);
         let may = action != LimitAction::Warn || quiet;
         if may {
-            self.owed = false;
-            self.said = Some(now);
+            self.is_unreported = false;
+            self.last_reported = Some(now);
         }
         may
     }

@@ -9,10 +9,12 @@ use std::{
 };
 
 use ipc_protocol::{
-    ExitStatus, KillOptions, Outcome, ProcessId, ProcessStatus, Proof, ReapedBy, SessionId, Signal, WireError,
+    ExitStatus, KillOptions, ProcessId, ProcessOutcome, ProcessStatus, Proof, ReapedBy, SessionId, Signal, WireError,
 };
 use libtest_mimic::{Arguments, Failed, Trial};
-use registry::{Children, Input, Output, PidFd, ProcessRegistry, RegistryEvent, Spawn, Spawned};
+use registry::{
+    PidFd, ProcessRegistry, ReapOutcome, RegistryEvent, SpawnInput, SpawnOutput, SpawnRequest, SpawnedProcess,
+};
 
 type Case = fn();
 
@@ -68,12 +70,12 @@ fn new_registry() -> ProcessRegistry {
     ProcessRegistry::new("case".parse::<SessionId>().expect("a valid id")).expect("a subreaper")
 }
 
-fn shell(script: &str) -> Spawn {
-    Spawn {
+fn shell(script: &str) -> SpawnRequest {
+    SpawnRequest {
         argv: vec!["sh".into(), "-c".into(), script.into()],
         env: vec![("PATH".into(), "/usr/bin:/bin".into())],
-        stdout: Output::Pipe,
-        ..Spawn::new("/bin/sh")
+        stdout: SpawnOutput::Pipe,
+        ..SpawnRequest::new("/bin/sh")
     }
 }
 
@@ -86,7 +88,7 @@ fn read_all(fd: OwnedFd) -> String {
 }
 
 /// Waits for the line `ready`.
-fn wait_ready(spawned: &mut Spawned) {
+fn wait_ready(spawned: &mut SpawnedProcess) {
     let fd = spawned.stdout.take().expect("a pipe");
     rustix::io::ioctl_fionbio(&fd, false).expect("blocking");
     let mut file = std::fs::File::from(fd);
@@ -111,7 +113,7 @@ fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
 }
 
 fn reap_all(registry: &mut ProcessRegistry) {
-    until("no child left", || (registry.reap(64).expect("reaped") == Children::None).then_some(()));
+    until("no child left", || (registry.reap(64).expect("reaped") == ReapOutcome::None).then_some(()));
 }
 
 fn is_there(id: ProcessId) -> bool {
@@ -130,7 +132,7 @@ fn a_program_gets_only_what_it_is_given() {
     // Rust's own runtime ignores SIGPIPE in this very process.
     let script = "echo /proc/self/fd/*; env; grep -E 'Sig(Ign|Blk)' /proc/self/status; pwd";
     let spawned = registry
-        .spawn(Spawn { env: vec![("ONLY".into(), "this".into())], cwd: Some("/".into()), ..shell(script) })
+        .spawn(SpawnRequest { env: vec![("ONLY".into(), "this".into())], cwd: Some("/".into()), ..shell(script) })
         .expect("started");
     let text = read_all(spawned.stdout.expect("a pipe"));
     let mut lines = text.lines();
@@ -161,34 +163,35 @@ fn a_program_has_a_session_of_its_own() {
 fn what_cannot_be_started_says_why_and_leaves_nothing() {
     let mut registry = new_registry();
     let path = || vec![("PATH".into(), "/usr/bin:/bin".into())];
-    let error = registry.spawn(Spawn { env: path(), ..Spawn::new("no-such-program") }).expect_err("not there");
+    let error =
+        registry.spawn(SpawnRequest { env: path(), ..SpawnRequest::new("no-such-program") }).expect_err("not there");
     assert!(
         matches!(&error, WireError::ProgramNotFound { searched, .. } if searched.contains("/usr/bin:/bin")),
         "{error}"
     );
-    let error = registry.spawn(Spawn::new("/no/such/program")).expect_err("not there");
+    let error = registry.spawn(SpawnRequest::new("/no/such/program")).expect_err("not there");
     assert!(matches!(error, WireError::ProgramNotFound { .. }), "{error}");
-    let error = registry.spawn(Spawn::new("sh")).expect_err("no PATH");
+    let error = registry.spawn(SpawnRequest::new("sh")).expect_err("no PATH");
     assert!(matches!(error, WireError::ProgramNotFound { .. }), "{error}");
-    let error = registry.spawn(Spawn { cwd: Some("/no/such/dir".into()), ..shell("true") }).expect_err("no cwd");
+    let error = registry.spawn(SpawnRequest { cwd: Some("/no/such/dir".into()), ..shell("true") }).expect_err("no cwd");
     assert!(matches!(&error, WireError::CwdMissing { cwd, .. } if cwd == "/no/such/dir"), "{error}");
     // It is there, which is another thing to say.
-    let in_path = Spawn { env: vec![("PATH".into(), "/etc".into())], ..Spawn::new("passwd") };
-    for program in [Spawn::new("/etc/passwd"), in_path] {
+    let in_path = SpawnRequest { env: vec![("PATH".into(), "/etc".into())], ..SpawnRequest::new("passwd") };
+    for program in [SpawnRequest::new("/etc/passwd"), in_path] {
         let error = registry.spawn(program).expect_err("no program");
         let WireError::Spawn { program, step, reason } = &error else { panic!("{error}") };
         assert_eq!((program.as_str(), step.as_str()), ("/etc/passwd", "exec"));
         assert!(reason.contains("not executable"), "{error}");
     }
-    assert_eq!(registry.reap(8).expect("reaped"), Children::None);
+    assert_eq!(registry.reap(8).expect("reaped"), ReapOutcome::None);
     assert!(registry.list().is_empty());
 }
 
 fn standard_streams_are_connected() {
     let mut registry = new_registry();
-    let program = Spawn {
-        stdin: Input::Pipe,
-        stderr: Output::Pipe,
+    let program = SpawnRequest {
+        stdin: SpawnInput::Pipe,
+        stderr: SpawnOutput::Pipe,
         ..shell("read line; echo \"out $line\"; echo \"err $line\" >&2")
     };
     let spawned = registry.spawn(program).expect("started");
@@ -203,7 +206,7 @@ fn standard_streams_are_connected() {
 /// A plain child, one in a session of its own, and a daemon that was re-parented; each sleeps for a time of its own.
 const FAMILY: &str = "sleep 1001 & setsid sleep 1002 & (setsid sleep 1003 &) ; echo ready; exec sleep 1000";
 
-fn family(registry: &mut ProcessRegistry) -> Spawned {
+fn family(registry: &mut ProcessRegistry) -> SpawnedProcess {
     let mut spawned = registry.spawn(shell(FAMILY)).expect("started");
     wait_ready(&mut spawned);
     until("all four sleep", || {
@@ -244,7 +247,7 @@ fn a_listing_sees_daemons_and_other_sessions() {
 fn an_endless_command_line_is_cut() {
     let mut registry = new_registry();
     let mut program = shell("echo ready; read line");
-    program.stdin = Input::Pipe;
+    program.stdin = SpawnInput::Pipe;
     program.argv.push("x".repeat(100_000).into());
     let mut spawned = registry.spawn(program).expect("started");
     wait_ready(&mut spawned);
@@ -267,11 +270,11 @@ fn a_kill_ends_everything_and_proves_it() {
     assert_eq!(receipt.proof, Proof::NoChildren);
     let end_of = |words: &str| receipt.processes.iter().find(|e| e.command.as_deref() == Some(words)).expect("listed");
     for sleeper in ["sleep 1000", "sleep 1001", "sleep 1002", "sleep 1003"] {
-        assert_eq!(end_of(sleeper).outcome, Outcome::Ended(ExitStatus::Signal(15)), "{sleeper}: {receipt:?}");
+        assert_eq!(end_of(sleeper).outcome, ProcessOutcome::Ended(ExitStatus::Signal(15)), "{sleeper}: {receipt:?}");
     }
     assert_eq!(end_of("sleep 1003").reaped_by, Some(ReapedBy::Proxy));
     let shell = receipt.processes.iter().find(|entry| entry.id == stubborn.id()).expect("listed");
-    assert_eq!(shell.outcome, Outcome::Ended(ExitStatus::Signal(9)), "{receipt:?}");
+    assert_eq!(shell.outcome, ProcessOutcome::Ended(ExitStatus::Signal(9)), "{receipt:?}");
     assert!(receipt.processes.iter().all(|entry| !is_there(entry.id)));
     assert!(registry.is_empty());
     assert!(receipt.duration() >= Duration::from_millis(100), "{receipt:?}");
@@ -284,7 +287,7 @@ fn a_polite_process_ends_within_its_grace() {
     wait_ready(&mut spawned);
     let receipt = registry.kill_all(KillOptions::grace(DEADLINE));
     let entry = receipt.processes.iter().find(|entry| entry.id == spawned.id()).expect("listed");
-    assert_eq!(entry.outcome, Outcome::Ended(ExitStatus::Code(7)));
+    assert_eq!(entry.outcome, ProcessOutcome::Ended(ExitStatus::Code(7)));
     assert!(receipt.duration() < DEADLINE, "{receipt:?}");
 }
 
@@ -306,7 +309,10 @@ fn one_process_can_be_ended_alone() {
     assert_eq!(receipt.processes.len(), 1, "{receipt:?}");
     // Its parent does not reap, so it stays as a zombie: dead, and known to be.
     let status = registry.list().iter().find(|info| info.id == one).expect("remembered").status;
-    assert_eq!((status, receipt.processes[0].outcome), (ProcessStatus::Killed, Outcome::Ended(ExitStatus::Signal(15))));
+    assert_eq!(
+        (status, receipt.processes[0].outcome),
+        (ProcessStatus::Killed, ProcessOutcome::Ended(ExitStatus::Signal(15)))
+    );
     assert!(is_there(agent));
     registry.kill(agent, Signal::Kill).expect("signalled");
     assert!(registry.kill_all(KillOptions::NOW).is_empty());
@@ -342,7 +348,7 @@ fn a_pid_that_was_recycled_is_a_strangers() {
         let [tell, go] = <[OwnedFd; 2]>::try_from(fds).expect("two pipes");
         let (agent, mut registry) =
             (shell("sleep 1000 & echo $!; read word; kill -9 $!; wait; exec sleep 1000"), new_registry());
-        let mut spawned = registry.spawn(Spawn { stdin: Input::Pipe, ..agent }).expect("started");
+        let mut spawned = registry.spawn(SpawnRequest { stdin: SpawnInput::Pipe, ..agent }).expect("started");
         let agent = spawned.id();
         let old = until("the child", || {
             registry.scan();
@@ -355,7 +361,7 @@ fn a_pid_that_was_recycled_is_a_strangers() {
         drop(tell);
         assert_eq!(rustix::io::read(&go, &mut [0; 1]).expect("read"), 1);
         let stranger = registry::identify(old.pid).expect("the stranger");
-        assert_eq!(registry.live(old.pid), Some(old), "the registry has not looked since");
+        assert_eq!(registry.find_living(old.pid), Some(old), "the registry has not looked since");
         assert!(PidFd::open(old).is_err());
         assert!(registry.kill(old, Signal::Kill).is_err());
         assert!(registry.kill_process(old, KillOptions::NOW).survivors.is_empty());

@@ -15,7 +15,9 @@ use std::{
 
 use ipc_protocol::{LimitAction, LimitKind, ProcessId, SessionId};
 use libtest_mimic::{Arguments, Failed, Trial};
-use registry::{Controllers, Group, Groups, Namespace, Output, Spawn, Unavailable};
+use registry::{
+    CgroupControllers, ManagerCgroup, SessionCgroup, SessionNamespace, SpawnOutput, SpawnRequest, UnavailableFeature,
+};
 
 const TESTS: &[(&str, fn())] = &[
     ("what_cannot_be_had_says_why", what_cannot_be_had_says_why),
@@ -89,7 +91,7 @@ struct Area(PathBuf);
 impl Area {
     /// `None` where no cgroup can be had; that has been printed then.
     fn new(name: &str) -> Option<Self> {
-        let groups = match Groups::create(None, me()) {
+        let groups = match ManagerCgroup::create(None, me()) {
             Ok(groups) => groups,
             Err(unavailable) => {
                 println!("NOT RUN: {name}: {unavailable}");
@@ -102,14 +104,14 @@ impl Area {
         Some(Self(path))
     }
 
-    fn groups(&self) -> Groups {
-        Groups::create(Some(&self.0), me()).expect("what was possible beside it is possible in it")
+    fn groups(&self) -> ManagerCgroup {
+        ManagerCgroup::create(Some(&self.0), me()).expect("what was possible beside it is possible in it")
     }
 }
 
 impl Drop for Area {
     fn drop(&mut self) {
-        let removed = Group::open(&self.0).and_then(|group| group.remove());
+        let removed = SessionCgroup::open(&self.0).and_then(|group| group.remove());
         if !std::thread::panicking() {
             removed.expect("nobody left in it");
         }
@@ -117,7 +119,7 @@ impl Drop for Area {
 }
 
 /// Whether an error is of any use.
-fn check(unavailable: &Unavailable) {
+fn check(unavailable: &UnavailableFeature) {
     assert_eq!(unavailable.what, "a cgroup");
     assert!(!unavailable.why.is_empty(), "{unavailable}");
     let advice = if is_root() { "mount" } else { "systemd-run --user --scope -p Delegate=yes" };
@@ -183,13 +185,13 @@ fn id(text: &str) -> SessionId {
     text.parse().expect("a valid id")
 }
 
-fn members(group: &Group) -> Vec<u32> {
+fn members(group: &SessionCgroup) -> Vec<u32> {
     let mut pids = Vec::new();
     group.members(&mut pids).expect("readable");
     pids
 }
 
-fn wait_empty(group: &Group) {
+fn wait_empty(group: &SessionCgroup) {
     until("an empty group", || (!group.is_populated().expect("readable")).then_some(()));
 }
 
@@ -201,13 +203,13 @@ fn make(path: PathBuf) -> PathBuf {
 // ---- tests
 
 fn what_cannot_be_had_says_why() {
-    let gone = Groups::create(Some(Path::new("/no/such/cgroup")), me()).expect_err("not there");
+    let gone = ManagerCgroup::create(Some(Path::new("/no/such/cgroup")), me()).expect_err("not there");
     assert!(gone.to_string().contains("/no/such/cgroup"), "{gone}");
     check(&gone);
     // Where there is no cgroup at all, that is the reason.
-    let error = Groups::create(Some(&std::env::temp_dir()), me()).expect_err("no cgroup");
+    let error = ManagerCgroup::create(Some(&std::env::temp_dir()), me()).expect_err("no cgroup");
     assert!(error.why.contains("not a directory of a cgroup v2") || error.why.contains("mounted nowhere"), "{error}");
-    let error = Group::open(&std::env::temp_dir()).expect_err("no cgroup");
+    let error = SessionCgroup::open(&std::env::temp_dir()).expect_err("no cgroup");
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
 }
 
@@ -219,7 +221,7 @@ fn managers_and_sessions_have_directories() {
     // Of the same process.
     assert_eq!(second.path(), area.0.join(format!("{name}.1")));
     assert_eq!(first.session(&id("one")), first.path().join("s-one"));
-    let group = Group::create(&first.session(&id("one"))).expect("made");
+    let group = SessionCgroup::create(&first.session(&id("one"))).expect("made");
     assert!(!group.is_populated().expect("readable"));
     let mut member = Member::sleeping_in(group.path());
     assert_eq!(members(&group), [member.pid()]);
@@ -239,20 +241,20 @@ fn ids_that_clash_have_groups_too() {
     let Some(area) = Area::new("ids") else { return };
     let groups = area.groups();
     for text in ["...", "cgroup.procs", "cgroup.kill", "memory.max", "-", "s-x", "x", "probe"] {
-        let group = Group::create(&groups.session(&id(text))).expect(text);
+        let group = SessionCgroup::create(&groups.session(&id(text))).expect(text);
         assert_eq!(group.path().parent(), Some(groups.path()));
     }
     let made = fs::read_dir(groups.path()).expect("readable").flatten();
     assert_eq!(made.filter(|entry| entry.path().is_dir()).count(), 8);
     // The longest there is.
-    Group::create(&groups.session(&id(&"x".repeat(SessionId::MAX_LEN)))).expect("made");
-    Group::open(groups.path()).and_then(|all| all.remove()).expect("removed");
+    SessionCgroup::create(&groups.session(&id(&"x".repeat(SessionId::MAX_LEN)))).expect("made");
+    SessionCgroup::open(groups.path()).and_then(|all| all.remove()).expect("removed");
 }
 
 fn members_are_found_at_any_depth() {
     let Some(area) = Area::new("depth") else { return };
     let groups = area.groups();
-    let group = Group::create(&groups.session(&id("deep"))).expect("made");
+    let group = SessionCgroup::create(&groups.session(&id("deep"))).expect("made");
     let deep = make((0..100).fold(group.path().to_owned(), |path, _| path.join("d")));
     (0..50).for_each(|n| drop(make(group.path().join(format!("wide-{n}")))));
     let mut tree = [
@@ -277,7 +279,7 @@ fn members_are_found_at_any_depth() {
 fn a_kill_reaches_frozen_sub_groups() {
     let Some(area) = Area::new("frozen") else { return };
     let groups = area.groups();
-    let group = Group::create(&groups.session(&id("frozen"))).expect("made");
+    let group = SessionCgroup::create(&groups.session(&id("frozen"))).expect("made");
     let inner = make(group.path().join("mine/inner"));
     let mut tree = [Member::sleeping_in(&inner), Member::sleeping_in(&group.path().join("mine"))];
     fs::write(group.path().join("mine/cgroup.freeze"), "1").expect("frozen");
@@ -295,7 +297,7 @@ fn a_kill_reaches_frozen_sub_groups() {
 fn threaded_sub_groups_are_seen_and_killed() {
     let Some(area) = Area::new("threaded") else { return };
     let groups = area.groups();
-    let group = Group::create(&groups.session(&id("threaded"))).expect("made");
+    let group = SessionCgroup::create(&groups.session(&id("threaded"))).expect("made");
     let mut member = Member::sleeping_in(group.path());
     let inner = make(group.path().join("threads"));
     if let Err(error) = fs::write(inner.join("cgroup.type"), "threaded") {
@@ -306,7 +308,7 @@ fn threaded_sub_groups_are_seen_and_killed() {
         member.move_to(&inner, "cgroup.threads");
         assert!(fs::read_to_string(inner.join("cgroup.procs")).is_err(), "a threaded group lists no processes");
         assert_eq!(members(&group), [member.pid()], "once");
-        assert_eq!(members(&Group::open(&inner).expect("there")), [member.pid()]);
+        assert_eq!(members(&SessionCgroup::open(&inner).expect("there")), [member.pid()]);
     }
     group.kill().expect("killed");
     member.assert_killed();
@@ -318,15 +320,15 @@ fn a_group_that_is_gone_has_nobody() {
     let Some(area) = Area::new("gone") else { return };
     let groups = area.groups();
     let path = groups.session(&id("gone"));
-    let group = Group::create(&path).expect("made");
+    let group = SessionCgroup::create(&path).expect("made");
     group.remove().expect("removed");
     assert!(members(&group).is_empty());
     assert!(!group.is_populated().expect("no error"));
     group.kill().expect("no error");
     group.remove().expect("no error");
-    assert_eq!(Group::open(&path).expect_err("gone").kind(), io::ErrorKind::NotFound);
+    assert_eq!(SessionCgroup::open(&path).expect_err("gone").kind(), io::ErrorKind::NotFound);
     // One of the same name is another one.
-    let other = Group::create(&path).expect("made");
+    let other = SessionCgroup::create(&path).expect("made");
     let mut member = Member::sleeping_in(other.path());
     assert!(members(&group).is_empty());
     group.kill().expect("no error");
@@ -341,12 +343,12 @@ fn a_group_with_processes_is_not_taken_over() {
     let Some(area) = Area::new("taken") else { return };
     let groups = area.groups();
     let path = groups.session(&id("taken"));
-    let group = Group::create(&path).expect("made");
+    let group = SessionCgroup::create(&path).expect("made");
     // Empty ones below are no reason.
     make(path.join("empty/inner"));
-    let again = Group::create(&path).expect("an empty one is made anew");
+    let again = SessionCgroup::create(&path).expect("an empty one is made anew");
     let mut member = Member::sleeping_in(again.path());
-    assert_eq!(Group::create(&path).expect_err("populated").kind(), io::ErrorKind::ResourceBusy);
+    assert_eq!(SessionCgroup::create(&path).expect_err("populated").kind(), io::ErrorKind::ResourceBusy);
     assert!(member.is_alive());
     assert!(members(&group).is_empty(), "the first one is gone");
     again.kill().expect("killed");
@@ -358,11 +360,11 @@ fn a_group_with_processes_is_not_taken_over() {
 fn controllers_are_as_the_files_say() {
     let Some(area) = Area::new("controllers") else { return };
     let groups = area.groups();
-    let group = Group::create(&groups.session(&id("limited"))).expect("made");
+    let group = SessionCgroup::create(&groups.session(&id("limited"))).expect("made");
     let has = |file: &str| group.path().join(file).exists();
-    let files = Controllers { memory: has("memory.max"), pids: has("pids.max"), cpu: has("cpu.max") };
+    let files = CgroupControllers { memory: has("memory.max"), pids: has("pids.max"), cpu: has("cpu.max") };
     assert_eq!(groups.controllers(), files);
-    assert_eq!(groups.lacking().is_none(), files == Controllers::ALL, "{:?}", groups.lacking());
+    assert_eq!(groups.lacking().is_none(), files == CgroupControllers::ALL, "{:?}", groups.lacking());
     for (kind, there, value) in [
         (LimitKind::Memory, files.memory, 1 << 30),
         (LimitKind::Processes, files.pids, 100),
@@ -407,7 +409,7 @@ fn what_a_dead_manager_left_is_swept() {
     for (member, path) in
         [(&mut living, other.session(&id("living"))), (&mut stranger, area.0.join("agent-proxy.service"))]
     {
-        let group = Group::open(&path).expect("there");
+        let group = SessionCgroup::open(&path).expect("there");
         group.kill().expect("killed");
         member.assert_killed();
         wait_empty(&group);
@@ -448,8 +450,8 @@ libc.syscall(int(sys.argv[1]), 0)";
     let [thread_only, whole] = &mut tree;
     // The leader stays behind: it is dead.
     thread_only.move_to(&after, "cgroup.procs");
-    assert_eq!(members(&Group::open(&before).expect("there")), [whole.pid()]);
-    assert_eq!(members(&Group::open(&after).expect("there")), [thread_only.pid()]);
+    assert_eq!(members(&SessionCgroup::open(&before).expect("there")), [whole.pid()]);
+    assert_eq!(members(&SessionCgroup::open(&after).expect("there")), [thread_only.pid()]);
     let swept = groups.sweep_stale();
     let [swept] = swept.as_slice() else { panic!("{swept:?}") };
     assert_eq!((&swept.failure, swept.ended.len()), (&None, 2), "{swept:?}");
@@ -489,8 +491,8 @@ fn making_and_sweeping_do_not_meet() {
             }
         });
         for _ in 0..100 {
-            let made = Groups::create(Some(&area.0), me());
-            let session = made.as_ref().map(|made| Group::create(&made.session(&id("race"))));
+            let made = ManagerCgroup::create(Some(&area.0), me());
+            let session = made.as_ref().map(|made| SessionCgroup::create(&made.session(&id("race"))));
             let is_right = matches!(&session, Ok(Ok(group)) if group.remove().is_ok());
             if !is_right {
                 done.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -544,12 +546,12 @@ fn undelegated(area: &Path) {
     let handed = make(area.join("handed"));
     delegate(&handed);
     become_nobody();
-    let error = Groups::create(None, me()).expect_err("nothing is ours");
+    let error = ManagerCgroup::create(None, me()).expect_err("nothing is ours");
     check(&error);
-    let error = Groups::create(Some(area), me()).expect_err("not ours");
+    let error = ManagerCgroup::create(Some(area), me()).expect_err("not ours");
     check(&error);
     // A directory of ours, but we are not in it: to move a process there takes a right above it.
-    let error = Groups::create(Some(&handed), me()).expect_err("no way in");
+    let error = ManagerCgroup::create(Some(&handed), me()).expect_err("no way in");
     assert!(error.why.contains("cgroup.procs") && error.why.contains("ermission denied"), "{error}");
     check(&error);
     assert_eq!(fs::read_dir(&handed).expect("readable").flatten().filter(|entry| entry.path().is_dir()).count(), 0);
@@ -564,10 +566,10 @@ fn delegated(area: &Path) {
     assert!(home.contains("handed"), "{home}");
     become_nobody();
     {
-        let groups = Groups::create(None, me()).expect("ours");
+        let groups = ManagerCgroup::create(None, me()).expect("ours");
         assert_eq!(groups.path().parent(), Some(handed.as_path()));
-        assert_eq!(groups.controllers(), Controllers::default(), "this very process is in the way");
-        let group = Group::create(&groups.session(&id("one"))).expect("made");
+        assert_eq!(groups.controllers(), CgroupControllers::default(), "this very process is in the way");
+        let group = SessionCgroup::create(&groups.session(&id("one"))).expect("made");
         let inner = make(group.path().join("inner"));
         let mut tree = [Member::sleeping_in(group.path()), Member::sleeping_in(&inner)];
         // What a hostile member of the same user can do.
@@ -594,14 +596,14 @@ fn delegated(area: &Path) {
 fn without_clone3(area: &Path) {
     let status = fs::read_to_string("/proc/self/status").expect("readable");
     assert!(status.contains("\nSeccomp:\t2\n"), "there is no filter: {status}");
-    let groups = Groups::create(Some(area), me()).expect("ours");
-    let group = Group::create(&groups.session(&id("one"))).expect("made");
+    let groups = ManagerCgroup::create(Some(area), me()).expect("ours");
+    let group = SessionCgroup::create(&groups.session(&id("one"))).expect("made");
     let directory = || Some(group.as_fd().try_clone_to_owned().expect("a descriptor"));
-    let program = |argv: &[&str]| Spawn {
+    let program = |argv: &[&str]| SpawnRequest {
         argv: argv.iter().map(Into::into).collect(),
         group: directory(),
-        stdout: Output::Pipe,
-        ..Spawn::new(argv[0])
+        stdout: SpawnOutput::Pipe,
+        ..SpawnRequest::new(argv[0])
     };
     let first = registry::spawn(program(&["/bin/cat", "/proc/self/cgroup"])).expect("started");
     let exit = until("its end", || first.process.try_reap().expect("our child"));
@@ -616,7 +618,7 @@ fn without_clone3(area: &Path) {
     let mut expected = vec![sleeper.id().pid];
     assert_eq!(members(&group), expected);
     let namespace = match registry::strict_is_available() {
-        Ok(()) => Some(Namespace::create(Some(group.as_fd())).expect("it is available")),
+        Ok(()) => Some(SessionNamespace::create(Some(group.as_fd())).expect("it is available")),
         Err(why) => {
             println!("NOT RUN: a namespace without clone3: {why}");
             None
@@ -625,7 +627,7 @@ fn without_clone3(area: &Path) {
     if let Some(namespace) = namespace {
         // The init, and what is started beside it.
         expected.extend(members(&group).into_iter().find(|pid| !expected.contains(pid)));
-        let inside = Spawn { namespace: Some(namespace), ..program(&["/bin/sleep", "1000"]) };
+        let inside = SpawnRequest { namespace: Some(namespace), ..program(&["/bin/sleep", "1000"]) };
         expected.push(registry::spawn(inside).expect("started").id().pid);
         expected.sort_unstable();
         let mut found = members(&group);
@@ -643,8 +645,8 @@ fn mounted(area: &Path) {
         let status = Command::new(program).args(args).status().expect("started");
         assert!(status.success(), "{program} {args:?}: {status}");
     };
-    let groups = Groups::create(Some(area), me()).expect("ours");
-    let group = Group::create(&groups.session(&id("one"))).expect("made");
+    let groups = ManagerCgroup::create(Some(area), me()).expect("ours");
+    let group = SessionCgroup::create(&groups.session(&id("one"))).expect("made");
     let inner = make(group.path().join("inner"));
     let elsewhere = make(area.join("elsewhere"));
     let kept = make(elsewhere.join("kept"));

@@ -13,7 +13,10 @@ use std::{
 
 use ipc_protocol::{ExitStatus, KillOptions, ProcessId, SessionId, Signal, WireError};
 use libtest_mimic::{Arguments, Failed, Trial};
-use registry::{Children, Input, LandlockScope, MountView, Namespace, Output, PidFd, ProcessRegistry, Spawn, Spawned};
+use registry::{
+    LandlockScope, MountView, PidFd, ProcessRegistry, ReapOutcome, SessionNamespace, SpawnInput, SpawnOutput,
+    SpawnRequest, SpawnedProcess,
+};
 use rustix::process::Resource;
 
 type Case = fn();
@@ -79,17 +82,17 @@ fn new_registry() -> ProcessRegistry {
     ProcessRegistry::new("case".parse::<SessionId>().expect("a valid id")).expect("a subreaper")
 }
 
-fn shell(script: &str) -> Spawn {
-    Spawn {
+fn shell(script: &str) -> SpawnRequest {
+    SpawnRequest {
         argv: vec!["sh".into(), "-c".into(), script.into()],
         env: vec![("PATH".into(), "/usr/bin:/bin".into())],
-        stdout: Output::Pipe,
-        ..Spawn::new("/bin/sh")
+        stdout: SpawnOutput::Pipe,
+        ..SpawnRequest::new("/bin/sh")
     }
 }
 
 /// The lines a program writes.
-fn lines(spawned: &mut Spawned) -> impl FnMut() -> String + use<> {
+fn lines(spawned: &mut SpawnedProcess) -> impl FnMut() -> String + use<> {
     let fd = spawned.stdout.take().expect("a pipe");
     rustix::io::ioctl_fionbio(&fd, false).expect("blocking");
     let mut reader = BufReader::new(File::from(fd));
@@ -101,7 +104,7 @@ fn lines(spawned: &mut Spawned) -> impl FnMut() -> String + use<> {
 }
 
 /// All that a program writes.
-fn output(mut spawned: Spawned) -> String {
+fn output(mut spawned: SpawnedProcess) -> String {
     let fd = spawned.stdout.take().expect("a pipe");
     rustix::io::ioctl_fionbio(&fd, false).expect("blocking");
     let mut text = String::new();
@@ -122,7 +125,7 @@ fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
 }
 
 fn reap_all(registry: &mut ProcessRegistry) {
-    until("no child left", || (registry.reap(64).expect("reaped") == Children::None).then_some(()));
+    until("no child left", || (registry.reap(64).expect("reaped") == ReapOutcome::None).then_some(()));
 }
 
 fn is_there(id: ProcessId) -> bool {
@@ -183,13 +186,13 @@ fn landlock() -> Option<LandlockScope> {
     Some(LandlockScope::create().expect("it is available"))
 }
 
-fn namespace(group: Option<&Group>) -> Option<Namespace> {
+fn namespace(group: Option<&Group>) -> Option<SessionNamespace> {
     if let Err(why) = registry::strict_is_available() {
         println!("NOT RUN: {why}");
         return None;
     }
     let group = group.map(Group::fd);
-    Some(Namespace::create(group.as_ref().map(std::os::fd::AsFd::as_fd)).expect("it is available"))
+    Some(SessionNamespace::create(group.as_ref().map(std::os::fd::AsFd::as_fd)).expect("it is available"))
 }
 
 // ---- cases
@@ -197,8 +200,10 @@ fn namespace(group: Option<&Group>) -> Option<Namespace> {
 fn a_program_starts_in_its_cgroup() {
     let Some(group) = Group::make() else { return };
     let mut registry = new_registry();
-    let program =
-        Spawn { group: Some(group.fd()), ..shell("sleep 1000 & setsid sleep 1001 & echo ready; exec sleep 1002") };
+    let program = SpawnRequest {
+        group: Some(group.fd()),
+        ..shell("sleep 1000 & setsid sleep 1001 & echo ready; exec sleep 1002")
+    };
     let mut spawned = registry.spawn(program).expect("started");
     assert!(group.members().contains(&spawned.id().pid));
     assert_eq!(lines(&mut spawned)(), "ready");
@@ -210,23 +215,23 @@ fn a_program_starts_in_its_cgroup() {
 fn what_cannot_be_started_in_a_cgroup_leaves_nothing() {
     let Some(group) = Group::make() else { return };
     let mut registry = new_registry();
-    let start = |registry: &mut ProcessRegistry, program: Spawn| {
-        registry.spawn(Spawn { group: Some(group.fd()), ..program }).expect_err("it cannot be started")
+    let start = |registry: &mut ProcessRegistry, program: SpawnRequest| {
+        registry.spawn(SpawnRequest { group: Some(group.fd()), ..program }).expect_err("it cannot be started")
     };
-    let error = start(&mut registry, Spawn::new("/no/such/program"));
+    let error = start(&mut registry, SpawnRequest::new("/no/such/program"));
     assert!(matches!(error, WireError::ProgramNotFound { .. }), "{error}");
-    let error = start(&mut registry, Spawn { cwd: Some("/no/such/dir".into()), ..shell("true") });
+    let error = start(&mut registry, SpawnRequest { cwd: Some("/no/such/dir".into()), ..shell("true") });
     assert!(matches!(error, WireError::CwdMissing { .. }), "{error}");
     let no_group = File::open("/").expect("a directory").into();
-    let error = registry.spawn(Spawn { group: Some(no_group), ..shell("true") }).expect_err("no cgroup");
+    let error = registry.spawn(SpawnRequest { group: Some(no_group), ..shell("true") }).expect_err("no cgroup");
     assert!(matches!(error, WireError::Spawn { .. }), "{error}");
-    assert_eq!(registry.reap(8).expect("reaped"), Children::None);
+    assert_eq!(registry.reap(8).expect("reaped"), ReapOutcome::None);
     assert!(group.members().is_empty());
 }
 
 fn limits_hold() {
     let mut registry = new_registry();
-    let program = Spawn {
+    let program = SpawnRequest {
         rlimits: vec![(Resource::Nofile, 17), (Resource::Fsize, 4096), (Resource::Core, 0)],
         ..shell("ulimit -n; ulimit -Hn; ulimit -f; ulimit -Hf; ulimit -c")
     };
@@ -235,7 +240,7 @@ fn limits_hold() {
     assert_eq!(text.split_whitespace().collect::<Vec<_>>(), ["17", "17", "8", "8", "0"]);
     // What is more than this process may give is what it may give.
     let most = rustix::process::getrlimit(Resource::Nofile).maximum;
-    let program = Spawn { rlimits: vec![(Resource::Nofile, u64::MAX)], ..shell("ulimit -n") };
+    let program = SpawnRequest { rlimits: vec![(Resource::Nofile, u64::MAX)], ..shell("ulimit -n") };
     let text = output(registry.spawn(program).expect("started"));
     assert_eq!(text.trim(), most.map_or("unlimited".into(), |most| most.to_string()));
     reap_all(&mut registry);
@@ -254,7 +259,7 @@ fn a_landlock_domain_holds_signals_back() {
         outside.id().pid,
         outside.id().pid
     );
-    let mut spawned = registry.spawn(Spawn { landlock: Some(landlock), ..shell(&script) }).expect("started");
+    let mut spawned = registry.spawn(SpawnRequest { landlock: Some(landlock), ..shell(&script) }).expect("started");
     let mut line = lines(&mut spawned);
     assert_eq!(line(), "own");
     assert_eq!(line(), "session");
@@ -277,7 +282,7 @@ fn a_namespace_is_closed() {
     let script = "echo $$ $PPID; readlink /proc/self/ns/pid; ls -d /proc/[0-9]*/exe | wc -l; kill -KILL 1; kill -STOP 1; \
                   cat /proc/1/comm; id -u; grep CapEff /proc/self/status; pwd; echo /proc/self/fd/*; exec sleep 1000";
     let mut spawned = registry
-        .spawn(Spawn { namespace: Some(namespace), cwd: Some("/usr".into()), ..shell(script) })
+        .spawn(SpawnRequest { namespace: Some(namespace), cwd: Some("/usr".into()), ..shell(script) })
         .expect("started");
     let mut line = lines(&mut spawned);
     // Its parent is not in there.
@@ -308,7 +313,7 @@ fn everything_ends_with_the_init() {
     let mut registry = new_registry();
     let init = namespace.init().try_clone().expect("a copy");
     let script = "sleep 1000 & setsid sleep 1001 & (setsid sleep 1002 &) ; trap '' TERM; echo ready; while :; do sleep 1003; done";
-    let mut spawned = registry.spawn(Spawn { namespace: Some(namespace), ..shell(script) }).expect("started");
+    let mut spawned = registry.spawn(SpawnRequest { namespace: Some(namespace), ..shell(script) }).expect("started");
     assert_eq!(lines(&mut spawned)(), "ready");
     let inside = until("the family is there", || {
         let list = registry.list();
@@ -331,9 +336,9 @@ fn a_namespace_ends_with_who_made_it() {
     reap_all(&mut registry);
     let (read, write) = rustix::pipe::pipe().expect("a pipe");
     let pid = registry::fork_child(vec![write], |fds| {
-        let namespace = Namespace::create(None).expect("it is available");
+        let namespace = SessionNamespace::create(None).expect("it is available");
         let init = namespace.init().id().pid;
-        let program = Spawn { namespace: Some(namespace), ..shell("setsid sleep 1000 & exec sleep 1001") };
+        let program = SpawnRequest { namespace: Some(namespace), ..shell("setsid sleep 1000 & exec sleep 1001") };
         let mut spawned = new_registry().spawn(program).expect("started");
         let mut file = File::from(fds.into_iter().next().expect("the pipe"));
         writeln!(file, "{init} {}", spawned.id().pid).expect("written");
@@ -356,9 +361,9 @@ fn a_program_in_a_namespace_is_like_any_other() {
     let Some(namespace) = namespace(None) else { return };
     let mut registry = new_registry();
     let init = namespace.init().try_clone().expect("a copy");
-    let program = Spawn {
+    let program = SpawnRequest {
         namespace: Some(namespace),
-        stdin: Input::Pipe,
+        stdin: SpawnInput::Pipe,
         env: vec![("ONLY".into(), "this".into())],
         ..shell("read line; echo \"$line $ONLY\"; pwd; exit 7")
     };
@@ -385,7 +390,7 @@ fn what_cannot_be_started_in_a_namespace() {
     let mut registry = new_registry();
     let init = namespace.init().try_clone().expect("a copy");
     let error = registry
-        .spawn(Spawn { namespace: Some(namespace), ..Spawn::new("/no/such/program") })
+        .spawn(SpawnRequest { namespace: Some(namespace), ..SpawnRequest::new("/no/such/program") })
         .expect_err("there is no such program");
     assert!(matches!(error, WireError::ProgramNotFound { .. }), "{error}");
     assert_eq!(registry::own_children().expect("readable"), [init.id().pid]);
@@ -400,7 +405,7 @@ fn all_enclosures_go_together() {
     let with_landlock = landlock.is_some();
     let mut registry = new_registry();
     let init = namespace.init().id();
-    let program = Spawn {
+    let program = SpawnRequest {
         group: group.as_ref().map(Group::fd),
         namespace: Some(namespace),
         rlimits: vec![(Resource::Core, 0)],
@@ -470,7 +475,7 @@ fn a_view_shows_the_own_group_alone() {
     let mounts = || fs::read_to_string("/proc/self/mountinfo").expect("readable");
     let before = mounts();
     let mut registry = new_registry();
-    let view = MountView::plan(Some(&registry::Group::open(&group.0).expect("it is there"))).expect("planned");
+    let view = MountView::plan(Some(&registry::SessionCgroup::open(&group.0).expect("it is there"))).expect("planned");
     let script = "
         cat /proc/self/cgroup | grep ^0::
         at=$(mktemp -d); mount -t cgroup2 none $at || exit; ls $at/cgroup.type >/dev/null && echo not the root
@@ -478,7 +483,8 @@ fn a_view_shows_the_own_group_alone() {
         umount -l $at; rmdir $at
         [ -e $1 ] && echo the hierarchy; mount | grep -c ' type cgroup2 '; read end";
     let argv = ["sh", "-c", script, "sh"].map(Into::into).into_iter().chain([group.0.clone().into()]).collect();
-    let program = Spawn { group: Some(group.fd()), view: Some(view), argv, stdin: Input::Pipe, ..shell("") };
+    let program =
+        SpawnRequest { group: Some(group.fd()), view: Some(view), argv, stdin: SpawnInput::Pipe, ..shell("") };
     let mut spawned = registry.spawn(program).expect("started");
     assert!(spawned.view_failure.is_none(), "{:?}", spawned.view_failure);
     let mut line = lines(&mut spawned);
@@ -501,10 +507,10 @@ fn a_private_directory_is_of_one_namespace() {
     let mut registry = new_registry();
     let mut start = |name: &str| {
         let view = MountView::plan(None).expect("planned").with_private(std::slice::from_ref(&path));
-        let namespace = Namespace::create_with_view(None, view).expect("it is available");
+        let namespace = SessionNamespace::create_with_view(None, view).expect("it is available");
         assert!(namespace.view_failure().is_none(), "{:?}", namespace.view_failure());
         let script = format!("ls {path} | wc -l; touch {path}/{name}; ls {path}; read end");
-        let program = Spawn { namespace: Some(namespace), stdin: Input::Pipe, ..shell(&script) };
+        let program = SpawnRequest { namespace: Some(namespace), stdin: SpawnInput::Pipe, ..shell(&script) };
         let mut spawned = registry.spawn(program).expect("started");
         let mut line = lines(&mut spawned);
         assert_eq!((line(), line()), ("0".to_owned(), name.to_owned()));
@@ -536,10 +542,15 @@ fn what_is_older_than_a_session_is_moved_out() {
     let bystander = nix::unistd::getppid().as_raw().unsigned_abs();
     let groups = |pid: u32| fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("readable");
     let before = [bystander, own.pid].map(groups);
-    let held = registry::Group::open(&group.0).expect("it is there");
-    registry.hold(registry::Hold { group: Some(held), since: own.start_time, ..registry::Hold::default() });
-    let spawned =
-        registry.spawn(Spawn { group: Some(group.fd()), ..shell("sleep 1000 & exec sleep 1001") }).expect("started");
+    let held = registry::SessionCgroup::open(&group.0).expect("it is there");
+    registry.set_hold(registry::SessionHold {
+        group: Some(held),
+        since: own.start_time,
+        ..registry::SessionHold::default()
+    });
+    let spawned = registry
+        .spawn(SpawnRequest { group: Some(group.fd()), ..shell("sleep 1000 & exec sleep 1001") })
+        .expect("started");
     for pid in [bystander, own.pid] {
         fs::write(group.0.join("cgroup.procs"), pid.to_string()).expect("moved");
     }

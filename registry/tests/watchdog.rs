@@ -7,7 +7,7 @@ use std::{
 
 use ipc_protocol::{ExitStatus, LimitAction, LimitExceeded, LimitForm, LimitInForce, LimitKind, Limits, ProcessId};
 use proptest::prelude::*;
-use registry::{GroupUsage, LargeFile, ProcessUsage, Usage, Verdict, Watchdog, file_size_exceeded};
+use registry::{GroupUsage, LargeFile, LimitVerdict, LimitWatchdog, ProcessUsage, UsageReading, file_size_exceeded};
 
 const MIB: u64 = 1 << 20;
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -24,26 +24,26 @@ fn limit(kind: LimitKind, value: u64) -> LimitInForce {
     LimitInForce { limit: kind, value, form }
 }
 
-fn watchdog(limits: &[LimitInForce], action: LimitAction, now: Instant) -> Watchdog {
-    Watchdog::new(limits, action, id(AGENT), 2, now)
+fn watchdog(limits: &[LimitInForce], action: LimitAction, now: Instant) -> LimitWatchdog {
+    LimitWatchdog::new(limits, action, id(AGENT), 2, now)
 }
 
 /// Processes with their MiB and CPU milliseconds.
-fn usage(processes: &[(u32, u64, u64)]) -> Usage {
+fn usage(processes: &[(u32, u64, u64)]) -> UsageReading {
     let each = |(pid, mib, cpu): &(u32, u64, u64)| ProcessUsage {
         id: id(*pid),
         memory_bytes: mib * MIB,
         cpu_time: Duration::from_millis(*cpu),
         open_files: 0,
     };
-    Usage {
+    UsageReading {
         processes: processes.iter().map(each).collect(),
         cpu_time: Duration::from_millis(processes.iter().map(|(_, _, cpu)| cpu).sum()),
-        ..Usage::default()
+        ..UsageReading::default()
     }
 }
 
-fn victims(verdicts: &[Verdict]) -> Vec<u32> {
+fn victims(verdicts: &[LimitVerdict]) -> Vec<u32> {
     verdicts.iter().flat_map(|verdict| &verdict.victims).map(|id| id.pid).collect()
 }
 
@@ -129,8 +129,8 @@ fn the_wall_clock_is_nobodys_doing() {
         let mut dog = watchdog(&[limit(LimitKind::WallClock, 500)], action, now);
         // Nothing has to be read in the meantime.
         assert_eq!(dog.next(true), Some(now + Duration::from_millis(501)));
-        assert!(!dog.wanted().tree);
-        let verdicts = dog.look(now + Duration::from_millis(501), &Usage::default());
+        assert!(!dog.reading_scope().tree);
+        let verdicts = dog.look(now + Duration::from_millis(501), &UsageReading::default());
         let [verdict] = verdicts.as_slice() else { panic!("{verdicts:?}") };
         assert_eq!((verdict.exceeded.action, verdict.exceeded.process), (done, None));
         assert_eq!((dog.next(true), verdict.announce, verdict.victims.len()), (None, true, 0));
@@ -141,7 +141,7 @@ fn the_wall_clock_is_nobodys_doing() {
 fn files_count_once_they_are_stopped_or_grow_beyond() {
     let now = Instant::now();
     let file = |inode, size, is_new| LargeFile { process: id(2), file: (1, inode), size, is_new };
-    let with = |files: &[LargeFile]| Usage { large_files: files.to_vec(), ..usage(&[(AGENT, 1, 0), (2, 1, 0)]) };
+    let with = |files: &[LargeFile]| UsageReading { large_files: files.to_vec(), ..usage(&[(AGENT, 1, 0), (2, 1, 0)]) };
     let stopping = LimitInForce { limit: LimitKind::FileSize, value: 100, form: LimitForm::Rlimit };
     let mut dog = watchdog(&[stopping], LimitAction::KillProcess, now);
     // A large file that was there before is nobody's fault.
@@ -171,9 +171,9 @@ fn the_signal_of_the_kernel_tells_of_a_file() {
     assert!(file_size_exceeded(&Limits::default(), id(2), xfsz).is_none());
     let stopping = LimitInForce { limit: LimitKind::FileSize, value: 100, form: LimitForm::Rlimit };
     let mut dog = watchdog(&[stopping], LimitAction::KillSession, now);
-    let verdict = dog.note_exit(&limits, id(2), xfsz, now).expect("passed");
+    let verdict = dog.record_exit(&limits, id(2), xfsz, now).expect("passed");
     assert_eq!((verdict.exceeded.measured, verdict.exceeded.process), (100, Some(id(2))));
-    assert!(verdict.announce && dog.note_exit(&limits, id(3), xfsz, now).is_none(), "the session is being ended");
+    assert!(verdict.announce && dog.record_exit(&limits, id(3), xfsz, now).is_none(), "the session is being ended");
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn counters_of_a_cgroup_are_events_too() {
         let tree = usage(&[(AGENT, 99, 0), (2, 99, 0), (3, 99, 0)]);
         dog.look(
             now + Duration::from_millis(millis),
-            &Usage {
+            &UsageReading {
                 group: GroupUsage { oom_kills: Some(oom), forks_refused: Some(forks), ..GroupUsage::default() },
                 ..tree
             },
@@ -218,7 +218,7 @@ fn an_idle_session_is_looked_at_rarely() {
     // At work it could begin to run away at any time: 5 MiB are left.
     assert_eq!(dog.next(true), Some(at + SHORTEST));
     // A reading that takes long is taken less often.
-    dog.look(at + SHORTEST, &Usage { cost: Duration::from_millis(4), ..idle });
+    dog.look(at + SHORTEST, &UsageReading { cost: Duration::from_millis(4), ..idle });
     assert_eq!(dog.next(true), Some(at + SHORTEST + Duration::from_millis(40)));
 }
 
@@ -350,7 +350,7 @@ fn a_limit_that_somebody_lifts_is_kept_all_the_same() {
         forks_refused: Some(0),
         ..GroupUsage::default()
     };
-    let reading = |group| Usage { group, ..usage(&[(AGENT, 10, 0), (2, 90, 0), (3, 20, 0), (4, 1, 0)]) };
+    let reading = |group| UsageReading { group, ..usage(&[(AGENT, 10, 0), (2, 90, 0), (3, 20, 0), (4, 1, 0)]) };
     for (kind, value, lifted) in
         [(LimitKind::Memory, 100 * MIB, group(120, 4)), (LimitKind::Processes, 2, group(80, 4))]
     {
@@ -363,7 +363,11 @@ fn a_limit_that_somebody_lifts_is_kept_all_the_same() {
         assert_eq!((verdict.exceeded.limit, verdict.exceeded.action), (kind, LimitAction::KillSession));
         assert!(verdict.exceeded.measured > value);
         let mut dog = watchdog(&[by_group(kind, value)], LimitAction::KillProcess, now);
-        assert!(dog.wanted().tree && dog.wanted().group && (dog.wanted().memory == (kind == LimitKind::Memory)));
+        assert!(
+            dog.reading_scope().tree
+                && dog.reading_scope().group
+                && (dog.reading_scope().memory == (kind == LimitKind::Memory))
+        );
         let ended = victims(&dog.look(now + LONGEST, &reading(lifted)));
         assert_eq!(ended, if kind == LimitKind::Memory { vec![2] } else { vec![4, 3] });
     }
@@ -381,7 +385,7 @@ fn who_has_all_the_descriptors_it_may_is_told_once() {
     let limits = [LimitInForce { limit: LimitKind::OpenFiles, value: 64, form: LimitForm::Rlimit }];
     for action in [LimitAction::Warn, LimitAction::KillProcess, LimitAction::KillSession] {
         let mut dog = watchdog(&limits, action, now);
-        assert!(dog.wanted().open_files && dog.wanted().tree);
+        assert!(dog.reading_scope().open_files && dog.reading_scope().tree);
         assert!(dog.look(at(2), &reading(&[(AGENT, 63), (2, 3)])).is_empty());
         let verdicts = dog.look(at(4), &reading(&[(AGENT, 63), (2, 64)]));
         let [verdict] = verdicts.as_slice() else { panic!("{verdicts:?}") };
@@ -411,7 +415,7 @@ fn files_that_only_warn() {
     let mut second = 0;
     let mut look = |files: &[LargeFile]| {
         second += 2;
-        let reading = Usage { large_files: files.to_vec(), ..usage(&[(AGENT, 1, 0), (2, 1, 0)]) };
+        let reading = UsageReading { large_files: files.to_vec(), ..usage(&[(AGENT, 1, 0), (2, 1, 0)]) };
         let verdicts = dog.look(now + Duration::from_secs(second), &reading);
         assert!(verdicts.iter().all(|verdict| {
             let LimitExceeded { action, form, process, .. } = verdict.exceeded;

@@ -11,21 +11,21 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use event_log::{Batch, EventLog};
+use event_log::{EventBatch, EventLog};
 use ipc_protocol::{
     AgentSessionConfig, Envelope, Event, Json, Pid, SessionId,
     packet::{packet_pair, send_packet},
-    reattach::{Claim, Verdict},
+    reattach::{AdoptRequest, AdoptResponse},
 };
 use proxy_manager::AgentSpec;
-use registry::{Input, Output, Spawn, Spawned};
+use registry::{SpawnInput, SpawnOutput, SpawnRequest, SpawnedProcess};
 use serde_json::{Value, json};
 
 use crate::system::{self, until};
 
 /// The program `detach-host`, running.
 pub struct Host {
-    process: Spawned,
+    process: SpawnedProcess,
     stdin: File,
     lines: Arc<Mutex<Vec<Value>>>,
     reader: Option<std::thread::JoinHandle<()>>,
@@ -37,12 +37,12 @@ impl Host {
     /// Starts it: `host`, `child` and `fake` are the test package's binaries.
     pub fn start(host: &str, child: &str, fake: &str, state: &Path) -> Self {
         let state = state.to_str().expect("UTF-8");
-        let mut process = registry::spawn(Spawn {
+        let mut process = registry::spawn(SpawnRequest {
             argv: [host, child, fake, state].map(Into::into).to_vec(),
-            stdin: Input::Pipe,
-            stdout: Output::Pipe,
-            stderr: Output::Inherit,
-            ..Spawn::new(host)
+            stdin: SpawnInput::Pipe,
+            stdout: SpawnOutput::Pipe,
+            stderr: SpawnOutput::Inherit,
+            ..SpawnRequest::new(host)
         })
         .expect("started");
         let (stdin, stdout) = (process.stdin.take().expect("a pipe"), process.stdout.take().expect("a pipe"));
@@ -195,7 +195,7 @@ impl State {
 
 /// A prompt is asked for in a session's stream while no manager has the state directory: it is durable, and not done.
 pub fn asked_of_nobody(state: &Path, session: &SessionId, prompt: &str) {
-    let log = EventLog::open(state.join("log.sqlite"), event_log::Options::default()).expect("a log");
+    let log = EventLog::open(state.join("log.sqlite"), event_log::LogOptions::default()).expect("a log");
     // One that was only begun has said nothing yet.
     let last = log.head(session).map_or(0, |head| head.last);
     let session = Arc::new(session.clone());
@@ -203,7 +203,7 @@ pub fn asked_of_nobody(state: &Path, session: &SessionId, prompt: &str) {
     let event = Event::External { kind: "agent:action:prompt:called".into(), version: 1, payload };
     let (offset, created_at) = (last + 1, std::time::SystemTime::now());
     let asked = Arc::new(Envelope { offset, created_at, session: session.clone(), turn: None, event });
-    let batch = Batch { session, created_at, first: offset, events: vec![asked], source: 0, cursor: None };
+    let batch = EventBatch { session, created_at, first: offset, events: vec![asked], source: 0, cursor: None };
     let (done, stored) = std::sync::mpsc::channel();
     log.append(batch, Box::new(move |result| _ = done.send(result))).expect("room");
     stored.recv().expect("told").expect("stored");
@@ -211,18 +211,19 @@ pub fn asked_of_nobody(state: &Path, session: &SessionId, prompt: &str) {
 
 /// Says at each socket in `directory` that this process, of that release, wants to be the host. With each answer comes our end of
 /// the connection.
-pub fn claim_all(directory: &Path, version: u32) -> Vec<(Verdict, OwnedFd)> {
+pub fn claim_all(directory: &Path, version: u32) -> Vec<(AdoptResponse, OwnedFd)> {
     let entries = std::fs::read_dir(directory).expect("readable").flatten();
     let sockets =
         entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|ending| ending == "sock"));
     sockets.map(|socket| claim(&socket, version)).collect()
 }
 
-fn claim(socket: &Path, version: u32) -> (Verdict, OwnedFd) {
+fn claim(socket: &Path, version: u32) -> (AdoptResponse, OwnedFd) {
     let stream = UnixStream::connect(socket).expect("somebody listens");
     let (ours, theirs) = packet_pair().expect("a pair");
     let process = registry::identify(std::process::id()).expect("alive");
-    let claim = Claim { version, understood: vec![version.saturating_sub(1), version], ..Claim::new(process) };
+    let claim =
+        AdoptRequest { version, understood: vec![version.saturating_sub(1), version], ..AdoptRequest::new(process) };
     let line = serde_json::to_string(&claim).expect("JSON") + "\n";
     // Who is refused for what it is gets its answer without being heard.
     if let Err(error) = send_packet(&stream, line.as_bytes(), Some(theirs.as_fd())) {

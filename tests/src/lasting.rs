@@ -6,7 +6,8 @@ use std::{
 };
 
 use proxy_manager::{
-    AgentSessionConfig, AgentSpec, Builder, Child, Deadlines, Event, HostDeath, Lifecycle, ProxyManager, SessionId,
+    AgentSessionConfig, AgentSpec, ChildProgram, Deadlines, Event, HostDeath, Lifecycle, ManagerBuilder, ProxyManager,
+    SessionId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -107,10 +108,10 @@ impl Lasting {
     }
 
     /// A manager that knows its agent.
-    pub fn builder(&self) -> Builder {
+    pub fn builder(&self) -> ManagerBuilder {
         let builder = match (&self.speaker, self.agent()) {
             (Speaker::Real { programs, model, .. }, Some(agent)) => {
-                ProxyManager::builder(Child::Path(self.child.clone()))
+                ProxyManager::builder(ChildProgram::Path(self.child.clone()))
                     .base_env(agent.base_env(programs, &self.dir))
                     .models([agent.configuration(model, "sk-mock-lasting")])
             }

@@ -8,12 +8,12 @@ use std::{
 };
 
 use ipc_protocol::{
-    AgentSessionConfig, Enclosure, Event, Json, Limits, MARKER, ProcessId, SessionId,
-    codec::{Assembler, Inbox, encode, encode_packets},
+    AgentSessionConfig, ContainmentSpec, Event, Json, Limits, MARKER, ProcessId, SessionId,
+    codec::{Inbox, MessageAssembler, encode, encode_packets},
     message::{AgentCommand, FromForkServer, FromProxy, Hello, ProxyCommand, ToForkServer, ToProxy, VERSION},
     packet::{packet_pair, recv_packet, send_packet, stream_pair},
 };
-use registry::{Output, PidFd, Spawn};
+use registry::{PidFd, SpawnOutput, SpawnRequest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::system::DEADLINE;
@@ -38,7 +38,7 @@ pub struct RawForkServer {
     pub control: Option<OwnedFd>,
     /// The fork server.
     pub process: PidFd,
-    assembler: Assembler,
+    assembler: MessageAssembler,
 }
 
 impl RawForkServer {
@@ -47,14 +47,14 @@ impl RawForkServer {
         let (control, theirs) = packet_pair().expect("a pair");
         let host = PidFd::open(registry::identify(std::process::id()).expect("alive")).expect("a pidfd");
         let host = host.as_fd().try_clone_to_owned().expect("a copy");
-        let program = Spawn {
+        let program = SpawnRequest {
             argv: proxy_child::fork_server_argv(0),
-            stderr: Output::Inherit,
+            stderr: SpawnOutput::Inherit,
             fds: vec![theirs, host],
-            ..Spawn::new(child)
+            ..SpawnRequest::new(child)
         };
         let process = registry::spawn(program).expect("started").process;
-        let mut server = Self { control: Some(control), process, assembler: Assembler::default() };
+        let mut server = Self { control: Some(control), process, assembler: MessageAssembler::default() };
         match server.receive() {
             FromForkServer::Hello(hello) => assert_eq!((hello.version, hello.process), (VERSION, server.process.id())),
             other => panic!("{other:?}"),
@@ -219,7 +219,7 @@ impl RawProxy {
             resume: None,
             endpoint: None,
             max_turns: None,
-            asking: ipc_protocol::message::Asking::default(),
+            asking: ipc_protocol::message::PermissionSupport::default(),
         };
         let config = AgentSessionConfig {
             session_id: session.clone(),
@@ -237,8 +237,8 @@ impl RawProxy {
 }
 
 /// Layer A alone, with a marker that only this test process uses.
-pub fn enclosure(session: &SessionId) -> Enclosure {
-    Enclosure { marker: format!("{session}-{}", std::process::id()), ..Enclosure::default() }
+pub fn enclosure(session: &SessionId) -> ContainmentSpec {
+    ContainmentSpec { marker: format!("{session}-{}", std::process::id()), ..ContainmentSpec::default() }
 }
 
 /// Kills a process that a test started, and nothing else.

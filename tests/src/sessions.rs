@@ -3,7 +3,8 @@
 use std::{future::Future, sync::Arc};
 
 use proxy_manager::{
-    AgentSessionConfig, AgentSpec, Builder, Child, Envelope, Event, ProxyManager, SessionHandle, Subscription,
+    AgentSessionConfig, AgentSpec, ChildProgram, Envelope, Event, ManagerBuilder, ProxyManager, SessionHandle,
+    Subscription,
 };
 
 use crate::system::{DEADLINE, unique_seconds};
@@ -12,13 +13,13 @@ use crate::system::{DEADLINE, unique_seconds};
 pub const FAKE: &str = "fake";
 
 /// A manager with the fake agent in its catalog. `child` and `fake` are the test package's binaries.
-pub fn builder(child: &str, fake: &str) -> Builder {
-    ProxyManager::builder(Child::Path(child.into())).base_env([("PATH", "/usr/bin:/bin")].into_iter().collect()).agent(
-        AgentSpec {
+pub fn builder(child: &str, fake: &str) -> ManagerBuilder {
+    ProxyManager::builder(ChildProgram::Path(child.into()))
+        .base_env([("PATH", "/usr/bin:/bin")].into_iter().collect())
+        .agent(AgentSpec {
             protocol_config: serde_json::json!({ "steerByPrompt": true }),
             ..AgentSpec::new(FAKE, "acp", &[fake])
-        },
-    )
+        })
 }
 
 /// A session of the fake agent.

@@ -7,7 +7,7 @@ use agent_proxy_tests::{
     sessions::{self, all, event, fake, soon},
     system::until,
 };
-use event_log::{EventLog, Options};
+use event_log::{EventLog, LogOptions};
 use proxy_manager::{
     ActionRule, AgentSessionConfig, AgentSpec, Envelope, Error, Event, HostDeath, Json, KillOptions, PromptMode,
     ProxyManager, SessionFilter, SessionHandle, SessionId, SessionState, Subscription,
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 const FAKE: &str = env!("CARGO_BIN_EXE_fake-agent");
 
-fn builder() -> proxy_manager::Builder {
+fn builder() -> proxy_manager::ManagerBuilder {
     sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), FAKE)
 }
 
@@ -481,7 +481,7 @@ async fn next(state: &Path) -> ProxyManager {
     let env = [("PATH", "/usr/bin:/bin")].into_iter().collect();
     let kept = kept(FAKE, state.to_str().expect("UTF-8"));
     let builder = builder().agent(kept).base_env(env).state_dir(state.to_owned());
-    until("the dead host's lock is free", || EventLog::open(state.join("log.sqlite"), Options::default()).ok());
+    until("the dead host's lock is free", || EventLog::open(state.join("log.sqlite"), LogOptions::default()).ok());
     builder.build().await.expect("built")
 }
 
@@ -491,7 +491,7 @@ fn claimed_by_the_dead(state: &Path, id: &SessionId) -> u64 {
 }
 
 fn cursor_of_the_dead(state: &Path, id: &SessionId, consumer: &str) -> u64 {
-    let log = until("the log is free", || EventLog::open(state.join("log.sqlite"), Options::default()).ok());
+    let log = until("the log is free", || EventLog::open(state.join("log.sqlite"), LogOptions::default()).ok());
     log.cursor(consumer, id).expect("read")
 }
 

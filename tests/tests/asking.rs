@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use agent_proxy_tests::sessions::{self, event, fake, said, shell, soon};
 use proxy_manager::{
-    Answer, Chunk, Error, Event, HistoryLimits, KillOptions, PermissionAnswer, PromptMode, ProxyManager, Quiet,
-    SessionState, StopReason, StreamHandler, StreamInfo, StreamOptions, TimeoutAction, TimeoutKind, Timeouts,
-    ToolStatus,
+    Answer, AnswerChunk, Error, Event, HistoryLimits, KillOptions, PermissionAnswer, PromptMode, ProxyManager,
+    SessionState, SilentHandler, StopReason, StreamHandler, StreamInfo, StreamOptions, TimeoutAction, TimeoutKind,
+    Timeouts, ToolStatus,
 };
 use tokio::sync::Semaphore;
 
-fn builder() -> proxy_manager::Builder {
+fn builder() -> proxy_manager::ManagerBuilder {
     sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), env!("CARGO_BIN_EXE_fake-agent"))
 }
 
@@ -103,7 +103,7 @@ async fn nobody_to_ask_is_a_denial_that_is_told() {
     assert_eq!(answer.unanswered, ["May I?"]);
     let session = manager.start_session(fake()).await.expect("started");
     let options = StreamOptions { unanswered: Some(PermissionAnswer::Allow), ..StreamOptions::default() };
-    let mut quiet = Quiet;
+    let mut quiet = SilentHandler;
     let answer = session.stream_with("ask May I?", &mut quiet, options);
     assert_eq!(soon("the answer", answer).await.expect("answered").reply, "permission: allow-once\n");
     manager.shutdown().await;
@@ -122,7 +122,7 @@ impl StreamHandler for Told {
         self.calls.push(format!("start {}", stream.agent));
     }
 
-    async fn on_chunk(&mut self, chunk: &Chunk<'_>) {
+    async fn on_chunk(&mut self, chunk: &AnswerChunk<'_>) {
         self.calls.push(if chunk.is_final { "final" } else { "chunk" }.into());
         self.texts.push(chunk.text.into());
         self.states.extend(chunk.tool_calls.iter().map(|call| call.state));
@@ -164,7 +164,7 @@ struct Slow<'a> {
 }
 
 impl StreamHandler for Slow<'_> {
-    async fn on_chunk(&mut self, chunk: &Chunk<'_>) {
+    async fn on_chunk(&mut self, chunk: &AnswerChunk<'_>) {
         self.chunks.push((chunk.text.len(), chunk.is_final));
         self.missed = chunk.missed_events;
         let _ = self.may.acquire().await.expect("open");
@@ -226,7 +226,7 @@ async fn what_a_slow_reader_lost_is_told() {
     let turn = session.prompt("flood 500 10", PromptMode::Refuse).await.expect("prompted");
     // Queued behind a turn whose events push everything out.
     let options = StreamOptions { mode: PromptMode::Queue, ..StreamOptions::default() };
-    let answer = soon("the answer", session.stream_with("flood 500 10", &mut Quiet, options)).await;
+    let answer = soon("the answer", session.stream_with("flood 500 10", &mut SilentHandler, options)).await;
     let answer = answer.expect("answered");
     soon("the first turn's end", turn.wait()).await.expect("ended");
     assert!(answer.missed_events > 0 && !answer.is_complete(), "{}", answer.missed_events);
@@ -237,7 +237,7 @@ async fn what_a_slow_reader_lost_is_told() {
 async fn a_session_that_is_to_be_kept_is_asked_again() {
     let manager = manager().await;
     let options = StreamOptions { keep: true, ..StreamOptions::default() };
-    let answer = manager.ask_with(fake(), "say one", &mut Quiet, options).await.expect("answered");
+    let answer = manager.ask_with(fake(), "say one", &mut SilentHandler, options).await.expect("answered");
     assert_eq!((answer.reply.as_str(), answer.receipt), ("one\n", None));
     let session = manager.session(&answer.session_id).expect("there");
     assert_eq!(session.ask("say two").await.expect("answered").turn, 2);

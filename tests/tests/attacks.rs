@@ -34,8 +34,8 @@ use agent_proxy_tests::{
 };
 use libtest_mimic::{Arguments, Failed, Trial};
 use proxy_manager::{
-    AgentSessionConfig, Builder, Containment, EndReason, Event, ExitStatus, Hardening, KillOptions, LimitAction,
-    LimitKind, Limits, PromptMode, ProxyManager, Receipt, SessionHandle, Subscription,
+    AgentSessionConfig, Containment, EndReason, Event, ExitStatus, Hardening, KillOptions, LimitAction, LimitKind,
+    Limits, ManagerBuilder, PromptMode, ProxyManager, Receipt, SessionHandle, Subscription,
 };
 
 #[path = "attacks/files.rs"]
@@ -235,7 +235,7 @@ impl Shield {
     }
 }
 
-fn builder() -> Builder {
+fn builder() -> ManagerBuilder {
     sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), env!("CARGO_BIN_EXE_fake-agent"))
 }
 
@@ -252,7 +252,7 @@ impl Scene {
         Self::of(builder(), config).await
     }
 
-    async fn of(builder: Builder, config: AgentSessionConfig) -> Self {
+    async fn of(builder: ManagerBuilder, config: AgentSessionConfig) -> Self {
         let manager = soon("a manager", builder.build()).await.expect("built");
         let bystander = soon("a start", manager.start_session(shell("cat"))).await.expect("started");
         let attacker = soon("a start", manager.start_session(config)).await.expect("started");

@@ -3,7 +3,7 @@
 use std::fs;
 
 use agent_proxy_tests::sessions::{self, event, shell, soon};
-use proxy_manager::{AgentSessionConfig, Containment, Error, Event, KillOptions, Layer};
+use proxy_manager::{AgentSessionConfig, Containment, ContainmentLayer, Error, Event, KillOptions};
 
 const FAKE: &str = env!("CARGO_BIN_EXE_fake-agent");
 
@@ -35,7 +35,7 @@ async fn a_host_has_no_child_but_its_fork_server() {
             _ => None,
         })
         .await;
-        let expected = [Some(Layer::Baseline), offered.cgroup.is_ok().then_some(Layer::Cgroup)];
+        let expected = [Some(ContainmentLayer::Baseline), offered.cgroup.is_ok().then_some(ContainmentLayer::Cgroup)];
         assert!(layers.iter().eq(expected.iter().flatten()), "{layers:?} of {offered:?}");
         drop(session.kill(KillOptions::NOW).await.expect("killed"));
         assert_eq!(faults_of_children(), before, "only the fork server is its child, and that runs");
@@ -50,7 +50,7 @@ async fn a_host_has_no_child_but_its_fork_server() {
     }
     // It is what this process finds out itself.
     let before = faults_of_children();
-    let (strict, connector) = (registry::strict_is_available(), registry::Connector::probe());
+    let (strict, connector) = (registry::strict_is_available(), registry::ProcConnector::probe());
     assert!(faults_of_children() > before, "it would have been noticed");
     for (child, offered) in tried {
         assert_eq!((offered.strict, offered.connector), (strict.clone(), connector.clone()), "{child}");

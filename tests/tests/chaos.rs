@@ -19,7 +19,7 @@ use proxy_manager::{
     AbortPolicy, AgentSessionConfig, Containment, Deadlines, Error, Event, KillOptions, KillScope, ProcessId,
     PromptMode, ProxyManager, Receipt, SessionHandle, SessionState, Signal, Turn,
 };
-use registry::{Input, Output, PidFd, Spawn};
+use registry::{PidFd, SpawnInput, SpawnOutput, SpawnRequest};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use tokio::task::JoinHandle;
 
@@ -462,12 +462,12 @@ impl Chaos {
         let layer = self.layers[self.random.below(self.layers.len())].to_string();
         let path = directory.display().to_string();
         let words = ["test-host", env!("CARGO_BIN_EXE_proxy-child"), "3", &script, &path, &layer];
-        let program = Spawn {
+        let program = SpawnRequest {
             argv: words.map(Into::into).to_vec(),
-            stdin: Input::Pipe,
-            stdout: Output::Pipe,
-            stderr: Output::Inherit,
-            ..Spawn::new(env!("CARGO_BIN_EXE_test-host"))
+            stdin: SpawnInput::Pipe,
+            stdout: SpawnOutput::Pipe,
+            stderr: SpawnOutput::Inherit,
+            ..SpawnRequest::new(env!("CARGO_BIN_EXE_test-host"))
         };
         let host = registry::spawn(program).expect("started");
         let stdout = host.stdout.expect("piped");
@@ -609,7 +609,7 @@ fn is_only_doubtful(receipt: &Receipt) -> bool {
 }
 
 fn parent(pid: u32) -> Option<u32> {
-    registry::look(pid).ok()?.map(|seen| seen.ppid)
+    registry::find_process(pid).ok()?.map(|seen| seen.ppid)
 }
 
 fn limit(process: ProcessId, resource: Resource, to: u64, maximum: Option<u64>) {

@@ -11,7 +11,7 @@ use proxy_manager::{
     AgentSessionConfig, Containment, EndReason, Envelope, Event, KillCause, KillOptions, LimitAction, LimitExceeded,
     LimitForm, LimitKind, Limits, PromptMode, ProxyManager, SessionHandle, Subscription,
 };
-use registry::Controllers;
+use registry::CgroupControllers;
 
 const RUNAWAY: &str = env!("CARGO_BIN_EXE_runaway");
 const MIB: u64 = 1 << 20;
@@ -19,9 +19,9 @@ const MEMORY: u64 = 256 * MIB;
 const PROCESSES: u64 = 40;
 
 /// Says what is not run, where the controller is not to be had.
-fn has(what: &str, has: impl Fn(Controllers) -> bool) -> bool {
+fn has(what: &str, has: impl Fn(CgroupControllers) -> bool) -> bool {
     let own = registry::identify(std::process::id()).expect("alive");
-    let why = match registry::Groups::create(None, own) {
+    let why = match registry::ManagerCgroup::create(None, own) {
         Ok(groups) if has(groups.controllers()) => return true,
         Ok(groups) => format!("{} has no {what} controller to hand out", groups.path().display()),
         Err(unavailable) => unavailable.to_string(),

@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::symlink};
 use agent_proxy_tests::sessions::{self, event, said, soon};
 use proxy_manager::{
     AgentSessionConfig, AgentSpec, EndReason, Error, Event, Home, Json, KillOptions, OnMissing, Operation,
-    PermissionMode, Prompt, PromptMode, PromptPart, ProxyManager, Resume, ResumeFrom, SessionHandle, SessionId,
+    PermissionMode, Prompt, PromptMode, PromptPart, ProxyManager, ResumeFrom, ResumeRequest, SessionHandle, SessionId,
     SessionState, TimeoutAction, TimeoutKind, Timeouts,
 };
 use serde_json::json;
@@ -60,7 +60,7 @@ fn kept() -> AgentSessionConfig {
 }
 
 fn resuming(from: ResumeFrom, on_missing: OnMissing) -> AgentSessionConfig {
-    AgentSessionConfig { resume: Some(Resume { from, fork: false, on_missing }), ..kept() }
+    AgentSessionConfig { resume: Some(ResumeRequest { from, fork: false, on_missing }), ..kept() }
 }
 
 fn of(session: &SessionHandle) -> ResumeFrom {
@@ -199,7 +199,7 @@ async fn an_agent_that_exits_for_want_of_its_conversation_says_so() {
         ..AgentSessionConfig::new("quitter")
     };
     let from = ResumeFrom::Native { id: "n-1".into() };
-    let resume = Some(Resume { from, fork: false, on_missing: OnMissing::Fail });
+    let resume = Some(ResumeRequest { from, fork: false, on_missing: OnMissing::Fail });
     let resumed = AgentSessionConfig { resume, session_id: SessionId::mint(), ..plain.clone() };
     let missing = manager.start_session(resumed.clone()).await.expect_err("missing");
     let says = |reason: &str| reason == "No session found matching n-1";

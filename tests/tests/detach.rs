@@ -15,10 +15,10 @@ use agent_proxy_tests::{
     sessions::{self, event, said, soon},
     system::{self, until},
 };
-use ipc_protocol::{Json, message::VERSION, reattach::Verdict};
+use ipc_protocol::{Json, message::VERSION, reattach::AdoptResponse};
 use proxy_manager::{
     AgentSessionConfig, Deadlines, EndReason, Envelope, Event, HistoryLimits, HostDeath, PermissionAnswer, PromptMode,
-    ProxyManager, Recovery, SessionHandle, SessionState, Subscription,
+    ProxyManager, RecoveryOutcome, SessionHandle, SessionState, Subscription,
 };
 use registry::PidFd;
 use serde_json::Value;
@@ -462,7 +462,7 @@ async fn without_its_fork_server_it_ends() {
     let ours = Some(config.session_id.clone());
     let recovered: Vec<_> = manager.recovered().iter().filter(|one| one.session_id == ours).collect();
     assert!(recovered.len() == 1 && recovered[0].is_empty(), "{recovered:?}");
-    let Recovery::Ended(receipt) = &recovered[0].outcome else { panic!("{recovered:?}") };
+    let RecoveryOutcome::Ended(receipt) = &recovered[0].outcome else { panic!("{recovered:?}") };
     assert!(receipt.processes.len() >= 2, "{receipt:?}");
     manager.shutdown().await;
     state.nothing_left(&id, &[proxy, fork_server]);
@@ -516,7 +516,7 @@ async fn what_nobody_fetches_ends_itself() {
     let ours = Some(config.session_id.clone());
     let recovered: Vec<_> = manager.recovered().iter().filter(|one| one.session_id == ours).collect();
     assert!(recovered.len() == 1 && recovered[0].is_empty(), "{recovered:?}");
-    let Recovery::Ended(receipt) = &recovered[0].outcome else { panic!("{recovered:?}") };
+    let RecoveryOutcome::Ended(receipt) = &recovered[0].outcome else { panic!("{recovered:?}") };
     assert!(receipt.processes.len() >= 2, "{receipt:?}");
     manager.shutdown().await;
     state.nothing_left(&id, &[]);
@@ -586,7 +586,10 @@ async fn of_eight_hosts_one_is_the_owner_and_seven_are_told_so() {
     let id = config.session_id.to_string();
     let (proxy, fork_server) = (host.session(&config), host.fork_server);
     let early = claim_all(&state.detached(), VERSION);
-    assert!(early.iter().all(|(verdict, _)| matches!(verdict, Verdict::Busy { .. })) && early.len() == 1, "{early:?}");
+    assert!(
+        early.iter().all(|(verdict, _)| matches!(verdict, AdoptResponse::Busy { .. })) && early.len() == 1,
+        "{early:?}"
+    );
     host.kill();
     let directory = state.detached();
     let race = (0..8).map(|_| {
@@ -594,8 +597,9 @@ async fn of_eight_hosts_one_is_the_owner_and_seven_are_told_so() {
         std::thread::spawn(move || claim_all(&directory, VERSION).remove(0))
     });
     let race: Vec<_> = race.collect::<Vec<_>>().into_iter().map(|racer| racer.join().expect("an answer")).collect();
-    let owners = race.iter().filter(|(verdict, _)| matches!(verdict, Verdict::Owner { described: false, .. })).count();
-    let busy = race.iter().filter(|(verdict, _)| matches!(verdict, Verdict::Busy { .. })).count();
+    let owners =
+        race.iter().filter(|(verdict, _)| matches!(verdict, AdoptResponse::Owner { described: false, .. })).count();
+    let busy = race.iter().filter(|(verdict, _)| matches!(verdict, AdoptResponse::Busy { .. })).count();
     assert_eq!((owners, busy), (1, 7), "{race:?}");
     // The owner goes without having taken anything over.
     drop(race);
@@ -671,8 +675,9 @@ async fn no_other_user_becomes_its_host() {
         let command = command.arg(state.detached()).uid(ORDINARY).gid(ORDINARY).current_dir("/").output();
         let claimed = command.expect("it runs");
         let said = String::from_utf8_lossy(&claimed.stdout);
-        let verdicts: Vec<Verdict> = said.lines().map(|line| serde_json::from_str(line).expect("a verdict")).collect();
-        let [Verdict::Refused { reason }] = &verdicts[..] else { panic!("{verdicts:?}: {claimed:?}") };
+        let verdicts: Vec<AdoptResponse> =
+            said.lines().map(|line| serde_json::from_str(line).expect("a verdict")).collect();
+        let [AdoptResponse::Refused { reason }] = &verdicts[..] else { panic!("{verdicts:?}: {claimed:?}") };
         assert!(reason.contains(&format!("you are user {ORDINARY}")), "{reason}");
         for ((path, _), before) in ways.iter().zip(before) {
             std::fs::set_permissions(path, before).expect("closed");

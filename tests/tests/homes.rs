@@ -10,8 +10,8 @@ use std::{
 
 use agent_proxy_tests::sessions::{self, all, event, fake, said, shell, soon};
 use proxy_manager::{
-    AgentSessionConfig, AgentSpec, Builder, Error, Event, Home, KillOptions, ModelConfig, OnMissing, Profile, Profiles,
-    PromptMode, ProxyManager, Resume, ResumeFrom, SessionHandle, SessionId,
+    AgentSessionConfig, AgentSpec, Error, Event, Home, KillOptions, ManagerBuilder, ModelConfig, OnMissing, Profile,
+    Profiles, PromptMode, ProxyManager, ResumeFrom, ResumeRequest, SessionHandle, SessionId,
 };
 use tempfile::TempDir;
 
@@ -38,7 +38,7 @@ fn logged() -> String {
     String::from_utf8_lossy(&log).into_owned()
 }
 
-fn builder() -> Builder {
+fn builder() -> ManagerBuilder {
     LOG.get_or_init(|| {
         let log = Arc::new(Mutex::new(Vec::new()));
         let writer = log.clone();
@@ -59,7 +59,7 @@ struct Place {
 }
 
 impl Place {
-    async fn new(adapt: impl FnOnce(Builder) -> Builder) -> Self {
+    async fn new(adapt: impl FnOnce(ManagerBuilder) -> ManagerBuilder) -> Self {
         let scratch = tempfile::tempdir().expect("a directory");
         let manager = adapt(builder().state_dir(scratch.path().join("state"))).build().await.expect("built");
         Self { manager, scratch }
@@ -211,7 +211,7 @@ async fn a_key_goes_with_the_end_of_its_session_and_is_there_again_when_it_goes_
             "the rest stays"
         );
         let from = ResumeFrom::Session { id: last.id().clone() };
-        let resume = Some(Resume { from, fork: false, on_missing: OnMissing::Fail });
+        let resume = Some(ResumeRequest { from, fork: false, on_missing: OnMissing::Fail });
         let config = AgentSessionConfig { resume, session_id: SessionId::mint(), ..config.clone() };
         last = place.manager.start_session(config).await.expect("started");
         assert_eq!(last.info().metadata.home.as_deref(), home.to_str());

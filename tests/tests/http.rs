@@ -12,7 +12,7 @@ use agent_proxy_tests::{
     system::{until, with_marker},
 };
 use proxy_manager::{
-    AgentSessionConfig, AgentSpec, Catalog, Child, EndReason, Event, ExitStatus, Json, KillOptions, PromptMode,
+    AgentSessionConfig, AgentSpec, Catalog, ChildProgram, EndReason, Event, ExitStatus, Json, KillOptions, PromptMode,
     ProxyManager, SessionId, StopReason, Timeouts,
 };
 
@@ -68,7 +68,7 @@ async fn manager() -> ProxyManager {
             .expect("an object"),
         ..AgentSpec::new("server", "opencode", &[env!("CARGO_BIN_EXE_fake-server")])
     };
-    let builder = ProxyManager::builder(Child::Path(env!("CARGO_BIN_EXE_proxy-child").into()));
+    let builder = ProxyManager::builder(ChildProgram::Path(env!("CARGO_BIN_EXE_proxy-child").into()));
     let builder = builder.base_env([("PATH", "/usr/bin:/bin")].into_iter().collect()).agent(spec);
     soon("the manager", builder.build()).await.expect("built")
 }
@@ -259,7 +259,7 @@ async fn a_server_is_known_by_its_address_and_attached_to_if_it_runs_already() {
     let builtin = Catalog::default();
     let row = builtin.get("opencode").expect("built in");
     let spec = AgentSpec { cmd: vec![env!("CARGO_BIN_EXE_fake-server").to_owned()], ..row.clone() };
-    let builder = ProxyManager::builder(Child::Path(env!("CARGO_BIN_EXE_proxy-child").into()));
+    let builder = ProxyManager::builder(ChildProgram::Path(env!("CARGO_BIN_EXE_proxy-child").into()));
     let builder = builder.base_env([("PATH", "/usr/bin:/bin")].into_iter().collect()).agent(spec);
     let manager = soon("the manager", builder.build()).await.expect("built");
     for endpoint in [None, Some(server.endpoint())] {

@@ -6,10 +6,10 @@ use agent_proxy_tests::{
 };
 use proxy_manager::{
     AbortPolicy, AgentSessionConfig, Containment, Envelope, Error, Event, ExitStatus, KillCause, KillOptions,
-    KillScope, Observer, Outcome, PromptMode, Proof, ProxyManager, ReapedBy, Receipt, SessionHandle, Signal,
+    KillScope, ObserverKind, ProcessOutcome, PromptMode, Proof, ProxyManager, ReapedBy, Receipt, SessionHandle, Signal,
     Subscription,
 };
-use registry::Spawn;
+use registry::SpawnRequest;
 
 async fn manager() -> ProxyManager {
     builder(env!("CARGO_BIN_EXE_proxy-child"), env!("CARGO_BIN_EXE_fake-agent")).build().await.expect("a manager")
@@ -144,10 +144,10 @@ async fn what_carries_the_marker_is_ended_wherever_it_hangs() {
     assert!(marker.len() > 30 && marker != others);
     // Children of this test: no descendants of any session.
     let outside = |seconds: &str, marker: &str| {
-        let spawned = registry::spawn(Spawn {
+        let spawned = registry::spawn(SpawnRequest {
             argv: vec!["sleep".into(), seconds.into()],
             env: vec![("AGENT_PROXY_RUN".into(), marker.into())],
-            ..Spawn::new("/bin/sleep")
+            ..SpawnRequest::new("/bin/sleep")
         });
         spawned.expect("started").process
     };
@@ -155,7 +155,7 @@ async fn what_carries_the_marker_is_ended_wherever_it_hangs() {
     let receipt = soon("the kill", session.kill(KillOptions::NOW)).await.expect("proven");
     assert_eq!((receipt.is_empty(), receipt.unmarked), (true, Some(true)));
     let entry = receipt.processes.iter().find(|entry| entry.id == marked.id()).expect("in the receipt");
-    assert!(matches!(entry.outcome, Outcome::Ended(_) | Outcome::Gone), "{entry:?}");
+    assert!(matches!(entry.outcome, ProcessOutcome::Ended(_) | ProcessOutcome::Gone), "{entry:?}");
     assert!(until("reaped", || marked.try_reap().expect("our child")).to_string().contains("KILL"));
     assert!(is_alive(unmarked.id().pid), "another marker is another session's");
     assert!(soon("a ping", other.ping()).await.is_ok());
@@ -171,10 +171,10 @@ async fn sessions_that_end_together_each_end_what_carries_their_marker() {
     let manager = manager().await;
     let seconds = unique_seconds();
     let outside = |marker: &str| {
-        let spawned = registry::spawn(Spawn {
+        let spawned = registry::spawn(SpawnRequest {
             argv: vec!["sleep".into(), seconds.clone().into()],
             env: vec![("AGENT_PROXY_RUN".into(), marker.into())],
-            ..Spawn::new("/bin/sleep")
+            ..SpawnRequest::new("/bin/sleep")
         });
         spawned.expect("started").process
     };
@@ -213,7 +213,7 @@ async fn how_a_process_ended_is_told_though_its_own_parent_reaped_it() {
         _ => None,
     })
     .await;
-    if observer != Observer::Connector {
+    if observer != ObserverKind::Connector {
         system::not_run("the end of a process that its own parent reaps: no proc connector here");
         manager.shutdown().await;
         return;
@@ -227,7 +227,7 @@ async fn how_a_process_ended_is_told_though_its_own_parent_reaped_it() {
         .await
         .expect("proven");
     let [entry] = receipt.processes.as_slice() else { panic!("{receipt:?}") };
-    assert_eq!((entry.id, entry.outcome), (trapping, Outcome::Ended(ExitStatus::Code(7))));
+    assert_eq!((entry.id, entry.outcome), (trapping, ProcessOutcome::Ended(ExitStatus::Code(7))));
     assert_eq!(entry.reaped_by, Some(ReapedBy::Parent));
     manager.shutdown().await;
 }

@@ -8,7 +8,7 @@ use agent_proxy_tests::{
 };
 use proxy_manager::{
     AgentSessionConfig, Containment, EndReason, Envelope, Event, ExitStatus, KillCause, KillOptions, LimitAction,
-    LimitExceeded, LimitForm, LimitKind, Limits, Observer, OnAgentExit, ProcessId, PromptMode, ProxyManager,
+    LimitExceeded, LimitForm, LimitKind, Limits, ObserverKind, OnAgentExit, ProcessId, PromptMode, ProxyManager,
     SessionHandle, SessionState, Subscription,
 };
 
@@ -78,7 +78,7 @@ impl Scene {
     }
 
     /// Who sees the session's processes.
-    async fn observer(&self) -> Observer {
+    async fn observer(&self) -> ObserverKind {
         let mut events = self.session.subscribe();
         event(&mut events, "the start", |envelope| match &envelope.event {
             Event::SessionStarted { measures, .. } => Some(measures.observer),
@@ -217,7 +217,7 @@ async fn file_size() {
     const LIMIT: u64 = 4 * MIB;
     for action in ACTIONS {
         let mut scene = Scene::new(with(action, Limits { file_size_bytes: Some(LIMIT), ..Limits::default() })).await;
-        if action != LimitAction::Warn && scene.observer().await == Observer::Polling {
+        if action != LimitAction::Warn && scene.observer().await == ObserverKind::Polling {
             // The kernel ends the writer, and its parent takes the status before anybody can look.
             system::not_run(format_args!("the end of a writer at its limit ({action}): no proc connector here"));
             scene.close().await;
@@ -286,7 +286,7 @@ async fn a_writer_that_its_own_parent_reaps_is_seen_by_the_connector() {
     let (path, seconds) = (scene.path("file"), system::unique_seconds());
     let script = format!("spawn {RUNAWAY} file {path}; sleep {seconds}");
     scene.session.prompt(script, PromptMode::Refuse).await.expect("prompted");
-    if observer == Observer::Connector {
+    if observer == ObserverKind::Connector {
         let exceeded = scene.exceeded().await;
         assert_eq!((exceeded.limit, exceeded.value, exceeded.measured), (LimitKind::FileSize, MIB, MIB));
         assert!(exceeded.process.is_some(), "{exceeded:?}");

@@ -24,10 +24,10 @@ use agent_proxy_tests::{
 use libtest_mimic::{Arguments, Trial};
 use proxy_manager::{
     AbortPolicy, AgentSessionConfig, EndReason, Envelope, Error, Event, KillOptions, Lifecycle, OnMissing, ProcessId,
-    PromptMode, ProxyManager, Receipt, Restart, Resume, ResumeFrom, SessionHandle, SessionState, SessionStatus, Signal,
-    Subscription,
+    PromptMode, ProxyManager, Receipt, Restart, ResumeFrom, ResumeRequest, SessionHandle, SessionState, SessionStatus,
+    Signal, Subscription,
 };
-use registry::{Input, Output, PidFd, Spawn, Spawned};
+use registry::{PidFd, SpawnInput, SpawnOutput, SpawnRequest, SpawnedProcess};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use tempfile::TempDir;
 use tokio::{io::AsyncBufReadExt, net::unix::pipe};
@@ -228,12 +228,12 @@ impl Stage {
     async fn host_dies(&self, victims: &[Victim]) -> Pids {
         let program = env!("CARGO_BIN_EXE_lasting-host");
         let lasting = serde_json::to_string(&self.lasting).expect("JSON");
-        let mut host = registry::spawn(Spawn {
+        let mut host = registry::spawn(SpawnRequest {
             argv: vec![program.into(), lasting.into()],
-            stdin: Input::Pipe,
-            stdout: Output::Pipe,
-            stderr: Output::Inherit,
-            ..Spawn::new(program)
+            stdin: SpawnInput::Pipe,
+            stdout: SpawnOutput::Pipe,
+            stderr: SpawnOutput::Inherit,
+            ..SpawnRequest::new(program)
         })
         .expect("started");
         let stdout = host.stdout.take().expect("a pipe");
@@ -335,7 +335,7 @@ impl Stage {
     /// The next manager finds all that was said, and goes on.
     async fn goes_on(&self) {
         let manager = self.manager().await;
-        assert!(manager.recovered().iter().all(proxy_manager::Recovered::is_empty), "{:?}", manager.recovered());
+        assert!(manager.recovered().iter().all(proxy_manager::RecoveredSession::is_empty), "{:?}", manager.recovered());
         assert_eq!(manager.reattached(), []);
         let record = manager.record(&self.lasting.id).expect("kept");
         let turns = if self.lasting.mode == Mode::Idle { 1 } else { 2 };
@@ -527,7 +527,7 @@ impl Stage {
         assert!(receipt.is_empty() && began.elapsed() < CALL, "{reason} after {:?}: {receipt:?}", began.elapsed());
         self.nothing_runs();
         let from = ResumeFrom::Session { id: self.lasting.id.clone() };
-        let resume = Some(Resume { from, fork: false, on_missing: OnMissing::Fail });
+        let resume = Some(ResumeRequest { from, fork: false, on_missing: OnMissing::Fail });
         let lifecycle = Lifecycle { key: None, ..self.config("next").lifecycle };
         let config = AgentSessionConfig { resume, lifecycle, ..self.config("next") };
         let session = soon("a session", manager.start_session(config)).await.expect("started");
@@ -586,7 +586,7 @@ impl Stage {
         assert!(matches!(manager.subscribe_from(id, 0), Err(Error::UnknownSession { .. })));
         // Which conversation it had is known all the same.
         let from = ResumeFrom::Session { id: id.clone() };
-        let resume = Some(Resume { from, fork: false, on_missing: OnMissing::Fail });
+        let resume = Some(ResumeRequest { from, fork: false, on_missing: OnMissing::Fail });
         let config = AgentSessionConfig { resume, ..self.config("next") };
         let session = soon("a session", manager.start_session(config)).await.expect("started");
         self.remembers(&session).await;
@@ -598,12 +598,12 @@ impl Stage {
 }
 
 /// A process that is of no session, ended with this.
-struct Stranger(Spawned);
+struct Stranger(SpawnedProcess);
 
 impl Stranger {
     fn new() -> Self {
         let argv = vec!["sleep".into(), system::unique_seconds().into()];
-        Self(registry::spawn(Spawn { argv, ..Spawn::new("/bin/sleep") }).expect("started"))
+        Self(registry::spawn(SpawnRequest { argv, ..SpawnRequest::new("/bin/sleep") }).expect("started"))
     }
 }
 

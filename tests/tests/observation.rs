@@ -14,20 +14,20 @@ use agent_proxy_tests::{
     system::{DEADLINE, is_alive, not_run, sleeping, unique_seconds, until},
 };
 use proxy_manager::{
-    AgentSessionConfig, Containment, Envelope, Event, ExitStatus, KillOptions, Observer, ProcessId, ProcessInfo,
+    AgentSessionConfig, Containment, Envelope, Event, ExitStatus, KillOptions, ObserverKind, ProcessId, ProcessInfo,
     ProcessStatus, PromptMode, ProxyManager, SessionHandle, Signal, Subscription,
 };
-use registry::{Connector, Input, Output, PidFd, Spawn, Unavailable};
+use registry::{PidFd, ProcConnector, SpawnInput, SpawnOutput, SpawnRequest, UnavailableFeature};
 
 const GAMES: &str = env!("CARGO_BIN_EXE_thread-games");
 
-fn builder() -> proxy_manager::Builder {
+fn builder() -> proxy_manager::ManagerBuilder {
     sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), env!("CARGO_BIN_EXE_fake-agent"))
 }
 
 /// A manager whose fork server observes; `None`, with the reason printed, where the machine has no connector.
 async fn observing() -> Option<ProxyManager> {
-    match tokio::task::spawn_blocking(Connector::probe).await.expect("no panic") {
+    match tokio::task::spawn_blocking(ProcConnector::probe).await.expect("no panic") {
         Ok(()) => Some(builder().build().await.expect("built")),
         Err(error) => {
             not_run(error);
@@ -46,7 +46,7 @@ struct Told {
     spawned: Vec<ProcessInfo>,
     exited: Vec<(ProcessId, Option<ExitStatus>)>,
     lossy: Vec<String>,
-    observer: Option<Observer>,
+    observer: Option<ObserverKind>,
 }
 
 impl Told {
@@ -71,7 +71,7 @@ impl Told {
     /// Each process once, with its end, and nothing lost.
     fn assert_whole(&self) {
         assert!(!self.spawned.is_empty(), "nothing was told");
-        assert_eq!(self.observer, Some(Observer::Connector));
+        assert_eq!(self.observer, Some(ObserverKind::Connector));
         assert_eq!(self.lossy, [""; 0]);
         let mut spawned: Vec<_> = self.spawned.iter().map(id).collect();
         let mut exited: Vec<_> = self.exited.iter().map(|(id, _)| *id).collect();
@@ -363,13 +363,13 @@ fn contents(fd: Option<OwnedFd>) -> String {
 
 /// Runs `argv` to its end: whether it succeeded, and what it said.
 fn outcome(argv: &[&str]) -> (bool, String) {
-    let program = Spawn {
+    let program = SpawnRequest {
         argv: argv.iter().map(Into::into).collect(),
         env: std::env::vars_os().collect(),
-        stdin: Input::Null,
-        stdout: Output::Pipe,
-        stderr: Output::Pipe,
-        ..Spawn::new(argv[0])
+        stdin: SpawnInput::Null,
+        stdout: SpawnOutput::Pipe,
+        stderr: SpawnOutput::Pipe,
+        ..SpawnRequest::new(argv[0])
     };
     let spawned = registry::spawn(program).expect("started");
     let exit = until("its status", || spawned.process.try_reap().expect("our child"));
@@ -427,7 +427,9 @@ async fn beside_a_silent_connector() {
 
 /// There is no connector here, for this reason, and a session's processes are told of all the same.
 async fn polls(reason: &str) {
-    let Err(Unavailable { why, .. }) = tokio::task::spawn_blocking(Connector::probe).await.expect("no panic") else {
+    let Err(UnavailableFeature { why, .. }) =
+        tokio::task::spawn_blocking(ProcConnector::probe).await.expect("no panic")
+    else {
         panic!("the connector works here")
     };
     assert!(why.contains(reason), "{why}");
@@ -443,7 +445,7 @@ async fn polls(reason: &str) {
     says_when_it_started(&sleeper);
     assert!(session.kill(KillOptions::NOW).await.expect("killed").is_empty());
     let told = Told::of(&all(&mut session.subscribe()).await);
-    assert_eq!((told.observer, told.lossy.len()), (Some(Observer::Polling), 1), "{:?}", told.lossy);
+    assert_eq!((told.observer, told.lossy.len()), (Some(ObserverKind::Polling), 1), "{:?}", told.lossy);
     // What a poll sees of a process on the way to its exec is not its parent's command line.
     let names: Vec<_> = told.spawned.iter().filter_map(|info| info.command.as_deref()).collect();
     assert_eq!(names, ["/bin/sh", "sleep"]);

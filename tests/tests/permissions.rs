@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use agent_proxy_tests::sessions::{self, all, event, fake, soon};
 use proxy_manager::{
-    AgentSessionConfig, AgentSpec, BypassAction, Decision, Envelope, Event, Home, KillOptions, PermissionAnswer,
-    PermissionMode, PermissionPolicy, PermissionRule, PromptMode, ProxyManager, ResolvedBy, SessionHandle, StopReason,
+    AgentSessionConfig, AgentSpec, BypassAction, Envelope, Event, Home, KillOptions, PermissionAnswer, PermissionMode,
+    PermissionPolicy, PermissionRule, PromptMode, ProxyManager, ResolvedBy, RuleDecision, SessionHandle, StopReason,
     Subscription, UNTRIED_VERSION,
 };
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ async fn manager() -> ProxyManager {
     builder.build().await.expect("built")
 }
 
-fn rule(tool: &str, command: &str, path: &str, decision: Decision) -> PermissionRule {
+fn rule(tool: &str, command: &str, path: &str, decision: RuleDecision) -> PermissionRule {
     let glob = |glob: &str| (!glob.is_empty()).then(|| glob.to_owned());
     PermissionRule { tool: glob(tool), command: glob(command), path: glob(path), decision }
 }
@@ -77,9 +77,9 @@ async fn prompted(session: &SessionHandle, script: String) -> Subscription {
 async fn rules_answer_before_the_mode_and_say_which() {
     let manager = manager().await;
     let rules = vec![
-        rule("", "git push *", "", Decision::Deny),
-        rule("execute", "git *", "", Decision::Allow),
-        rule("edit", "", "/work/**", Decision::Allow),
+        rule("", "git push *", "", RuleDecision::Deny),
+        rule("execute", "git *", "", RuleDecision::Allow),
+        rule("edit", "", "/work/**", RuleDecision::Allow),
     ];
     let by_rule = |index| ResolvedBy::Rule { index };
     let by_mode = ResolvedBy::Mode(PermissionMode::Deny);
@@ -105,7 +105,7 @@ async fn rules_answer_before_the_mode_and_say_which() {
 #[tokio::test]
 async fn a_rule_that_asks_asks_in_every_mode_and_the_answer_has_a_name() {
     let manager = manager().await;
-    let policy = PermissionPolicy { rules: vec![rule("*", "", "", Decision::Ask)], ..PermissionPolicy::default() };
+    let policy = PermissionPolicy { rules: vec![rule("*", "", "", RuleDecision::Ask)], ..PermissionPolicy::default() };
     let session = manager.start_session(config(PermissionMode::Allow, policy)).await.expect("started");
     let mut events = prompted(&session, runs("ls")).await;
     let id = requested(&mut events).await;
@@ -173,7 +173,7 @@ async fn where_nothing_allows_nothing_is_chosen() {
 #[tokio::test]
 async fn a_policy_that_cannot_be_followed_starts_nothing() {
     let manager = manager().await;
-    let rules = vec![rule("*", "", "", Decision::Ask), rule("", "", "/a/{b", Decision::Deny)];
+    let rules = vec![rule("*", "", "", RuleDecision::Ask), rule("", "", "/a/{b", RuleDecision::Deny)];
     let policy = PermissionPolicy { rules, ..PermissionPolicy::default() };
     let refused = soon("a refusal", manager.start_session(config(PermissionMode::Ask, policy))).await;
     let refused = refused.expect_err("refused").to_string();
@@ -197,7 +197,7 @@ fn runs_unasked(kind: &str, command: &str) -> String {
 #[tokio::test]
 async fn a_call_that_bypasses_the_policy_is_told_and_aborts_the_turn() {
     let manager = manager().await;
-    let deny = vec![rule("execute", "touch *", "", Decision::Deny)];
+    let deny = vec![rule("execute", "touch *", "", RuleDecision::Deny)];
     let by_mode = |mode| (Some(ResolvedBy::Mode(mode)), BypassAction::AbortTurn);
     for (mode, rules, expected) in [
         (PermissionMode::Deny, vec![], by_mode(PermissionMode::Deny)),

@@ -7,8 +7,8 @@ use agent_proxy_tests::{
     system::{self, until},
 };
 use ipc_protocol::{
-    EndReason, Event, ExitStatus, Json, KillOptions, KillScope, LimitAction, LimitForm, LimitKind, Limits, Outcome,
-    Proof, ReapedBy, Receipt, SessionId, Signal, WireError,
+    EndReason, Event, ExitStatus, Json, KillOptions, KillScope, LimitAction, LimitForm, LimitKind, Limits,
+    ProcessOutcome, Proof, ReapedBy, Receipt, SessionId, Signal, WireError,
     message::{FromForkServer, FromProxy, Hello, ProxyCommand, ToForkServer, ToProxy, VERSION},
 };
 
@@ -204,7 +204,7 @@ fn what_cannot_start_says_why() {
         resume: None,
         endpoint: None,
         max_turns: None,
-        asking: ipc_protocol::message::Asking::default(),
+        asking: ipc_protocol::message::PermissionSupport::default(),
     };
     let config = ipc_protocol::AgentSessionConfig::new("command");
     let (config, command, enclosure) = (Box::new(config), Box::new(command), Box::new(enclosure(&session)));
@@ -244,7 +244,7 @@ fn what_a_dead_proxy_leaves_is_ended_by_its_guard() {
     assert!(receipt.is_empty(), "{receipt:?}");
     let sleepers = receipt.processes.iter().filter(|e| e.command.as_deref() == Some(&format!("sleep {seconds}")));
     assert_eq!(sleepers.clone().count(), 4, "{receipt:?}");
-    assert!(sleepers.clone().all(|entry| matches!(entry.outcome, Outcome::Ended(_))), "{receipt:?}");
+    assert!(sleepers.clone().all(|entry| matches!(entry.outcome, ProcessOutcome::Ended(_))), "{receipt:?}");
     assert!(system::with_word(&seconds).is_empty());
     server.join();
 }

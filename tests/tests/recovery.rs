@@ -13,12 +13,12 @@ use agent_proxy_tests::{
     system::{self, until},
 };
 use proxy_manager::{
-    AgentSessionConfig, Builder, Containment, Error, Event, KillCause, KillOptions, Layer, LogError, MARKER, ProcessId,
-    ProxyManager, ReapedBy, Receipt, Recovered, Recovery, Signal,
+    AgentSessionConfig, Containment, ContainmentLayer, Error, Event, KillCause, KillOptions, LogError, MARKER,
+    ManagerBuilder, ProcessId, ProxyManager, ReapedBy, Receipt, RecoveredSession, RecoveryOutcome, Signal,
 };
-use registry::{Input, Output, PidFd, Spawn, Spawned};
+use registry::{PidFd, SpawnInput, SpawnOutput, SpawnRequest, SpawnedProcess};
 
-fn builder() -> Builder {
+fn builder() -> ManagerBuilder {
     sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), env!("CARGO_BIN_EXE_fake-agent"))
 }
 
@@ -55,13 +55,13 @@ fn signal(id: ProcessId, signal: Signal) {
 }
 
 /// A sleeping child of this test, ended with it.
-struct Bystander(Spawned);
+struct Bystander(SpawnedProcess);
 
 impl Bystander {
     fn new(env: &[(&str, &str)]) -> Self {
         let seconds = system::unique_seconds();
         let env = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
-        let sleep = Spawn { argv: vec!["sleep".into(), seconds.into()], env, ..Spawn::new("/bin/sleep") };
+        let sleep = SpawnRequest { argv: vec!["sleep".into(), seconds.into()], env, ..SpawnRequest::new("/bin/sleep") };
         Self(registry::spawn(sleep).expect("started"))
     }
 
@@ -84,7 +84,7 @@ impl Drop for Bystander {
 
 /// A host with sessions in a process of its own, whose supervisors this test kills.
 struct Host {
-    process: Spawned,
+    process: SpawnedProcess,
     /// Of the fork server and the proxies.
     supervisors: Vec<ProcessId>,
     /// What its sessions sleep for.
@@ -126,12 +126,12 @@ impl Host {
             vec![program.to_owned(), env!("CARGO_BIN_EXE_proxy-child").to_owned(), count.to_string(), script];
         argv.extend([state.map(text).unwrap_or_default(), containment.to_string()]);
         argv.extend(parent.map(text));
-        let mut process = registry::spawn(Spawn {
+        let mut process = registry::spawn(SpawnRequest {
             argv: argv.into_iter().map(Into::into).collect(),
-            stdin: Input::Pipe,
-            stdout: Output::Pipe,
-            stderr: Output::Inherit,
-            ..Spawn::new(program)
+            stdin: SpawnInput::Pipe,
+            stdout: SpawnOutput::Pipe,
+            stderr: SpawnOutput::Inherit,
+            ..SpawnRequest::new(program)
         })
         .expect("started");
         let stdout = process.stdout.take().expect("a pipe");
@@ -197,9 +197,9 @@ impl Drop for Host {
 }
 
 /// What became of each session, which must have been ended in whole.
-fn receipts(recovered: &[Recovered]) -> Vec<&Receipt> {
-    fn receipt(recovered: &Recovered) -> &Receipt {
-        let Recovery::Ended(receipt) = &recovered.outcome else { panic!("{recovered:?}") };
+fn receipts(recovered: &[RecoveredSession]) -> Vec<&Receipt> {
+    fn receipt(recovered: &RecoveredSession) -> &Receipt {
+        let RecoveryOutcome::Ended(receipt) = &recovered.outcome else { panic!("{recovered:?}") };
         assert_eq!((recovered.session_id.as_ref(), recovered.damaged_lines), (Some(&receipt.session_id), 0));
         assert!(receipt.is_empty(), "{receipt:?}");
         assert_eq!((receipt.cause, receipt.unmarked), (KillCause::Recovery, Some(true)));
@@ -210,7 +210,7 @@ fn receipts(recovered: &[Recovered]) -> Vec<&Receipt> {
 }
 
 /// The recovered sessions of `host`: all that slept is in their receipts, and nothing of anybody else.
-fn ended_all(host: &Host, recovered: &[Recovered]) {
+fn ended_all(host: &Host, recovered: &[RecoveredSession]) {
     let receipts = receipts(recovered);
     let entries = receipts.iter().flat_map(|receipt| &receipt.processes);
     let pids: BTreeSet<_> = entries.clone().map(|entry| entry.id.pid).collect();
@@ -284,7 +284,9 @@ async fn what_forks_while_nobody_watches_is_found_or_not_denied() {
         });
         let manager = next_manager(&state).await;
         let hops = || system::with_word(&hop.display().to_string());
-        let Recovery::Ended(receipt) = &manager.recovered()[0].outcome else { panic!("{:?}", manager.recovered()) };
+        let RecoveryOutcome::Ended(receipt) = &manager.recovered()[0].outcome else {
+            panic!("{:?}", manager.recovered())
+        };
         if leaves {
             assert!(!receipt.is_empty() && !manager.recovered()[0].is_empty(), "{receipt:?}");
             let named = |entry: &&proxy_manager::ReceiptEntry| {
@@ -391,7 +393,7 @@ async fn strangers_with_a_recorded_pid_are_not_touched() {
     fs::write(&path, format!("{header}\n{lines}")).expect("written");
     let manager = next_manager(&state).await;
     let [recovered] = manager.recovered() else { panic!("{:?}", manager.recovered()) };
-    let Recovery::Ended(receipt) = &recovered.outcome else { panic!("{recovered:?}") };
+    let RecoveryOutcome::Ended(receipt) = &recovered.outcome else { panic!("{recovered:?}") };
     // What was recorded is gone, so that there is no proof while other tests have orphans: only what it ended counts here.
     assert_eq!((receipt.processes.as_slice(), receipt.survivors.as_slice()), (&[][..], &[][..]));
     assert!(stranger.is_alive() && old.is_alive());
@@ -442,7 +444,7 @@ async fn damaged_journals_are_told_and_what_they_still_say_is_done() {
     fs::write(state.0.join("sessions/garbage.journal"), [0; 4096]).expect("written");
     let manager = next_manager(&state).await;
     let [garbage, session] = manager.recovered() else { panic!("{:?}", manager.recovered()) };
-    assert!(matches!(garbage.outcome, Recovery::Dropped { .. }), "{garbage:?}");
+    assert!(matches!(garbage.outcome, RecoveryOutcome::Dropped { .. }), "{garbage:?}");
     assert_eq!(session.damaged_lines, 3);
     assert!(session.is_empty() && host.survivors().is_empty(), "{session:?}");
     manager.shutdown().await;
@@ -524,7 +526,7 @@ async fn groups_of_all_dead_supervisors_are_emptied_and_removed() {
     assert_eq!(parent.managers(), [ours]);
     ended_all(&host, manager.recovered());
     for receipt in receipts(manager.recovered()) {
-        assert_eq!((receipt.cgroup_empty, receipt.layers.contains(&Layer::Cgroup)), (Some(true), true));
+        assert_eq!((receipt.cgroup_empty, receipt.layers.contains(&ContainmentLayer::Cgroup)), (Some(true), true));
     }
     assert!(bystander.is_alive());
     manager.shutdown().await;
@@ -557,7 +559,7 @@ async fn groups_are_found_without_a_state_directory_but_not_those_of_the_living(
     until("both are dead", || (![fork_server, proxy].iter().any(|id| system::is_alive(id.pid))).then_some(()));
     let manager = next().await;
     let [recovered] = manager.recovered() else { panic!("{:?}", manager.recovered()) };
-    let Recovery::Swept { ended, .. } = &recovered.outcome else { panic!("{recovered:?}") };
+    let RecoveryOutcome::Swept { ended, .. } = &recovered.outcome else { panic!("{recovered:?}") };
     assert!(recovered.is_empty(), "{recovered:?}");
     let pids: BTreeSet<_> = ended.iter().map(|(id, _)| id.pid).collect();
     assert!(host.sleeping.is_subset(&pids), "{recovered:?}");

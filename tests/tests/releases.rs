@@ -15,14 +15,14 @@ use agent_proxy_tests::{
     system::{self, DEADLINE},
 };
 use ipc_protocol::{
-    codec::{Assembler, Inbox, encode, encode_packets},
+    codec::{Inbox, MessageAssembler, encode, encode_packets},
     message::VERSION,
     packet::{recv_bytes, recv_packet, send_packet, stream_pair},
-    reattach::Verdict,
+    reattach::AdoptResponse,
 };
 use nix::poll::{PollFd, PollFlags, poll};
 use proxy_manager::{AgentSessionConfig, Event, HostDeath, KillOptions, PromptMode, SessionState};
-use registry::{Input, Spawn};
+use registry::{SpawnInput, SpawnRequest};
 use serde_json::{Value, json};
 
 /// One that a failed test leaves ends itself soon.
@@ -82,7 +82,7 @@ fn packet(control: &OwnedFd) -> (Value, Option<OwnedFd>) {
     let mut buffer = Vec::new();
     await_readable(control);
     let fd = recv_packet(control, &mut buffer).expect("received").expect("open");
-    let text: String = Assembler::default().frame(&buffer).expect("a message").expect("one packet");
+    let text: String = MessageAssembler::default().frame(&buffer).expect("a message").expect("one packet");
     (serde_json::from_str(&text).expect("JSON"), fd)
 }
 
@@ -107,9 +107,9 @@ fn a_host_of_the_last_release() {
     host.kill();
     let (verdict, control) = system::until("it is free", || {
         let (verdict, control) = claim_all(&state.detached(), VERSION - 1).remove(0);
-        (!matches!(verdict, Verdict::Busy { .. })).then_some((verdict, control))
+        (!matches!(verdict, AdoptResponse::Busy { .. })).then_some((verdict, control))
     });
-    assert!(matches!(verdict, Verdict::Owner { described: true, version: VERSION, .. }), "{verdict:?}");
+    assert!(matches!(verdict, AdoptResponse::Owner { described: true, version: VERSION, .. }), "{verdict:?}");
     let own = registry::identify(std::process::id()).expect("alive");
     let hello = json!({ "Hello": { "version": VERSION - 1, "process": own, "was": "longer" } });
     send(&control, &hello, None);
@@ -174,9 +174,9 @@ async fn who_is_two_releases_away_is_refused_and_takes_nothing() {
     for version in [VERSION.checked_sub(2), Some(VERSION + 2)].into_iter().flatten() {
         // It may not have noticed yet that its host is dead.
         let reason = system::until("an answer", || match claim_all(&state.detached(), version).remove(0).0 {
-            Verdict::Refused { reason } => Some(reason),
-            Verdict::Busy { .. } => None,
-            verdict @ Verdict::Owner { .. } => panic!("{verdict:?}"),
+            AdoptResponse::Refused { reason } => Some(reason),
+            AdoptResponse::Busy { .. } => None,
+            verdict @ AdoptResponse::Owner { .. } => panic!("{verdict:?}"),
         });
         let (ours, theirs) = (format!("version {VERSION}"), version.to_string());
         assert!(reason.contains(&ours) && reason.ends_with(&theirs), "{reason}");
@@ -191,7 +191,11 @@ async fn who_is_two_releases_away_is_refused_and_takes_nothing() {
 
 /// A fork server of the last release with its proxy, played by this process; its death is that of a process that stands for it.
 fn last_release(directory: &Path, id: &str) -> std::thread::JoinHandle<()> {
-    let stands = registry::spawn(Spawn { argv: vec!["cat".into()], stdin: Input::Pipe, ..Spawn::new("/bin/cat") });
+    let stands = registry::spawn(SpawnRequest {
+        argv: vec!["cat".into()],
+        stdin: SpawnInput::Pipe,
+        ..SpawnRequest::new("/bin/cat")
+    });
     let stands = stands.expect("started");
     let process = stands.process.id();
     let path = directory.join(format!("{}.{}.sock", process.pid, process.start_time));

@@ -8,12 +8,12 @@ use agent_proxy_tests::{
 };
 use proxy_manager::{
     AbortPolicy, AgentSessionConfig, EndReason, Error, Event, HistoryLimits, Json, KillOptions, KillScope, Limits,
-    MAX_TURNS_REACHED, McpServer, McpTransport, OnAgentExit, Outcome, PermissionAnswer, PermissionMode,
-    PermissionRequest, ProcessStatus, PromptMode, Proof, ProxyManager, ResolvedBy, SessionState, Signal, StopReason,
+    MAX_TURNS_REACHED, McpServer, McpTransport, OnAgentExit, PermissionAnswer, PermissionMode, PermissionRequest,
+    ProcessOutcome, ProcessStatus, PromptMode, Proof, ProxyManager, ResolvedBy, SessionState, Signal, StopReason,
     Subscription,
 };
 
-fn builder() -> proxy_manager::Builder {
+fn builder() -> proxy_manager::ManagerBuilder {
     sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), env!("CARGO_BIN_EXE_fake-agent"))
 }
 
@@ -149,7 +149,7 @@ async fn the_living_processes_are_listed_and_the_dead_ones_in_the_receipt() {
     for pid in &family.pids {
         let entry =
             receipt.processes.iter().find(|entry| entry.id.pid == *pid).unwrap_or_else(|| panic!("{receipt:#?}"));
-        assert!(matches!(entry.outcome, Outcome::Ended(_)), "{entry:?}");
+        assert!(matches!(entry.outcome, ProcessOutcome::Ended(_)), "{entry:?}");
     }
     assert!(system::sleeping(&family.seconds).is_empty());
     assert!(system::with_marker(session.id().as_str()).is_empty());
@@ -605,7 +605,8 @@ async fn a_wedged_proxy_is_no_obstacle() {
 #[tokio::test]
 async fn a_child_binary_that_is_none_is_refused() {
     for (program, why) in [("/bin/cat", ""), ("/bin/true", ""), ("/no/such/child", "not found")] {
-        let result = soon("a refusal", ProxyManager::builder(proxy_manager::Child::Path(program.into())).build()).await;
+        let result =
+            soon("a refusal", ProxyManager::builder(proxy_manager::ChildProgram::Path(program.into())).build()).await;
         match result {
             Err(Error::ChildUnusable { child, reason }) => {
                 assert!(child == program && reason.contains(why), "{reason}")

@@ -9,7 +9,7 @@ use proxy_manager::{
     StopReason, Usd,
 };
 
-fn builder() -> proxy_manager::Builder {
+fn builder() -> proxy_manager::ManagerBuilder {
     sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), env!("CARGO_BIN_EXE_fake-agent"))
 }
 
@@ -25,6 +25,24 @@ async fn begun<T: std::fmt::Debug>(future: &mut (impl Future<Output = T> + Unpin
         biased;
         done = future => panic!("{done:?}"),
         () = std::future::ready(()) => {}
+    }
+}
+
+/// Polls the future of a start until `waiting` starts are in the queue. It must not be ready.
+async fn queued<T: std::fmt::Debug>(
+    manager: &ProxyManager,
+    future: &mut (impl Future<Output = T> + Unpin),
+    waiting: usize,
+) {
+    let is_queued = async {
+        while manager.occupancy().waiting != waiting {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        done = future => panic!("{done:?}"),
+        () = soon("its place in the queue", is_queued) => {}
     }
 }
 
@@ -71,10 +89,10 @@ async fn the_queue_is_served_user_by_user() {
     let mut running = manager.start_session(of("alice")).await.expect("started");
     let mut alice = [pin!(manager.start_session(of("alice"))), pin!(manager.start_session(of("alice")))];
     let mut bob = pin!(manager.start_session(of("bob")));
-    for start in &mut alice {
-        begun(start).await;
+    for (start, waiting) in alice.iter_mut().zip(1..) {
+        queued(&manager, start, waiting).await;
     }
-    begun(&mut bob).await;
+    queued(&manager, &mut bob, 3).await;
     assert_eq!(occupancy(&manager), (1, 3));
     let [first, second] = alice;
     end(running).await;
@@ -93,13 +111,13 @@ async fn a_start_that_is_not_waited_for_leaves_the_queue() {
     let running = manager.start_session(fake()).await.expect("started");
     {
         let mut dropped = pin!(manager.start_session(fake()));
-        begun(&mut dropped).await;
+        queued(&manager, &mut dropped, 1).await;
         let refused = manager.start_session(fake()).await.expect_err("the queue is full");
         assert!(matches!(refused, Error::TooManySessions { waiting: 1, .. }), "{refused}");
     }
     assert_eq!(occupancy(&manager), (1, 0));
     let mut called = Box::pin(manager.start_session(fake()));
-    begun(&mut called).await;
+    queued(&manager, &mut called, 1).await;
     end(running).await;
     // It has the place and does not know it yet.
     assert_eq!(occupancy(&manager), (1, 0));
@@ -119,7 +137,7 @@ async fn a_keyed_start_that_waits_for_a_place_holds_up_no_other_key() {
     let manager = builder().max_sessions(1).queue(10, LONG).build().await.expect("built");
     let running = manager.start_session(keyed("one")).await.expect("started");
     let mut waiting = pin!(manager.start_session(keyed("two")));
-    begun(&mut waiting).await;
+    queued(&manager, &mut waiting, 1).await;
     let mut same = pin!(manager.start_session(keyed("two")));
     begun(&mut same).await;
     assert_eq!(occupancy(&manager), (1, 1), "the second of one key waits for the first");
@@ -143,7 +161,7 @@ async fn nobody_waits_for_ever() {
     let manager = builder().max_sessions(1).queue(2, LONG).build().await.expect("built");
     let _running = manager.start_session(fake()).await.expect("started");
     let mut waiting = pin!(manager.start_session(fake()));
-    begun(&mut waiting).await;
+    queued(&manager, &mut waiting, 1).await;
     let (waited, _) = tokio::join!(waiting, manager.shutdown());
     assert!(matches!(waited, Err(Error::ShutDown)), "{waited:?}");
 }

@@ -14,12 +14,12 @@ use proxy_manager::{
     EndReason, Error, Event, ExitStatus, KillOptions, ProcessId, PromptMode, Receipt, SessionHandle, SessionState,
     Signal, Subscription,
 };
-use registry::{Input, Output, PidFd, Spawn};
+use registry::{PidFd, SpawnInput, SpawnOutput, SpawnRequest};
 
 /// What each supervisor's death may take, from the signal to the last process's end.
 const BOUND: Duration = Duration::from_secs(2);
 
-fn builder() -> proxy_manager::Builder {
+fn builder() -> proxy_manager::ManagerBuilder {
     sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), env!("CARGO_BIN_EXE_fake-agent"))
 }
 
@@ -143,18 +143,18 @@ async fn of_the_fork_server_while_a_proxy_is_stopped() {
 }
 
 /// Starts a host of two sessions in a process of its own; what its sessions sleep for, and its descendants' pids.
-fn host() -> (registry::Spawned, String, Vec<u32>) {
+fn host() -> (registry::SpawnedProcess, String, Vec<u32>) {
     let seconds = system::unique_seconds();
     let script = format!(
         "sleep {seconds} & setsid sleep {seconds} & (setsid sleep {seconds} &) ; trap '' TERM; while :; do sleep {seconds}; done"
     );
     let program = env!("CARGO_BIN_EXE_test-host");
-    let mut host = registry::spawn(Spawn {
+    let mut host = registry::spawn(SpawnRequest {
         argv: [program, env!("CARGO_BIN_EXE_proxy-child"), "2", &script].map(Into::into).to_vec(),
-        stdin: Input::Pipe,
-        stdout: Output::Pipe,
-        stderr: Output::Inherit,
-        ..Spawn::new(program)
+        stdin: SpawnInput::Pipe,
+        stdout: SpawnOutput::Pipe,
+        stderr: SpawnOutput::Inherit,
+        ..SpawnRequest::new(program)
     })
     .expect("started");
     let stdout = host.stdout.take().expect("a pipe");

@@ -19,7 +19,7 @@ const CALL: Duration = Duration::from_secs(3);
 /// Longest time from a supervisor's stop to the first sign of the host's.
 const NOTICED: Duration = Duration::from_secs(3);
 
-fn builder() -> proxy_manager::Builder {
+fn builder() -> proxy_manager::ManagerBuilder {
     sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), env!("CARGO_BIN_EXE_fake-agent"))
 }
 
@@ -328,7 +328,7 @@ async fn a_resume_after_the_agents_death_waits_for_the_end() {
     signal(session.info().processes.agent_process.expect("it runs"), Signal::Kill);
     let again = proxy_manager::SessionId::mint();
     let from = proxy_manager::ResumeFrom::Session { id: id.clone() };
-    let resume = Some(proxy_manager::Resume { from, fork: false, on_missing: proxy_manager::OnMissing::Fail });
+    let resume = Some(proxy_manager::ResumeRequest { from, fork: false, on_missing: proxy_manager::OnMissing::Fail });
     let lifecycle = proxy_manager::Lifecycle::default();
     let config = AgentSessionConfig { resume, lifecycle, ..lasting.config(&again) };
     let session = soon("a resume", manager.start_session(config)).await.expect("resumed");

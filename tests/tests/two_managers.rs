@@ -8,7 +8,7 @@ use agent_proxy_tests::{
     system::{self, until},
 };
 use proxy_manager::{
-    AgentSessionConfig, Error, HostDeath, KillOptions, OnMissing, PromptMode, ProxyManager, Resume, ResumeFrom,
+    AgentSessionConfig, Error, HostDeath, KillOptions, OnMissing, PromptMode, ProxyManager, ResumeFrom, ResumeRequest,
     SessionHandle, SessionState,
 };
 use tempfile::TempDir;
@@ -33,7 +33,7 @@ fn kept() -> AgentSessionConfig {
 }
 
 fn resuming(from: ResumeFrom) -> AgentSessionConfig {
-    AgentSessionConfig { resume: Some(Resume { from, fork: false, on_missing: OnMissing::Fail }), ..kept() }
+    AgentSessionConfig { resume: Some(ResumeRequest { from, fork: false, on_missing: OnMissing::Fail }), ..kept() }
 }
 
 fn native(id: &str) -> AgentSessionConfig {

@@ -80,13 +80,15 @@ pub(super) fn check(given: &ArgMatches) -> Result<(), String> {
 mod tests {
     use clap::error::ErrorKind;
 
-    use crate::args::{Command, parse};
+    use crate::args::{CliCommand, parse};
 
     #[test]
     fn a_session_that_runs_is_asked_as_it_was_started() {
         let parsed = |line: &str| parse(["agent-proxy", "ask"].into_iter().chain(line.split(' ')));
         for line in ["s-1 hi", "s-1 hi --handler cat --file a --json -v", "--socket /x s-1 hi"] {
-            assert!(matches!(parsed(line).expect(line).command, Command::Ask(args) if args.session() == Some("s-1")));
+            assert!(
+                matches!(parsed(line).expect(line).command, CliCommand::Ask(args) if args.session() == Some("s-1"))
+            );
         }
         for (flags, named) in [
             ("--agent pi", "--agent"),

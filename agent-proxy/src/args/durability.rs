@@ -3,11 +3,11 @@
 use std::{fs, path::Path, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
-use proxy_manager::{ActionRule, Builder, LogFailure, Retention};
+use proxy_manager::{ActionRule, LogFailure, ManagerBuilder, Retention};
 use serde_json::Value;
 
 use super::{lifecycle::IdleSuspend, measures};
-use crate::problem::Problem;
+use crate::problem::ProblemDetails;
 
 /// Arguments for what outlives the daemon.
 #[derive(Clone, Debug, Default, Args)]
@@ -49,7 +49,7 @@ impl DurabilityArgs {
     ///
     /// # Errors
     /// `invalid-config` for an invalid file of rules, with the rule.
-    pub(crate) fn onto(&self, mut builder: Builder) -> Result<Builder, Problem> {
+    pub(crate) fn apply_to(&self, mut builder: ManagerBuilder) -> Result<ManagerBuilder, ProblemDetails> {
         if let Some(IdleSuspend(after)) = self.idle_suspend {
             builder = builder.idle_suspend(after.unwrap_or(Duration::ZERO));
         }
@@ -86,8 +86,8 @@ impl From<OnLogFailure> for LogFailure {
 }
 
 /// Reads the rules of a file.
-fn rules(path: &Path) -> Result<Vec<ActionRule>, Problem> {
-    let invalid = |what: String| Problem::new("invalid-config", format!("--rules {}: {what}", path.display()));
+fn rules(path: &Path) -> Result<Vec<ActionRule>, ProblemDetails> {
+    let invalid = |what: String| ProblemDetails::new("invalid-config", format!("--rules {}: {what}", path.display()));
     let text = fs::read_to_string(path).map_err(|error| invalid(format!("reading it failed: {error}")))?;
     let rules: Vec<Value> =
         serde_json::from_str(&text).map_err(|error| invalid(format!("it is no JSON array of rules: {error}")))?;
@@ -103,11 +103,11 @@ fn rules(path: &Path) -> Result<Vec<ActionRule>, Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Command, parse};
+    use crate::args::{CliCommand, parse};
 
     fn durability(flags: &str) -> Option<DurabilityArgs> {
         match parse(format!("agent-proxy serve {flags}").split_whitespace()).ok()?.command {
-            Command::Serve(args) => Some(args.durability),
+            CliCommand::Serve(args) => Some(args.durability),
             other => panic!("{other:?}"),
         }
     }

@@ -37,7 +37,7 @@ pub(crate) struct ResumeArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) snapshot: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) given: GivenAgain,
+    pub(crate) given: UnrecordedArgs,
 }
 
 /// Arguments of `take-back`.
@@ -49,12 +49,12 @@ pub(crate) struct TakeBackArgs {
     /// The session's id
     pub(crate) id: SessionId,
     #[command(flatten)]
-    pub(crate) given: GivenAgain,
+    pub(crate) given: UnrecordedArgs,
 }
 
 /// Values that no record keeps, given again.
 #[derive(Debug, Args)]
-pub(crate) struct GivenAgain {
+pub(crate) struct UnrecordedArgs {
     /// Environment variable of the agent; K alone takes the caller's value. Repeatable
     #[arg(long = "env", value_name = "K=V")]
     pub(crate) env: Vec<String>,
@@ -249,11 +249,11 @@ pub(crate) struct ArchiveArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Command, parse};
+    use crate::args::{CliCommand, parse};
 
     fn filter(flags: &str) -> Option<SessionFilter> {
         match parse(format!("agent-proxy sessions {flags}").split_whitespace()).expect("parses").command {
-            Command::Sessions(args) => args.filter(),
+            CliCommand::Sessions(args) => args.filter(),
             other => panic!("{other:?}"),
         }
     }

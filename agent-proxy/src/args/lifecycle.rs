@@ -98,12 +98,12 @@ impl FromStr for RestartArg {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Command, parse};
+    use crate::args::{CliCommand, parse};
 
     fn lifecycle(flags: &str) -> Lifecycle {
         let line = format!("agent-proxy start --agent command {flags} -- cat");
         match parse(line.split_whitespace()).expect("parses").command {
-            Command::Start(args) => args.start.lifecycle.lifecycle(),
+            CliCommand::Start(args) => args.start.lifecycle.lifecycle(),
             other => panic!("{other:?}"),
         }
     }

@@ -5,19 +5,19 @@ use std::{collections::BTreeMap, fs, path::Path};
 use proxy_manager::{EnvVars, McpServer, McpTransport};
 use serde::Deserialize;
 
-use crate::problem::Problem;
+use crate::problem::ProblemDetails;
 
 /// File of MCP servers: `{"mcpServers": {"NAME": {"command": …, "args": […], "env": {…}}, "OTHER": {"url": …,
 /// "headers": {…}}}}`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct McpFile {
-    mcp_servers: BTreeMap<String, Server>,
+    mcp_servers: BTreeMap<String, McpServerEntry>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Server {
+struct McpServerEntry {
     /// Transport, `stdio` or `http`, which the other fields show too.
     #[serde(default, rename = "type")]
     kind: Option<String>,
@@ -35,15 +35,16 @@ struct Server {
 ///
 /// # Errors
 /// `usage` with the file, and the server that is invalid.
-pub(crate) fn read(path: &Path) -> Result<Vec<McpServer>, Problem> {
+pub(crate) fn read(path: &Path) -> Result<Vec<McpServer>, ProblemDetails> {
     let text = fs::read_to_string(path);
-    let text = text.map_err(|error| Problem::usage(format!("reading {} failed: {error}", path.display())))?;
-    parse(&text).map_err(|reason| Problem::usage(format!("{} is no list of MCP servers: {reason}", path.display())))
+    let text = text.map_err(|error| ProblemDetails::usage(format!("reading {} failed: {error}", path.display())))?;
+    parse(&text)
+        .map_err(|reason| ProblemDetails::usage(format!("{} is no list of MCP servers: {reason}", path.display())))
 }
 
 fn parse(text: &str) -> Result<Vec<McpServer>, String> {
     let file: McpFile = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let server = |(name, server): (String, Server)| {
+    let server = |(name, server): (String, McpServerEntry)| {
         let kind = server.kind.as_deref();
         let transport = match (server.command, server.url) {
             (Some(command), None) if matches!(kind, None | Some("stdio")) => {

@@ -9,7 +9,7 @@ use clap::{
 };
 use proxy_manager::{AgentSessionConfig, Containment, Hardening, LimitAction, LimitKind};
 
-use crate::problem::Problem;
+use crate::problem::ProblemDetails;
 
 /// Units of memory and file sizes, with their bytes.
 const SIZES: [(&str, u64); 9] = [
@@ -53,7 +53,7 @@ pub(crate) struct LimitArgs {
     /// memory=2GiB and pids=200 of all its processes together; cpu-time=30s in all; cpu=150% of one core; open-files=256
     /// of each process; file-size=100MiB of each file; wall-clock=10m since its start.
     #[arg(long = "limit", value_name = "KIND=VALUE")]
-    pub(crate) limits: Vec<Limit>,
+    pub(crate) limits: Vec<LimitArg>,
     /// Action when a limit is passed [default: kill_session]
     ///
     /// warn: an event only. kill_process: the process that takes most is ended; the wall clock, which no process takes, ends
@@ -70,11 +70,11 @@ impl LimitArgs {
     ///
     /// # Errors
     /// `usage` for a limit that is given twice.
-    pub(crate) fn onto(self, limits: &mut ProfileLimits) -> Result<(), Problem> {
+    pub(crate) fn apply_to(self, limits: &mut ProfileLimits) -> Result<(), ProblemDetails> {
         let mut seen = Vec::new();
-        for Limit { kind, value } in self.limits {
+        for LimitArg { kind, value } in self.limits {
             if seen.contains(&kind) {
-                return Err(Problem::usage(format!("--limit {kind} is given twice: which one is meant?")));
+                return Err(ProblemDetails::usage(format!("--limit {kind} is given twice: which one is meant?")));
             }
             seen.push(kind);
             let field = match kind {
@@ -104,8 +104,8 @@ pub(crate) struct MeasureArgs {
     /// Keep the agent from signalling and tracing anything outside its session
     ///
     /// auto: on for root, where the kernel can. For other users it takes no_new_privs, which disables sudo.
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Landlock::Auto)]
-    pub(crate) landlock: Landlock,
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = LandlockArg::Auto)]
+    pub(crate) landlock: LandlockArg,
     /// Let processes of your user trace the session's proxy and read its memory (for debugging)
     #[arg(long)]
     pub(crate) dumpable: bool,
@@ -121,7 +121,7 @@ impl MeasureArgs {
 
 /// Value of `--landlock`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Landlock {
+pub(crate) enum LandlockArg {
     /// Always; a session that cannot have it is refused
     On,
     /// Never applied
@@ -130,24 +130,24 @@ pub(crate) enum Landlock {
     Auto,
 }
 
-impl From<Landlock> for Option<bool> {
-    fn from(when: Landlock) -> Self {
+impl From<LandlockArg> for Option<bool> {
+    fn from(when: LandlockArg) -> Self {
         match when {
-            Landlock::On => Some(true),
-            Landlock::Off => Some(false),
-            Landlock::Auto => None,
+            LandlockArg::On => Some(true),
+            LandlockArg::Off => Some(false),
+            LandlockArg::Auto => None,
         }
     }
 }
 
 /// Value of `--limit`, in the unit of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Limit {
+pub(crate) struct LimitArg {
     kind: LimitKind,
     value: u64,
 }
 
-impl FromStr for Limit {
+impl FromStr for LimitArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     fn value(text: &str) -> Result<u64, String> {
-        text.parse::<Limit>().map(|limit| limit.value)
+        text.parse::<LimitArg>().map(|limit| limit.value)
     }
 
     #[test]
@@ -260,15 +260,15 @@ mod tests {
     #[test]
     fn every_limit_has_its_field() {
         let all = ["memory=1B", "pids=2", "cpu-time=3ms", "cpu=4%", "open-files=5", "file-size=6B", "wall-clock=7ms"];
-        let given: Vec<Limit> = all.iter().map(|text| text.parse().expect("valid")).collect();
-        let onto = |limits: Vec<Limit>| {
+        let given: Vec<LimitArg> = all.iter().map(|text| text.parse().expect("valid")).collect();
+        let onto = |limits: Vec<LimitArg>| {
             let mut profile = Profile { agent: "x".into(), ..Profile::default() };
             let args = LimitArgs { limits, on_limit: Some(LimitAction::Warn), core_dumps: true };
-            args.onto(&mut profile.limits).map(|()| profile)
+            args.apply_to(&mut profile.limits).map(|()| profile)
         };
         let mut config = AgentSessionConfig::new("x");
         onto(given.clone()).expect("each once").apply(&mut config).expect("its agent");
-        let set: Vec<(LimitKind, u64)> = config.limits.set().collect();
+        let set: Vec<(LimitKind, u64)> = config.limits.iter_set().collect();
         assert_eq!(set.len(), LimitKind::ALL.len());
         assert!(given.iter().all(|limit| set.contains(&(limit.kind, limit.value))), "{set:?}");
         assert!(config.limits.core_dumps && config.limits.on_limit == LimitAction::Warn);

@@ -60,15 +60,15 @@ use crate::exit;
 pub(crate) struct Cli {
     /// Command to run.
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
     /// Flags of all commands.
     #[command(flatten)]
-    pub(crate) global: Global,
+    pub(crate) global: GlobalArgs,
 }
 
 /// Flags of all commands.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Global {
+pub(crate) struct GlobalArgs {
     /// The daemon's socket [default: see `agent-proxy --help`]
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
@@ -85,7 +85,7 @@ pub(crate) struct Global {
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     /// Show a session from prompt to proven kill; needs no model
     Demo,
     /// Run one turn of an agent in this terminal, or without a prompt one after the other
@@ -555,7 +555,7 @@ mod tests {
     fn what_follows_two_dashes_is_the_agent_s() {
         let cli = parsed("agent-proxy start --id a --agent command --env A=b -- sh -c --json").expect("parses");
         assert!(!cli.global.json);
-        let Command::Start(start) = cli.command else { panic!("{:?}", cli.command) };
+        let CliCommand::Start(start) = cli.command else { panic!("{:?}", cli.command) };
         assert_eq!(start.start.argv, ["sh", "-c", "--json"]);
         assert_eq!(start.start.env, ["A=b"]);
     }
@@ -569,7 +569,7 @@ mod tests {
             ("kill s --signal sigkill", 0),
             ("kill s --signal KILL --pid 7", 0),
         ] {
-            let Command::Kill(kill) = parsed(&format!("agent-proxy {line}")).expect("parses").command else {
+            let CliCommand::Kill(kill) = parsed(&format!("agent-proxy {line}")).expect("parses").command else {
                 panic!("{line}")
             };
             assert_eq!(kill.options().grace, Duration::from_millis(grace), "{line}");
@@ -582,7 +582,7 @@ mod tests {
     #[test]
     fn offsets_may_be_given_as_events_print_them() {
         let cli = parsed("agent-proxy events s --from 00000000000000000007 --follow").expect("parses");
-        assert!(matches!(cli.command, Command::Events(EventsArgs { from: 7, follow: true, .. })));
+        assert!(matches!(cli.command, CliCommand::Events(EventsArgs { from: 7, follow: true, .. })));
     }
 
     #[test]

@@ -74,11 +74,11 @@ pub(crate) struct NativeArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Command, parse};
+    use crate::args::{CliCommand, parse};
 
     fn set(line: &str) -> Option<Vec<Operation>> {
         match parse(format!("agent-proxy {line}").split_whitespace()).ok()?.command {
-            Command::Set(args) => Some(args.operations()),
+            CliCommand::Set(args) => Some(args.operations()),
             other => panic!("{other:?}"),
         }
     }

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, error::ErrorKind};
-use proxy_manager::{Decision, PermissionRule};
+use proxy_manager::{PermissionRule, RuleDecision};
 
 /// Values of `--allow`, `--deny` and `--ask`, in the order in which they were given: the first rule that matches
 /// decides.
@@ -11,10 +11,10 @@ use proxy_manager::{Decision, PermissionRule};
 pub(crate) struct RuleArgs(pub(crate) Vec<PermissionRule>);
 
 /// Flags: decision, name, help.
-const FLAGS: [(Decision, &str, &str); 3] = [
-    (Decision::Allow, "allow", "Allow what matches, as in bash or \"tool=bash,command='git *'\"; repeatable"),
-    (Decision::Deny, "deny", "Reject what matches; repeatable"),
-    (Decision::Ask, "ask", "Ask about what matches; repeatable"),
+const FLAGS: [(RuleDecision, &str, &str); 3] = [
+    (RuleDecision::Allow, "allow", "Allow what matches, as in bash or \"tool=bash,command='git *'\"; repeatable"),
+    (RuleDecision::Deny, "deny", "Reject what matches; repeatable"),
+    (RuleDecision::Ask, "ask", "Ask about what matches; repeatable"),
 ];
 
 const LONG: &str = "A rule is tool=GLOB, command=GLOB and path=GLOB, with commas between them; all that are given have to match. A word \
@@ -26,7 +26,7 @@ impl Args for RuleArgs {
     fn augment_args(mut command: Command) -> Command {
         for (_, name, help) in FLAGS {
             let arg = Arg::new(name).long(name).value_name("RULE").action(ArgAction::Append).help(help);
-            let arg = arg.value_parser(|text: &str| text.parse::<Pattern>());
+            let arg = arg.value_parser(|text: &str| text.parse::<RulePattern>());
             command = command.arg(arg.long_help(format!("{help}\n\n{LONG}")));
         }
         command
@@ -41,7 +41,7 @@ impl FromArgMatches for RuleArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut rules = Vec::new();
         for (decision, name, _) in FLAGS {
-            let patterns = matches.try_get_many::<Pattern>(name);
+            let patterns = matches.try_get_many::<RulePattern>(name);
             let patterns = patterns.map_err(|error| clap::Error::raw(ErrorKind::InvalidValue, error))?;
             let places = matches.indices_of(name).into_iter().flatten();
             rules.extend(places.zip(patterns.into_iter().flatten()).map(|(at, pattern)| (at, pattern.rule(decision))));
@@ -58,20 +58,20 @@ impl FromArgMatches for RuleArgs {
 
 /// Patterns of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Pattern {
+struct RulePattern {
     tool: Option<String>,
     command: Option<String>,
     path: Option<String>,
 }
 
-impl Pattern {
-    fn rule(&self, decision: Decision) -> PermissionRule {
+impl RulePattern {
+    fn rule(&self, decision: RuleDecision) -> PermissionRule {
         let Self { tool, command, path } = self.clone();
         PermissionRule { tool, command, path, decision }
     }
 }
 
-impl FromStr for Pattern {
+impl FromStr for RulePattern {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -127,9 +127,9 @@ fn value(text: &str) -> Result<(&str, &str), String> {
 mod tests {
     use super::*;
 
-    fn pattern(tool: Option<&str>, command: Option<&str>, path: Option<&str>) -> Pattern {
+    fn pattern(tool: Option<&str>, command: Option<&str>, path: Option<&str>) -> RulePattern {
         let text = |text: Option<&str>| text.map(str::to_owned);
-        Pattern { tool: text(tool), command: text(command), path: text(path) }
+        RulePattern { tool: text(tool), command: text(command), path: text(path) }
     }
 
     #[test]
@@ -153,7 +153,7 @@ mod tests {
             ("command='git'x", "put a comma"),
             ("bash,", "is empty"),
         ] {
-            let error = text.parse::<Pattern>().expect_err(text);
+            let error = text.parse::<RulePattern>().expect_err(text);
             assert!(error.contains(part), "{text}: {error}");
         }
     }
@@ -161,7 +161,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_text_is_a_rule_or_an_error(text in "[a-z=,'\" *]{0,40}|\\PC{0,40}") {
-            let _ = text.parse::<Pattern>();
+            let _ = text.parse::<RulePattern>();
         }
 
         #[test]
@@ -177,8 +177,8 @@ mod tests {
         let line = ["x", "--deny", "command=git push*", "--allow", "command=git *", "--ask", "*", "--deny", "edit"];
         let matches = command.try_get_matches_from(line).expect("parses");
         let rules = RuleArgs::from_arg_matches(&matches).expect("they are rules").0;
-        let decisions: Vec<Decision> = rules.iter().map(|rule| rule.decision).collect();
-        assert_eq!(decisions, [Decision::Deny, Decision::Allow, Decision::Ask, Decision::Deny]);
+        let decisions: Vec<RuleDecision> = rules.iter().map(|rule| rule.decision).collect();
+        assert_eq!(decisions, [RuleDecision::Deny, RuleDecision::Allow, RuleDecision::Ask, RuleDecision::Deny]);
         assert_eq!(rules[3].tool.as_deref(), Some("edit"));
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use agents::{Profile, ProfileRule};
 use clap::{Args, ValueEnum};
-use proxy_manager::{AgentSandbox, Home, OnMissing, PermissionMode, Resume, ResumeFrom};
+use proxy_manager::{AgentSandbox, Home, OnMissing, PermissionMode, ResumeFrom, ResumeRequest};
 
 use super::{
     budget::BudgetArgs,
@@ -13,7 +13,7 @@ use super::{
     measures::{LimitArgs, MeasureArgs},
     rules::RuleArgs,
 };
-use crate::problem::Problem;
+use crate::problem::ProblemDetails;
 
 /// Arguments for the start of an agent.
 #[derive(Debug, Args)]
@@ -39,7 +39,7 @@ pub(crate) struct AgentArgs {
     pub(crate) surroundings: SurroundingsArgs,
     /// Conversation to continue.
     #[command(flatten)]
-    pub(crate) resume: ResumeArgs,
+    pub(crate) resume: ConversationArgs,
     /// Lifecycle beyond the agent's process.
     #[command(flatten)]
     pub(crate) lifecycle: LifecycleArgs,
@@ -77,7 +77,7 @@ pub(crate) struct ChoiceArgs {
     pub(crate) system_prompt: Option<String>,
     /// Answer to permission requests that no rule decides [default: ask]
     #[arg(long, value_name = "MODE", value_enum, help_heading = "Permissions")]
-    pub(crate) permission: Option<Permission>,
+    pub(crate) permission: Option<PermissionArg>,
     /// Rules about them.
     #[command(flatten, next_help_heading = "Permissions")]
     pub(crate) rules: RuleArgs,
@@ -102,7 +102,7 @@ impl ChoiceArgs {
     ///
     /// # Errors
     /// `usage` for a limit that is given twice.
-    pub(crate) fn onto(self, profile: &mut Profile) -> Result<(), Problem> {
+    pub(crate) fn apply_to(self, profile: &mut Profile) -> Result<(), ProblemDetails> {
         for (given, field) in [
             (self.model, &mut profile.model),
             (self.model_config, &mut profile.model_config),
@@ -134,7 +134,7 @@ impl ChoiceArgs {
             clocks.silence_repeat_ms = given.silence_repeat_ms.or(clocks.silence_repeat_ms);
             clocks.action = given.action.or(clocks.action);
         }
-        self.limits.onto(&mut profile.limits)
+        self.limits.apply_to(&mut profile.limits)
     }
 }
 
@@ -170,7 +170,7 @@ pub(crate) struct SurroundingsArgs {
 /// Arguments for the conversation to continue.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Conversation")]
-pub(crate) struct ResumeArgs {
+pub(crate) struct ConversationArgs {
     /// Continue this conversation: the agent's own id of it, or session:ID for the one that session had
     #[arg(long, value_name = "ID")]
     resume: Option<String>,
@@ -188,24 +188,24 @@ pub(crate) struct ResumeArgs {
     history: Option<PathBuf>,
 }
 
-impl ResumeArgs {
+impl ConversationArgs {
     /// Converts to the library's form.
     ///
     /// # Errors
     /// `usage` if there is nothing to continue, or the file cannot be read.
-    pub(crate) fn resume(self) -> Result<Option<Resume>, Problem> {
+    pub(crate) fn resume(self) -> Result<Option<ResumeRequest>, ProblemDetails> {
         let from = match (self.resume, self.most_recent) {
             (Some(id), _) => match id.strip_prefix("session:") {
                 Some(id) => ResumeFrom::Session {
-                    id: id.parse().map_err(|error| Problem::usage(format!("--resume session:{id}: {error}")))?,
+                    id: id.parse().map_err(|error| ProblemDetails::usage(format!("--resume session:{id}: {error}")))?,
                 },
-                None if id.is_empty() => return Err(Problem::usage("--resume needs the id of a conversation")),
+                None if id.is_empty() => return Err(ProblemDetails::usage("--resume needs the id of a conversation")),
                 None => ResumeFrom::Native { id },
             },
             (None, true) => ResumeFrom::MostRecent,
             (None, false) => {
                 if self.fork || self.history.is_some() || self.on_missing != OnMissingArg::Fail {
-                    return Err(Problem::usage(
+                    return Err(ProblemDetails::usage(
                         "--fork, --on-missing and --history are about --resume ID or --continue: give one of these",
                     ));
                 }
@@ -215,12 +215,12 @@ impl ResumeArgs {
         let on_missing = match (self.history, self.on_missing) {
             (Some(path), _) => OnMissing::Inject {
                 history: std::fs::read_to_string(&path)
-                    .map_err(|error| Problem::usage(format!("reading {} failed: {error}", path.display())))?,
+                    .map_err(|error| ProblemDetails::usage(format!("reading {} failed: {error}", path.display())))?,
             },
             (None, OnMissingArg::New) => OnMissing::StartAnew,
             (None, OnMissingArg::Fail) => OnMissing::Fail,
         };
-        Ok(Some(Resume { from, fork: self.fork, on_missing }))
+        Ok(Some(ResumeRequest { from, fork: self.fork, on_missing }))
     }
 }
 
@@ -278,7 +278,7 @@ impl From<SandboxArg> for Option<AgentSandbox> {
 
 /// [`PermissionMode`] on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Permission {
+pub(crate) enum PermissionArg {
     /// You answer each
     Ask,
     /// Each is allowed, once
@@ -289,13 +289,13 @@ pub(crate) enum Permission {
     ReadOnly,
 }
 
-impl From<Permission> for PermissionMode {
-    fn from(mode: Permission) -> Self {
+impl From<PermissionArg> for PermissionMode {
+    fn from(mode: PermissionArg) -> Self {
         match mode {
-            Permission::Ask => Self::Ask,
-            Permission::Allow => Self::Allow,
-            Permission::Deny => Self::Deny,
-            Permission::ReadOnly => Self::ReadOnly,
+            PermissionArg::Ask => Self::Ask,
+            PermissionArg::Allow => Self::Allow,
+            PermissionArg::Deny => Self::Deny,
+            PermissionArg::ReadOnly => Self::ReadOnly,
         }
     }
 }

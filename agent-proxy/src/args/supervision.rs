@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use proxy_manager::{Builder, Deadlines, Health};
+use proxy_manager::{Deadlines, HealthPolicy, ManagerBuilder};
 
 /// Arguments for the number and health of sessions.
 #[derive(Clone, Debug, Args)]
@@ -40,7 +40,7 @@ pub(crate) struct SupervisionArgs {
 
 impl SupervisionArgs {
     /// Applies the arguments to a manager's builder.
-    pub(crate) fn onto(&self, mut builder: Builder) -> Builder {
+    pub(crate) fn apply_to(&self, mut builder: ManagerBuilder) -> ManagerBuilder {
         if let Some(sessions) = self.max_sessions {
             builder = builder.max_sessions(sessions);
         }
@@ -50,7 +50,8 @@ impl SupervisionArgs {
         if let Some(sessions) = self.max_per_agent {
             builder = builder.max_sessions_per_agent(sessions);
         }
-        let health = Health { interval: self.ping_interval, misses: self.missed_pings, ends: self.end_unresponsive };
+        let health =
+            HealthPolicy { interval: self.ping_interval, misses: self.missed_pings, ends: self.end_unresponsive };
         let deadlines = Deadlines { health: Some(health), ..Deadlines::default() };
         builder.queue(self.queue, self.queue_wait).deadlines(deadlines)
     }

@@ -2,31 +2,31 @@
 
 use std::path::Path;
 
-use proxy_manager::Child;
+use proxy_manager::ChildProgram;
 
 use crate::{
     args::AgentsArgs,
-    configuration::Configuration,
+    configuration::LoadedConfiguration,
     installed::installed,
-    problem::Failure,
+    problem::CommandFailure,
     render,
-    term::{self, Style},
+    term::{self, TermStyle},
 };
 
 /// Lists the agents, or prints the schema of their rows.
 pub(super) async fn run(
-    child: Child,
+    child: ChildProgram,
     args: &AgentsArgs,
     directory: Option<&Path>,
     as_json: bool,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     if args.schema {
         return term::out(format_args!("{:#}\n", agents::schema()));
     }
-    let configuration = Configuration::read(directory)?;
+    let configuration = LoadedConfiguration::read(directory)?;
     let agents = installed(&configuration.catalog, (!args.no_run).then_some(child)).await?;
     if as_json {
         return term::json(&agents);
     }
-    term::out(render::agents::render(&agents, Style::stdout(), term::columns()))
+    term::out(render::agents::render(&agents, TermStyle::stdout(), term::columns()))
 }

@@ -2,44 +2,49 @@
 
 use std::path::Path;
 
-use proxy_manager::{Answer, Child, Error, ProxyManager, SessionId, StopReason, StreamOptions};
+use proxy_manager::{Answer, ChildProgram, Error, ProxyManager, SessionId, StopReason, StreamOptions};
 use serde_json::{Value, json};
 
 use super::{
     config,
-    handler::Handler,
-    interrupts::{Interrupts, goes_on},
+    handler::AnswerHandler,
+    interrupts::{InterruptStream, goes_on},
 };
 use crate::{
     api::{PromptRequest, call},
     args::AskArgs,
-    client::Client,
-    configuration::Configuration,
+    client::DaemonClient,
+    configuration::LoadedConfiguration,
     environment,
-    exit::Exit,
-    problem::{Failure, Problem},
+    exit::ProgramExit,
+    problem::{CommandFailure, ProblemDetails},
     render::event::stop,
     saying,
     term::{self, printable},
 };
 
 /// Asks in a session started for the question, and ends it afterwards.
-pub(super) async fn alone(child: Child, args: AskArgs, directory: Option<&Path>, as_json: bool) -> Result<(), Failure> {
-    let configuration = Configuration::read(directory)?;
+pub(super) async fn ask_standalone(
+    child: ChildProgram,
+    args: AskArgs,
+    directory: Option<&Path>,
+    as_json: bool,
+) -> Result<(), CommandFailure> {
+    let configuration = LoadedConfiguration::read(directory)?;
     let prompt = saying::parts(args.text(), &args.attachments)?;
     let config = config::foreground(&configuration, args.agent, args.start)?;
-    let mut interrupts = Interrupts::new()?;
+    let mut interrupts = InterruptStream::new()?;
     let builder = ProxyManager::builder(child).base_env(environment::base());
-    let manager = configuration.onto(builder).build().await?;
+    let manager = configuration.apply_to(builder).build().await?;
     let done = async {
-        let mut handler = Handler::start(&manager, args.handler.as_deref()).await?;
+        let mut handler = AnswerHandler::start(&manager, args.handler.as_deref()).await?;
         let asked = manager.ask_with(config, prompt, &mut handler, StreamOptions::default());
         let asked = tokio::select! {
             asked = asked => asked,
             // Dropping the question ends its session.
-            _ = interrupts.next() => return Err(Failure::Exit(Exit::Interrupted)),
+            _ = interrupts.next() => return Err(CommandFailure::Exit(ProgramExit::Interrupted)),
         };
-        let told = tell(asked, as_json);
+        let told = print_answer(asked, as_json);
         let finished = handler.finish().await;
         told.and(finished)
     };
@@ -49,31 +54,36 @@ pub(super) async fn alone(child: Child, args: AskArgs, directory: Option<&Path>,
 }
 
 /// Asks a session of the daemon.
-pub(super) async fn daemon(client: &Client, args: AskArgs, as_json: bool) -> Result<(), Failure> {
+pub(super) async fn ask_daemon(client: &DaemonClient, args: AskArgs, as_json: bool) -> Result<(), CommandFailure> {
     let (id, request) = question(&args)?;
     let answer: Value = client.post(&path(&id), &request).await?;
-    tell_of(&answer, as_json)
+    print_response(&answer, as_json)
 }
 
 /// Asks a session of the daemon, with a handler that runs here and gets its calls from the daemon.
-pub(super) async fn told(child: Child, client: &Client, args: AskArgs, as_json: bool) -> Result<(), Failure> {
+pub(super) async fn ask_with_handler(
+    child: ChildProgram,
+    client: &DaemonClient,
+    args: AskArgs,
+    as_json: bool,
+) -> Result<(), CommandFailure> {
     let (id, request) = question(&args)?;
     let request = PromptRequest { stream: true, ..request };
-    let mut interrupts = Interrupts::new()?;
+    let mut interrupts = InterruptStream::new()?;
     let manager = ProxyManager::builder(child).base_env(environment::base()).build().await?;
     let done = async {
-        let mut handler = Handler::start(&manager, args.handler.as_deref()).await?;
+        let mut handler = AnswerHandler::start(&manager, args.handler.as_deref()).await?;
         let asked = tokio::select! {
-            asked = pass_on(client, &id, &request, &mut handler) => asked,
+            asked = forward_calls(client, &id, &request, &mut handler) => asked,
             _ = interrupts.next() => {
-                term::note(goes_on(id.as_str()));
-                return Err(Failure::Exit(Exit::Interrupted));
+                term::error_line(goes_on(id.as_str()));
+                return Err(CommandFailure::Exit(ProgramExit::Interrupted));
             }
         };
         let told = match asked {
-            Ok(answer) => tell_of(&answer, as_json),
+            Ok(answer) => print_response(&answer, as_json),
             Err(problem) => {
-                handler.line(&call("failed", json!({ "error": problem }))).await;
+                handler.send_call(&call("failed", json!({ "error": problem }))).await;
                 Err(problem.into())
             }
         };
@@ -85,9 +95,9 @@ pub(super) async fn told(child: Child, client: &Client, args: AskArgs, as_json: 
     done
 }
 
-fn question(args: &AskArgs) -> Result<(SessionId, PromptRequest), Problem> {
+fn question(args: &AskArgs) -> Result<(SessionId, PromptRequest), ProblemDetails> {
     let id = args.session().unwrap_or_default();
-    let id = id.parse().map_err(|error| Problem::usage(format!("{id:?}: {error}")))?;
+    let id = id.parse().map_err(|error| ProblemDetails::usage(format!("{id:?}: {error}")))?;
     let parts = saying::parts(args.text(), &args.attachments)?;
     Ok((id, PromptRequest { text: String::new(), parts, ..PromptRequest::default() }))
 }
@@ -97,35 +107,34 @@ fn path(session: &SessionId) -> String {
 }
 
 /// Passes the daemon's lines on to the handler, up to the answer.
-async fn pass_on(
-    client: &Client,
+async fn forward_calls(
+    client: &DaemonClient,
     session: &SessionId,
     request: &PromptRequest,
-    handler: &mut Handler,
-) -> Result<Value, Problem> {
+    handler: &mut AnswerHandler,
+) -> Result<Value, ProblemDetails> {
     let mut lines = client.post_lines(&path(session), request).await?;
     while let Some(batch) = lines.next_batch().await? {
         for mut line in batch {
             if line["call"] == "failed" {
                 let problem = serde_json::from_value(line["error"].take());
-                return Err(
-                    problem.unwrap_or_else(|_| Problem::failed("the turn failed, and the daemon does not say why"))
-                );
+                return Err(problem
+                    .unwrap_or_else(|_| ProblemDetails::failed("the turn failed, and the daemon does not say why")));
             }
-            handler.line(&line).await;
+            handler.send_call(&line).await;
             if line["call"] == "complete" {
                 return Ok(line["answer"].take());
             }
         }
     }
-    Err(Problem::new(
+    Err(ProblemDetails::new(
         "no-daemon",
         "the daemon has said no answer to its end: has it ended? `agent-proxy events` has what came",
     ))
 }
 
 /// Prints the daemon's form of an answer.
-fn tell_of(answer: &Value, as_json: bool) -> Result<(), Failure> {
+fn print_response(answer: &Value, as_json: bool) -> Result<(), CommandFailure> {
     if as_json {
         term::json(answer)?;
     } else {
@@ -136,12 +145,14 @@ fn tell_of(answer: &Value, as_json: bool) -> Result<(), Failure> {
     let reason = &answer["stopReason"];
     // A newer daemon may know other reasons.
     let Ok(known) = serde_json::from_value::<Option<StopReason>>(reason.clone()) else {
-        return Err(Problem::failed(format!("the turn ended early: {}", printable(&reason.to_string(), false))).into());
+        return Err(
+            ProblemDetails::failed(format!("the turn ended early: {}", printable(&reason.to_string(), false))).into()
+        );
     };
     judge(answer["handlerStopped"].as_str(), known.as_ref())
 }
 
-fn tell(asked: proxy_manager::Result<Answer>, as_json: bool) -> Result<(), Failure> {
+fn print_answer(asked: proxy_manager::Result<Answer>, as_json: bool) -> Result<(), CommandFailure> {
     let answer = match asked {
         Ok(answer) => answer,
         Err(Error::TurnFailed { session, reason, answer }) => {
@@ -157,7 +168,7 @@ fn tell(asked: proxy_manager::Result<Answer>, as_json: bool) -> Result<(), Failu
         term::json(&answer)?;
     } else {
         for title in &answer.unanswered {
-            term::note(format_args!("? denied: {}; see --permission", printable(title, false)));
+            term::error_line(format_args!("? denied: {}; see --permission", printable(title, false)));
         }
         warn(answer.missed_events, answer.cut_bytes);
         reply(&answer.reply)?;
@@ -166,29 +177,29 @@ fn tell(asked: proxy_manager::Result<Answer>, as_json: bool) -> Result<(), Failu
 }
 
 /// Fails unless the answer is complete.
-fn judge(handler_stopped: Option<&str>, stop_reason: Option<&StopReason>) -> Result<(), Failure> {
+fn judge(handler_stopped: Option<&str>, stop_reason: Option<&StopReason>) -> Result<(), CommandFailure> {
     if let Some(why) = handler_stopped {
-        return Err(Problem::failed(format!("the handler was not told all: {why}")).into());
+        return Err(ProblemDetails::failed(format!("the handler was not told all: {why}")).into());
     }
     match stop_reason {
         None | Some(StopReason::EndTurn) => Ok(()),
-        Some(StopReason::Cancelled) => Err(Failure::Exit(Exit::Interrupted)),
-        Some(reason) => Err(Problem::failed(format!("the turn ended early: {}", stop(reason))).into()),
+        Some(StopReason::Cancelled) => Err(CommandFailure::Exit(ProgramExit::Interrupted)),
+        Some(reason) => Err(ProblemDetails::failed(format!("the turn ended early: {}", stop(reason))).into()),
     }
 }
 
 /// Warns about missing parts of the answer.
 fn warn(missed: u64, cut: u64) {
     if missed > 0 {
-        term::note(format_args!("! {missed} events were lost: the reply may not be whole"));
+        term::error_line(format_args!("! {missed} events were lost: the reply may not be whole"));
     }
     if cut > 0 {
-        term::note(format_args!("! the answer was too long: {cut} bytes are left out"));
+        term::error_line(format_args!("! the answer was too long: {cut} bytes are left out"));
     }
 }
 
 /// Prints the reply, with a newline at its end.
-fn reply(text: &str) -> Result<(), Failure> {
+fn reply(text: &str) -> Result<(), CommandFailure> {
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     term::out(format_args!("{}{end}", term::for_stdout(text)))
 }

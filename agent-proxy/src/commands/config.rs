@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use agents::{
     Profile,
-    discovery::{self, Places},
+    discovery::{self, SearchPaths},
 };
-use proxy_manager::{AgentSessionConfig, Setting};
+use proxy_manager::{AgentSessionConfig, ConfigSetting};
 
 use crate::{
     args::{AgentArgs, mcp},
-    configuration::{Configuration, places},
+    configuration::{LoadedConfiguration, places},
     environment,
-    problem::Problem,
+    problem::ProblemDetails,
 };
 
 /// Variable with the nesting depth of sessions around a process.
@@ -22,7 +22,7 @@ const DEPTH: &str = "AGENT_PROXY_DEPTH";
 ///
 /// # Errors
 /// `usage` for invalid values.
-pub(super) fn session(agent: Option<&str>, args: AgentArgs) -> Result<AgentSessionConfig, Problem> {
+pub(super) fn session(agent: Option<&str>, args: AgentArgs) -> Result<AgentSessionConfig, ProblemDetails> {
     let agent = agent.unwrap_or_default();
     let mut config = AgentSessionConfig {
         command: args.argv,
@@ -46,10 +46,10 @@ pub(super) fn session(agent: Option<&str>, args: AgentArgs) -> Result<AgentSessi
         ..AgentSessionConfig::new(agent)
     };
     let mut flags = Profile { agent: agent.to_owned(), ..Profile::default() };
-    args.choice.onto(&mut flags)?;
+    args.choice.apply_to(&mut flags)?;
     flags.apply(&mut config)?;
     config.explicit = explicit(&flags);
-    agents::permission::check(&config.permissions).map_err(|error| Problem::usage(error.to_string()))?;
+    agents::permission::check(&config.permissions).map_err(|error| ProblemDetails::usage(error.to_string()))?;
     config.profile = args.profile;
     args.measures.apply(&mut config);
     Ok(config)
@@ -61,10 +61,10 @@ pub(super) fn session(agent: Option<&str>, args: AgentArgs) -> Result<AgentSessi
 /// # Errors
 /// `usage` for invalid values; `unknown-agent`, `unknown-profile` and `unknown-model`.
 pub(super) fn foreground(
-    configuration: &Configuration,
+    configuration: &LoadedConfiguration,
     agent: Option<String>,
     args: AgentArgs,
-) -> Result<AgentSessionConfig, Problem> {
+) -> Result<AgentSessionConfig, ProblemDetails> {
     let agent = match agent {
         Some(agent) => Some(agent),
         None if args.profile.is_some() => None,
@@ -79,19 +79,19 @@ pub(super) fn foreground(
 }
 
 /// Collects the given flags that have a default: a profile would override a value that equals it.
-fn explicit(flags: &Profile) -> BTreeSet<Setting> {
+fn explicit(flags: &Profile) -> BTreeSet<ConfigSetting> {
     let Profile { permissions, limits, timeouts, .. } = flags;
     let given = [
-        (Setting::PermissionMode, permissions.mode.is_some()),
-        (Setting::OnLimit, limits.on_limit.is_some()),
-        (Setting::StartMs, timeouts.start_ms.is_some()),
-        (Setting::FirstResponseMs, timeouts.first_response_ms.is_some()),
-        (Setting::InactivityMs, timeouts.inactivity_ms.is_some()),
-        (Setting::TurnMs, timeouts.turn_ms.is_some()),
-        (Setting::ToolMs, timeouts.tool_ms.is_some()),
-        (Setting::SilenceMs, timeouts.silence_ms.is_some()),
-        (Setting::SilenceRepeatMs, timeouts.silence_repeat_ms.is_some()),
-        (Setting::Action, timeouts.action.is_some()),
+        (ConfigSetting::PermissionMode, permissions.mode.is_some()),
+        (ConfigSetting::OnLimit, limits.on_limit.is_some()),
+        (ConfigSetting::StartMs, timeouts.start_ms.is_some()),
+        (ConfigSetting::FirstResponseMs, timeouts.first_response_ms.is_some()),
+        (ConfigSetting::InactivityMs, timeouts.inactivity_ms.is_some()),
+        (ConfigSetting::TurnMs, timeouts.turn_ms.is_some()),
+        (ConfigSetting::ToolMs, timeouts.tool_ms.is_some()),
+        (ConfigSetting::SilenceMs, timeouts.silence_ms.is_some()),
+        (ConfigSetting::SilenceRepeatMs, timeouts.silence_repeat_ms.is_some()),
+        (ConfigSetting::Action, timeouts.action.is_some()),
     ];
     given.into_iter().filter_map(|(setting, is_given)| is_given.then_some(setting)).collect()
 }
@@ -105,17 +105,17 @@ fn depth(told: Option<&str>) -> u32 {
 ///
 /// # Errors
 /// `unknown-agent` when there is none, with advice on naming one.
-fn default_agent(configuration: &Configuration) -> Result<String, Problem> {
+fn default_agent(configuration: &LoadedConfiguration) -> Result<String, ProblemDetails> {
     first_agent(configuration, &places())
 }
 
-fn first_agent(configuration: &Configuration, places: &Places) -> Result<String, Problem> {
+fn first_agent(configuration: &LoadedConfiguration, places: &SearchPaths) -> Result<String, ProblemDetails> {
     let mut rows = configuration.catalog.rows().iter().filter(|row| row.enabled && !row.cmd.is_empty());
-    let found = rows.find(|row| discovery::discover(row, places).starts.is_some());
+    let found = rows.find(|row| discovery::discover(row, places).start_program.is_some());
     found.map(|row| row.id.clone()).ok_or_else(|| {
         let advice =
             "`agent-proxy agents` says how to install one; or name any that speaks ACP with --agent acp … -- PROGRAM";
-        Problem::new("unknown-agent", format!("none of the agents is in PATH: {advice}"))
+        ProblemDetails::new("unknown-agent", format!("none of the agents is in PATH: {advice}"))
     })
 }
 
@@ -125,29 +125,32 @@ mod tests {
 
     use agents::{ProfileLimits, ProfilePermissions, ProfileTimeouts};
     use clap::Parser;
-    use proxy_manager::{LimitAction, OnMissing, PermissionMode, Resume, ResumeFrom, TimeoutAction, Timeouts};
+    use proxy_manager::{LimitAction, OnMissing, PermissionMode, ResumeFrom, ResumeRequest, TimeoutAction, Timeouts};
 
     use super::*;
-    use crate::args::{Cli, Command};
+    use crate::args::{Cli, CliCommand};
 
     #[test]
     fn the_first_agent_there_is() {
-        let configuration = Configuration::read(Some(Path::new("/proc/none"))).expect("the built-in agents");
+        let configuration = LoadedConfiguration::read(Some(Path::new("/proc/none"))).expect("the built-in agents");
         // A file that every system has plays an agent: all that counts is that it is found.
         let shell = |id: &str| agents::AgentSpec::new(id, "acp", &["/bin/sh"]);
         let mut with = configuration;
-        let problem = first_agent(&with, &Places::default()).expect_err("none");
+        let problem = first_agent(&with, &SearchPaths::default()).expect_err("none");
         assert!(problem.kind == "unknown-agent" && problem.detail.contains("--agent acp"), "{}", problem.detail);
         let mut renamed = agents::AgentSpec::new("renamed", "acp", &["/proc/none"]);
         renamed.discovery.executables.linux = vec!["/bin/sh".into()];
         with.catalog.add(renamed);
-        assert!(first_agent(&with, &Places::default()).is_err(), "it is found, and a session of it would not start");
+        assert!(
+            first_agent(&with, &SearchPaths::default()).is_err(),
+            "it is found, and a session of it would not start"
+        );
         with.catalog.add(shell("mine"));
-        assert_eq!(first_agent(&with, &Places::default()).expect("found"), "mine");
+        assert_eq!(first_agent(&with, &SearchPaths::default()).expect("found"), "mine");
         with.catalog.add(shell("opencode"));
-        assert_eq!(first_agent(&with, &Places::default()).expect("found"), "opencode", "built-in ones come first");
+        assert_eq!(first_agent(&with, &SearchPaths::default()).expect("found"), "opencode", "built-in ones come first");
         with.catalog.add(agents::AgentSpec { enabled: false, ..shell("opencode") });
-        assert_eq!(first_agent(&with, &Places::default()).expect("found"), "mine");
+        assert_eq!(first_agent(&with, &SearchPaths::default()).expect("found"), "mine");
     }
 
     #[test]
@@ -173,7 +176,7 @@ mod tests {
         };
         let with = |flags: &[&str]| {
             let line = [&["agent-proxy", "run", "--profile", "p"], flags, &["hello"]].concat();
-            let Command::Run(args) = Cli::try_parse_from(line).expect("parses").command else { panic!("not run") };
+            let CliCommand::Run(args) = Cli::try_parse_from(line).expect("parses").command else { panic!("not run") };
             let mut config = session(None, args.start).expect("valid");
             profile.apply(&mut config).expect("no other agent");
             (config.permission_mode, config.limits.on_limit, config.timeouts)
@@ -195,12 +198,12 @@ mod tests {
         let (history, mcp) = (history.to_str().expect("words"), mcp.to_str().expect("words"));
         let with = |flags: &[&str]| {
             let line = [&["agent-proxy", "run", "--agent", "acp"], flags, &["hello"]].concat();
-            let Command::Run(args) = Cli::try_parse_from(line).expect("parses").command else { panic!("not run") };
+            let CliCommand::Run(args) = Cli::try_parse_from(line).expect("parses").command else { panic!("not run") };
             session(Some("acp"), args.start).expect("valid")
         };
         let resume = |flags: &[&str]| with(flags).resume.expect("it goes on");
         let native = || ResumeFrom::Native { id: "n".into() };
-        let expected = |from, fork, on_missing| Resume { from, fork, on_missing };
+        let expected = |from, fork, on_missing| ResumeRequest { from, fork, on_missing };
         let most_recent = || ResumeFrom::MostRecent;
         let told = OnMissing::Inject { history: "once upon a time".into() };
         assert_eq!(resume(&["--resume", "n"]), expected(native(), false, OnMissing::Fail));

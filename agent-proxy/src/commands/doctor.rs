@@ -2,41 +2,41 @@
 
 use std::path::Path;
 
-use proxy_manager::Child;
+use proxy_manager::ChildProgram;
 
 use crate::{
-    doctor::{self, Check, Verdict},
-    exit::Exit,
-    problem::Failure,
+    doctor::{self, CheckVerdict, DoctorCheck},
+    exit::ProgramExit,
+    problem::CommandFailure,
     render,
     socket_path::SocketPath,
-    term::{self, Style},
+    term::{self, TermStyle},
 };
 
 /// Runs all checks, and reports what is missing, with advice.
 pub(super) async fn run(
-    child: Child,
+    child: ChildProgram,
     socket: &SocketPath,
     directory: Option<&Path>,
     as_json: bool,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let checks = doctor::examine(child, socket, directory).await;
     if as_json {
         term::json(&checks)?;
     } else {
-        term::out(text(&checks, Style::stdout()))?;
+        term::out(text(&checks, TermStyle::stdout()))?;
     }
-    if doctor::baseline_is_usable(&checks) { Ok(()) } else { Err(Failure::Exit(Exit::Unsupported)) }
+    if doctor::baseline_is_usable(&checks) { Ok(()) } else { Err(CommandFailure::Exit(ProgramExit::Unsupported)) }
 }
 
-fn text(checks: &[Check], style: Style) -> String {
+fn text(checks: &[DoctorCheck], style: TermStyle) -> String {
     let rows = checks
         .iter()
         .map(|check| {
             let mark = match check.verdict {
-                Verdict::Ok => "ok",
-                Verdict::Note => "-",
-                Verdict::Missing => "MISSING",
+                CheckVerdict::Ok => "ok",
+                CheckVerdict::Note => "-",
+                CheckVerdict::Missing => "MISSING",
             };
             vec![check.name.to_owned(), mark.to_owned(), check.found.clone()]
         })
@@ -72,18 +72,18 @@ mod tests {
 
     #[test]
     fn what_is_missing_comes_with_advice() {
-        let check = |name, verdict, advice: Option<&str>| Check {
+        let check = |name, verdict, advice: Option<&str>| DoctorCheck {
             name,
             verdict,
             needed: true,
             found: "x".into(),
             advice: advice.map(str::to_owned),
         };
-        let good = [check("a", Verdict::Ok, None)];
-        let missing = |name| check(name, Verdict::Missing, Some("install it"));
+        let good = [check("a", CheckVerdict::Ok, None)];
+        let missing = |name| check(name, CheckVerdict::Missing, Some("install it"));
         let bad = [good[0].clone(), missing("b"), missing("c")];
-        assert!(text(&good, Style::PLAIN).ends_with("every kill ends with a proof\n"));
-        let text = text(&bad, Style::PLAIN);
+        assert!(text(&good, TermStyle::PLAIN).ends_with("every kill ends with a proof\n"));
+        let text = text(&bad, TermStyle::PLAIN);
         assert!(text.contains("b, c: install it") && text.contains("NOT usable"), "{text}");
     }
 }

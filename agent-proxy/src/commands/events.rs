@@ -4,16 +4,16 @@ use std::fmt::Write as _;
 
 use proxy_manager::Envelope;
 
-use crate::{args::EventsArgs, client::Client, problem::Failure, render, term};
+use crate::{args::EventsArgs, client::DaemonClient, problem::CommandFailure, render, term};
 
 /// Prints the events of a session, or of all sessions.
-pub(super) async fn run(client: &Client, args: &EventsArgs, as_json: bool) -> Result<(), Failure> {
+pub(super) async fn run(client: &DaemonClient, args: &EventsArgs, as_json: bool) -> Result<(), CommandFailure> {
     let path = match &args.id {
         Some(id) => format!("/v1/sessions/{id}/events?from={}&follow={}", args.from, args.follow),
         None => format!("/v1/events?from={}", args.from),
     };
     let mut lines = client.get_lines(&path).await?;
-    let style = term::Style::stdout();
+    let style = term::TermStyle::stdout();
     while let Some(batch) = lines.next_batch().await? {
         let mut text = String::new();
         for value in batch {

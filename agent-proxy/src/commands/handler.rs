@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ipc_protocol::ErrorChain;
 use proxy_manager::{
-    AgentSessionConfig, Answer, Chunk, EndReason, Error, Event, ExitStatus, KillOptions, PromptMode, ProxyManager,
-    SessionHandle, SessionState, StreamHandler, StreamInfo, Subscription,
+    AgentSessionConfig, Answer, AnswerChunk, EndReason, Error, Event, ExitStatus, KillOptions, PromptMode,
+    ProxyManager, SessionHandle, SessionState, StreamHandler, StreamInfo, Subscription,
 };
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use crate::{
     api::{call, notice},
     environment,
-    problem::{Failure, Problem},
+    problem::{CommandFailure, ProblemDetails},
     render::event::detail,
     term::{self, clip, printable},
 };
@@ -24,48 +24,48 @@ use crate::{
 const WIDTH: usize = 400;
 
 /// Time for the handler to exit after the last line.
-const LAST: Duration = Duration::from_secs(30);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Command of the handler, or none.
 #[derive(Debug)]
-pub(super) struct Handler(Option<Running>);
+pub(super) struct AnswerHandler(Option<RunningHandler>);
 
 #[derive(Debug)]
-struct Running {
+struct RunningHandler {
     session: SessionHandle,
     /// Task that prints the command's output.
     output: JoinHandle<()>,
     /// Set once the command has ended; it gets no further lines.
-    has_left: bool,
+    has_exited: bool,
     /// Error of a required line that was not delivered.
     missed: Option<String>,
 }
 
 /// Reason why a line was not delivered.
 #[derive(Debug, PartialEq, Eq)]
-enum Unheard {
+enum HandlerFailure {
     /// The command has ended, which it may do early.
-    Left,
+    Exited,
     /// The command reads more slowly than the answer grows. The next chunk includes this one.
-    Later,
+    Backpressure,
     /// The line was required.
     Missed,
 }
 
-fn why_not(line: &Value, error: &Error) -> Unheard {
+fn classify(line: &Value, error: &Error) -> HandlerFailure {
     match error {
-        Error::AgentDied { .. } | Error::Ended { .. } => Unheard::Left,
-        Error::System { .. } if line["call"] == "chunk" && line["isFinal"] == false => Unheard::Later,
-        _ => Unheard::Missed,
+        Error::AgentDied { .. } | Error::Ended { .. } => HandlerFailure::Exited,
+        Error::System { .. } if line["call"] == "chunk" && line["isFinal"] == false => HandlerFailure::Backpressure,
+        _ => HandlerFailure::Missed,
     }
 }
 
-impl Handler {
+impl AnswerHandler {
     /// Starts a shell with `command`.
     ///
     /// # Errors
     /// When the shell cannot be started.
-    pub(super) async fn start(manager: &ProxyManager, command: Option<&str>) -> Result<Self, Failure> {
+    pub(super) async fn start(manager: &ProxyManager, command: Option<&str>) -> Result<Self, CommandFailure> {
         let Some(command) = command else { return Ok(Self(None)) };
         let config = AgentSessionConfig {
             command: vec!["/bin/sh".to_owned(), "-c".to_owned(), command.to_owned()],
@@ -74,18 +74,18 @@ impl Handler {
             ..AgentSessionConfig::new("command")
         };
         let session = manager.start_session(config).await?;
-        let output = tokio::spawn(pass_on(session.subscribe()));
-        Ok(Self(Some(Running { session, output, has_left: false, missed: None })))
+        let output = tokio::spawn(forward_output(session.subscribe()));
+        Ok(Self(Some(RunningHandler { session, output, has_exited: false, missed: None })))
     }
 
     /// Sends the line of a call to the command, unless it has ended.
-    pub(super) async fn line(&mut self, line: &Value) {
-        let Some(Running { session, has_left: has_left @ false, missed, .. }) = &mut self.0 else { return };
+    pub(super) async fn send_call(&mut self, line: &Value) {
+        let Some(RunningHandler { session, has_exited: has_left @ false, missed, .. }) = &mut self.0 else { return };
         let Err(error) = session.prompt(line.to_string(), PromptMode::Refuse).await else { return };
-        match why_not(line, &error) {
-            Unheard::Left => *has_left = true,
-            Unheard::Later => {}
-            Unheard::Missed => *missed = Some(ErrorChain(&error).to_string()),
+        match classify(line, &error) {
+            HandlerFailure::Exited => *has_left = true,
+            HandlerFailure::Backpressure => {}
+            HandlerFailure::Missed => *missed = Some(ErrorChain(&error).to_string()),
         }
     }
 
@@ -93,61 +93,63 @@ impl Handler {
     ///
     /// # Errors
     /// `failed` if the command did not exit with 0, took too long, or did not get all required lines.
-    pub(super) async fn finish(self) -> Result<(), Failure> {
-        let Some(Running { session, mut output, missed, .. }) = self.0 else { return Ok(()) };
+    pub(super) async fn finish(self) -> Result<(), CommandFailure> {
+        let Some(RunningHandler { session, mut output, missed, .. }) = self.0 else { return Ok(()) };
         // Fails for a command that has ended by itself.
         let _ = session.native(proxy_manager::Json::from(&json!({ "closeInput": true }))).await;
-        let in_time = tokio::time::timeout(LAST, &mut output).await.is_ok();
+        let in_time = tokio::time::timeout(EXIT_TIMEOUT, &mut output).await.is_ok();
         session.kill(KillOptions::default()).await?;
         if !in_time {
-            let problem =
-                format!("the handler did not end within {} s after its last line: it was killed", LAST.as_secs());
-            return Err(Problem::failed(problem).into());
+            let problem = format!(
+                "the handler did not end within {} s after its last line: it was killed",
+                EXIT_TIMEOUT.as_secs()
+            );
+            return Err(ProblemDetails::failed(problem).into());
         }
         if let Some(why) = missed {
-            return Err(Problem::failed(format!("the handler was not told all: {why}")).into());
+            return Err(ProblemDetails::failed(format!("the handler was not told all: {why}")).into());
         }
         match session.info().state {
             SessionState::Ended { reason: EndReason::AgentExited(Some(ExitStatus::Code(0))), .. } => Ok(()),
             SessionState::Ended { reason: EndReason::AgentExited(Some(status)), .. } => {
-                Err(Problem::failed(format!("the handler failed: {status}")).into())
+                Err(ProblemDetails::failed(format!("the handler failed: {status}")).into())
             }
-            state => Err(Problem::failed(format!("the handler failed: {state:?}")).into()),
+            state => Err(ProblemDetails::failed(format!("the handler failed: {state:?}")).into()),
         }
     }
 }
 
-impl StreamHandler for Handler {
+impl StreamHandler for AnswerHandler {
     async fn on_stream_start(&mut self, stream: &StreamInfo) {
-        self.line(&call("start", json!(stream))).await;
+        self.send_call(&call("start", json!(stream))).await;
     }
 
-    async fn on_chunk(&mut self, chunk: &Chunk<'_>) {
+    async fn on_chunk(&mut self, chunk: &AnswerChunk<'_>) {
         if self.0.is_some() {
-            self.line(&call("chunk", json!(chunk))).await;
+            self.send_call(&call("chunk", json!(chunk))).await;
         }
     }
 
     async fn on_notice(&mut self, event: &Event) {
         // Who waits for an answer is told why it does not come.
-        term::note(format_args!("! {}", clip(&printable(&detail(event), false), WIDTH)));
-        self.line(&notice(event)).await;
+        term::error_line(format_args!("! {}", clip(&printable(&detail(event), false), WIDTH)));
+        self.send_call(&notice(event)).await;
     }
 
     async fn on_complete(&mut self, answer: &Answer) {
-        self.line(&call("complete", json!({ "answer": answer }))).await;
+        self.send_call(&call("complete", json!({ "answer": answer }))).await;
     }
 
     async fn on_failed(&mut self, error: &Error) {
-        self.line(&call("failed", json!({ "error": Problem::from(error.clone()) }))).await;
+        self.send_call(&call("failed", json!({ "error": ProblemDetails::from(error.clone()) }))).await;
     }
 }
 
 /// Prints the command's output, to its end.
-async fn pass_on(mut events: Subscription) {
+async fn forward_output(mut events: Subscription) {
     while let Some(envelope) = events.next().await {
         match &envelope.event {
-            Event::Text { text } | Event::Log { text, .. } => term::part(text),
+            Event::Text { text } | Event::Log { text, .. } => term::error_text(text),
             _ => {}
         }
     }
@@ -168,11 +170,11 @@ mod tests {
         let too_long = Error::Unsupported { agent: "command".into(), operation: "a prompt of that length".into() };
         let chunk = |is_final| call("chunk", json!({ "text": "x", "isFinal": is_final }));
         let complete = call("complete", json!({ "answer": {} }));
-        assert_eq!(why_not(&chunk(false), &full), Unheard::Later);
+        assert_eq!(classify(&chunk(false), &full), HandlerFailure::Backpressure);
         for line in [&chunk(true), &complete] {
-            assert_eq!(why_not(line, &full), Unheard::Missed);
-            assert_eq!(why_not(line, &gone), Unheard::Left);
+            assert_eq!(classify(line, &full), HandlerFailure::Missed);
+            assert_eq!(classify(line, &gone), HandlerFailure::Exited);
         }
-        assert_eq!(why_not(&chunk(false), &too_long), Unheard::Missed);
+        assert_eq!(classify(&chunk(false), &too_long), HandlerFailure::Missed);
     }
 }

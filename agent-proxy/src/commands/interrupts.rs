@@ -2,54 +2,55 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::problem::Problem;
+use crate::problem::ProblemDetails;
 
 /// Stream of interrupts.
 #[derive(Debug)]
-pub(super) struct Interrupts {
+pub(super) struct InterruptStream {
     interrupt: Signal,
     terminate: Signal,
-    seen: bool,
+    was_interrupted: bool,
 }
 
 /// Urgency of an interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Urgency {
+pub(super) enum InterruptLevel {
     /// First Ctrl-C: stop the current work.
     Stop,
     /// Further Ctrl-C, or SIGTERM: end everything.
     End,
 }
 
-impl Interrupts {
+impl InterruptStream {
     /// Installs the handlers: Ctrl-C no longer ends the process by itself.
-    pub(super) fn new() -> Result<Self, Problem> {
-        let handle = |kind| signal(kind).map_err(|error| Problem::failed(format!("handling signals failed: {error}")));
+    pub(super) fn new() -> Result<Self, ProblemDetails> {
+        let handle =
+            |kind| signal(kind).map_err(|error| ProblemDetails::failed(format!("handling signals failed: {error}")));
         let (interrupt, terminate) = (handle(SignalKind::interrupt())?, handle(SignalKind::terminate())?);
-        Ok(Self { interrupt, terminate, seen: false })
+        Ok(Self { interrupt, terminate, was_interrupted: false })
     }
 
     /// Waits for the next interrupt. May be dropped while it waits.
-    pub(super) async fn next(&mut self) -> Urgency {
+    pub(super) async fn next(&mut self) -> InterruptLevel {
         tokio::select! {
             _ = self.interrupt.recv() => {
-                if std::mem::replace(&mut self.seen, true) { Urgency::End } else { Urgency::Stop }
+                if std::mem::replace(&mut self.was_interrupted, true) { InterruptLevel::End } else { InterruptLevel::Stop }
             }
             _ = self.terminate.recv() => {
-                self.seen = true;
-                Urgency::End
+                self.was_interrupted = true;
+                InterruptLevel::End
             }
         }
     }
 
     /// Resets the count: the next interrupt is the first again.
-    pub(super) fn forget(&mut self) {
-        self.seen = false;
+    pub(super) fn reset(&mut self) {
+        self.was_interrupted = false;
     }
 
     /// Returns true if there was an interrupt.
-    pub(super) fn seen(&self) -> bool {
-        self.seen
+    pub(super) fn was_interrupted(&self) -> bool {
+        self.was_interrupted
     }
 }
 

@@ -2,21 +2,21 @@
 
 use std::{path::Path, time::Duration};
 
-use proxy_manager::{Json, ResumeOptions, SessionId, Snapshot};
+use proxy_manager::{Json, ResumeOptions, SessionId, SessionSnapshot};
 use serde_json::Value;
 
 use super::sessions::parse;
 use crate::{
-    api::{AppendRequest, Appended, Attach, ResumeRequest, SuspendRequest},
+    api::{AppendRequest, AppendResponse, AttachCommandResponse, ResumeRequest, SuspendRequest},
     args::{
-        lasting::{AppendArgs, AttachArgs, GivenAgain, ResumeArgs, SuspendArgs, TakeBackArgs},
+        lasting::{AppendArgs, AttachArgs, ResumeArgs, SuspendArgs, TakeBackArgs, UnrecordedArgs},
         mcp,
     },
-    client::Client,
+    client::DaemonClient,
     environment,
-    problem::{Failure, Problem},
+    problem::{CommandFailure, ProblemDetails},
     render, saying,
-    term::{self, Style, printable},
+    term::{self, TermStyle, printable},
 };
 
 fn grace(grace: Duration) -> SuspendRequest {
@@ -24,17 +24,17 @@ fn grace(grace: Duration) -> SuspendRequest {
 }
 
 /// Ends a session's processes, and prints a snapshot for its resume.
-pub(super) async fn suspend(client: &Client, args: &SuspendArgs, as_json: bool) -> Result<(), Failure> {
+pub(super) async fn suspend(client: &DaemonClient, args: &SuspendArgs, as_json: bool) -> Result<(), CommandFailure> {
     let path = format!("/v1/sessions/{}/suspend", args.id);
     let snapshot: Value = client.post(&path, &grace(args.grace)).await?;
     if as_json {
         return term::json(&snapshot);
     }
-    term::out(summary(&args.id, &parse(snapshot)?, Style::stdout()))
+    term::out(summary(&args.id, &parse(snapshot)?, TermStyle::stdout()))
 }
 
-fn summary(id: &SessionId, snapshot: &Snapshot, style: Style) -> String {
-    let Snapshot { config, native_session_id, home, turns, last_offset, receipt, secrets: _ } = snapshot;
+fn summary(id: &SessionId, snapshot: &SessionSnapshot, style: TermStyle) -> String {
+    let SessionSnapshot { config, native_session_id, home, turns, last_offset, receipt, secrets: _ } = snapshot;
     let turns = render::count(usize::try_from(*turns).unwrap_or(usize::MAX), "turn", "turns");
     let mut text = format!("{} suspended after {turns}, last event {last_offset}\n", style.bold(id));
     let mut line = |name: &str, value: &str| {
@@ -52,7 +52,7 @@ fn summary(id: &SessionId, snapshot: &Snapshot, style: Style) -> String {
 }
 
 /// Resumes a suspended session, of this daemon or of another one; prints its id.
-pub(super) async fn resume(client: &Client, args: ResumeArgs, as_json: bool) -> Result<(), Failure> {
+pub(super) async fn resume(client: &DaemonClient, args: ResumeArgs, as_json: bool) -> Result<(), CommandFailure> {
     let ResumeArgs { id, snapshot, given } = args;
     let options = options(given)?;
     let session: Value = match (id, snapshot) {
@@ -60,42 +60,47 @@ pub(super) async fn resume(client: &Client, args: ResumeArgs, as_json: bool) -> 
         (None, Some(path)) => {
             client.post("/v1/resume", &ResumeRequest { snapshot: self::snapshot(&path)?, options }).await?
         }
-        (None, None) => return Err(Problem::usage("name a session, or a snapshot of one".to_owned()).into()),
+        (None, None) => return Err(ProblemDetails::usage("name a session, or a snapshot of one".to_owned()).into()),
     };
-    gone_on(&session, as_json)
+    print_resumed(&session, as_json)
 }
 
 /// Resumes a session that was handed over; prints its id.
-pub(super) async fn take_back(client: &Client, args: TakeBackArgs, as_json: bool) -> Result<(), Failure> {
+pub(super) async fn take_back(client: &DaemonClient, args: TakeBackArgs, as_json: bool) -> Result<(), CommandFailure> {
     let TakeBackArgs { id, given } = args;
     let session: Value = client.post(&format!("/v1/sessions/{id}/take-back"), &options(given)?).await?;
-    gone_on(&session, as_json)
+    print_resumed(&session, as_json)
 }
 
-fn options(GivenAgain { env, not_secret, mcp, endpoint }: GivenAgain) -> Result<ResumeOptions, Problem> {
+fn options(UnrecordedArgs { env, not_secret, mcp, endpoint }: UnrecordedArgs) -> Result<ResumeOptions, ProblemDetails> {
     let mcp_servers = mcp.as_deref().map(mcp::read).transpose()?.unwrap_or_default();
     let not_secret = not_secret.into_iter().collect();
     Ok(ResumeOptions { env: environment::parse(&env)?, mcp_servers, endpoint, not_secret })
 }
 
-fn snapshot(path: &Path) -> Result<Snapshot, Problem> {
+fn snapshot(path: &Path) -> Result<SessionSnapshot, ProblemDetails> {
     let text = if path == Path::new("-") {
         saying::from_stdin("the snapshot")?
     } else {
         std::fs::read_to_string(path)
-            .map_err(|error| Problem::usage(format!("reading {} failed: {error}", path.display())))?
+            .map_err(|error| ProblemDetails::usage(format!("reading {} failed: {error}", path.display())))?
     };
-    serde_json::from_str(&text)
-        .map_err(|error| Problem::usage(format!("{} is not what `suspend --json` printed: {error}", path.display())))
+    serde_json::from_str(&text).map_err(|error| {
+        ProblemDetails::usage(format!("{} is not what `suspend --json` printed: {error}", path.display()))
+    })
 }
 
-fn gone_on(session: &Value, as_json: bool) -> Result<(), Failure> {
+fn print_resumed(session: &Value, as_json: bool) -> Result<(), CommandFailure> {
     if as_json { term::json(session) } else { term::line(session["sessionId"].as_str().unwrap_or_default()) }
 }
 
 /// Prints the agent's own command for the session's conversation.
-pub(super) async fn attach_command(client: &Client, args: &AttachArgs, as_json: bool) -> Result<(), Failure> {
-    let attach: Attach = if args.hand_over {
+pub(super) async fn attach_command(
+    client: &DaemonClient,
+    args: &AttachArgs,
+    as_json: bool,
+) -> Result<(), CommandFailure> {
+    let attach: AttachCommandResponse = if args.hand_over {
         let path = format!("/v1/sessions/{}/hand-over", args.id);
         client.post(&path, &grace(args.grace)).await?
     } else {
@@ -108,11 +113,11 @@ pub(super) async fn attach_command(client: &Client, args: &AttachArgs, as_json: 
 }
 
 /// Formats one line for a shell: directory, home, command.
-fn shell_line(Attach { command, cwd, home }: &Attach) -> Result<String, Problem> {
+fn shell_line(AttachCommandResponse { command, cwd, home }: &AttachCommandResponse) -> Result<String, ProblemDetails> {
     let quote = |text: &str| {
         // Text with a NUL cannot be quoted, but is no file name either.
-        let quoted = shlex::try_quote(text).map_err(|_| Problem::failed(format!("{text:?} has a NUL in it")))?;
-        Ok::<_, Problem>(quoted.into_owned())
+        let quoted = shlex::try_quote(text).map_err(|_| ProblemDetails::failed(format!("{text:?} has a NUL in it")))?;
+        Ok::<_, ProblemDetails>(quoted.into_owned())
     };
     let mut line = format!("cd {} &&", quote(cwd)?);
     if let Some(home) = home {
@@ -126,14 +131,14 @@ fn shell_line(Attach { command, cwd, home }: &Attach) -> Result<String, Problem>
 }
 
 /// Appends an event, and prints its offset.
-pub(super) async fn append(client: &Client, args: AppendArgs, as_json: bool) -> Result<(), Failure> {
+pub(super) async fn append(client: &DaemonClient, args: AppendArgs, as_json: bool) -> Result<(), CommandFailure> {
     let payload = match args.payload.as_deref() {
         None => Json::null(),
         Some("-") => document(saying::from_stdin("the payload")?)?,
         Some(text) => document(text.to_owned())?,
     };
     let request = AppendRequest { kind: args.kind, version: args.version, payload };
-    let appended: Appended = client.post(&format!("/v1/sessions/{}/events", args.id), &request).await?;
+    let appended: AppendResponse = client.post(&format!("/v1/sessions/{}/events", args.id), &request).await?;
     if as_json {
         return term::json(&appended);
     }
@@ -141,8 +146,8 @@ pub(super) async fn append(client: &Client, args: AppendArgs, as_json: bool) -> 
     term::line(appended.offset.trim_start_matches('0'))
 }
 
-fn document(text: String) -> Result<Json, Problem> {
-    Json::new(text).map_err(|error| Problem::usage(format!("the payload is no JSON: {error}")))
+fn document(text: String) -> Result<Json, ProblemDetails> {
+    Json::new(text).map_err(|error| ProblemDetails::usage(format!("the payload is no JSON: {error}")))
 }
 
 #[cfg(test)]
@@ -153,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_command_that_a_shell_can_run() {
-        let attach = |home: Option<&str>| Attach {
+        let attach = |home: Option<&str>| AttachCommandResponse {
             command: ["claude", "--resume", "it's $HOME"].map(str::to_owned).to_vec(),
             cwd: "/my project".into(),
             home: home.map(str::to_owned),
@@ -164,12 +169,12 @@ mod tests {
         assert!(line.starts_with("cd '/my project' && HOME='/h&h' claude --resume "), "{line}");
         let words = shlex::split(&line).expect("words");
         assert_eq!(words.last().map(String::as_str), Some("it's $HOME"));
-        assert!(shell_line(&Attach { command: vec!["a\0b".into()], ..attach(None) }).is_err());
+        assert!(shell_line(&AttachCommandResponse { command: vec!["a\0b".into()], ..attach(None) }).is_err());
     }
 
     #[test]
     fn what_is_kept_of_a_suspended_session() {
-        let snapshot = Snapshot {
+        let snapshot = SessionSnapshot {
             config: Box::new(AgentSessionConfig { cwd: Some("/x".into()), ..AgentSessionConfig::new("pi") }),
             native_session_id: "n-1".into(),
             home: Some("/state/homes/s-1".into()),
@@ -178,7 +183,7 @@ mod tests {
             secrets: Vec::new(),
             receipt: None,
         };
-        let text = summary(&"s-1".parse().expect("valid"), &snapshot, Style::PLAIN);
+        let text = summary(&"s-1".parse().expect("valid"), &snapshot, TermStyle::PLAIN);
         let expected = "\
 s-1 suspended after 1 turn, last event 12
   conversation  n-1 of pi

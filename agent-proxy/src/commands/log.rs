@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use ipc_protocol::ErrorChain;
-use proxy_manager::{Inspection, LogError, SessionRecord, check_log, salvage_log};
+use proxy_manager::{LogError, LogInspection, SessionRecord, check_log, salvage_log};
 
 use crate::{
     args::{LogArgs, LogCommand},
-    exit::Exit,
-    problem::{Failure, Problem},
+    exit::ProgramExit,
+    problem::{CommandFailure, ProblemDetails},
     term,
 };
 
@@ -16,12 +16,12 @@ use crate::{
 const FILE: &str = "log.sqlite";
 
 /// Looks at the file, or salvages what is whole in it.
-pub(super) fn run(args: &LogArgs, as_json: bool) -> Result<(), Failure> {
+pub(super) fn run(args: &LogArgs, as_json: bool) -> Result<(), CommandFailure> {
     match &args.command {
         LogCommand::Check { path } => {
             let found = check_log(&file(path), &is_record).map_err(|error| failed(path, &error))?;
             tell(&found, "damaged", as_json)?;
-            if found.damage.is_empty() { Ok(()) } else { Err(Failure::Exit(Exit::Failed)) }
+            if found.damage.is_empty() { Ok(()) } else { Err(CommandFailure::Exit(ProgramExit::Failed)) }
         }
         LogCommand::Salvage { path, to } => {
             let found = salvage_log(&file(path), to, &is_record).map_err(|error| failed(path, &error))?;
@@ -34,10 +34,12 @@ fn file(path: &Path) -> PathBuf {
     if path.is_dir() { path.join(FILE) } else { path.to_owned() }
 }
 
-fn failed(path: &Path, error: &LogError) -> Problem {
+fn failed(path: &Path, error: &LogError) -> ProblemDetails {
     match error {
-        LogError::Missing { .. } => Problem::new("unknown-log", format!("there is no event log at {}", path.display())),
-        error => Problem::new("log", ErrorChain(error).to_string()),
+        LogError::Missing { .. } => {
+            ProblemDetails::new("unknown-log", format!("there is no event log at {}", path.display()))
+        }
+        error => ProblemDetails::new("log", ErrorChain(error).to_string()),
     }
 }
 
@@ -46,11 +48,11 @@ fn is_record(text: &str) -> Result<(), String> {
     serde_json::from_str::<SessionRecord>(text).map(drop).map_err(|error| format!("it is not understood: {error}"))
 }
 
-fn tell(found: &Inspection, what: &str, as_json: bool) -> Result<(), Failure> {
+fn tell(found: &LogInspection, what: &str, as_json: bool) -> Result<(), CommandFailure> {
     if as_json {
         return term::json(found);
     }
-    let Inspection { streams, rows, events, records, damage } = found;
+    let LogInspection { streams, rows, events, records, damage } = found;
     term::line(format_args!("whole: {records} records, {streams} streams with {events} events in {rows} rows"))?;
     for damage in damage {
         term::line(format_args!("{what}: {}", term::for_stdout(&damage.to_string())))?;

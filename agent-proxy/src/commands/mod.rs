@@ -30,14 +30,14 @@ mod start;
 mod transfer;
 
 use proxy_child::ChildToken;
-use proxy_manager::{Child, Operation};
+use proxy_manager::{ChildProgram, Operation};
 
 use self::interrupts::goes_on;
 use crate::{
-    args::{Cli, Command, Global},
-    client::Client,
-    exit::Exit,
-    problem::{Failure, Problem},
+    args::{Cli, CliCommand, GlobalArgs},
+    client::DaemonClient,
+    exit::ProgramExit,
+    problem::{CommandFailure, ProblemDetails},
     socket_path::SocketPath,
     term,
 };
@@ -46,99 +46,99 @@ use crate::{
 ///
 /// # Errors
 /// The problem to report, or the exit code that is left.
-pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), Failure> {
+pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), CommandFailure> {
     let Cli { command, global } = cli;
-    let child = Child::Current(token);
+    let child = ChildProgram::Current(token);
     match command {
-        Command::Demo => demo::run(child, global.json).await,
-        Command::Run(args) => run::run(child, args, global.config_dir.as_deref(), global.json).await,
-        Command::Ask(args) if args.session().is_none() => {
-            ask::alone(child, args, global.config_dir.as_deref(), global.json).await
+        CliCommand::Demo => demo::run(child, global.json).await,
+        CliCommand::Run(args) => run::run(child, args, global.config_dir.as_deref(), global.json).await,
+        CliCommand::Ask(args) if args.session().is_none() => {
+            ask::ask_standalone(child, args, global.config_dir.as_deref(), global.json).await
         }
-        Command::Ask(args) if args.handler.is_some() => {
-            ask::told(child, &Client::new(socket(&global)?), args, global.json).await
+        CliCommand::Ask(args) if args.handler.is_some() => {
+            ask::ask_with_handler(child, &DaemonClient::new(socket(&global)?), args, global.json).await
         }
-        Command::Agents(args) => agents::run(child, &args, global.config_dir.as_deref(), global.json).await,
-        Command::Profiles(args) => profiles::run(args, global.config_dir.as_deref(), global.json),
-        Command::Models(args) => models::run(args, global.config_dir.as_deref(), global.json),
-        Command::Serve(args) => serve::run(child, args, &global, &socket(&global)?).await,
-        Command::Leaktest(args) => leaktest::run(child, args, global.json).await,
-        Command::Doctor => {
+        CliCommand::Agents(args) => agents::run(child, &args, global.config_dir.as_deref(), global.json).await,
+        CliCommand::Profiles(args) => profiles::run(args, global.config_dir.as_deref(), global.json),
+        CliCommand::Models(args) => models::run(args, global.config_dir.as_deref(), global.json),
+        CliCommand::Serve(args) => serve::run(child, args, &global, &socket(&global)?).await,
+        CliCommand::Leaktest(args) => leaktest::run(child, args, global.json).await,
+        CliCommand::Doctor => {
             let socket = SocketPath::find(global.socket.as_deref());
             doctor::run(child, &socket, global.config_dir.as_deref(), global.json).await
         }
-        Command::Completions(args) => completions::run(&args),
-        Command::Log(args) => log::run(&args, global.json),
+        CliCommand::Completions(args) => completions::run(&args),
+        CliCommand::Log(args) => log::run(&args, global.json),
         other => {
-            let client = Client::new(socket(&global)?);
+            let client = DaemonClient::new(socket(&global)?);
             let note = match &other {
-                Command::Ask(args) => args.session().map(goes_on),
-                Command::Prompt(args) => Some(goes_on(args.id.as_str())),
+                CliCommand::Ask(args) => args.session().map(goes_on),
+                CliCommand::Prompt(args) => Some(goes_on(args.id.as_str())),
                 _ => None,
             };
             // Leaving here interrupts nothing: the daemon continues with the request.
             tokio::select! {
                 done = run_client(other, &client, global.json) => done,
                 _ = tokio::signal::ctrl_c() => {
-                    note.inspect(|text| term::note(text));
-                    Err(Failure::Exit(Exit::Interrupted))
+                    note.inspect(|text| term::error_line(text));
+                    Err(CommandFailure::Exit(ProgramExit::Interrupted))
                 }
             }
         }
     }
 }
 
-async fn run_client(command: Command, client: &Client, as_json: bool) -> Result<(), Failure> {
+async fn run_client(command: CliCommand, client: &DaemonClient, as_json: bool) -> Result<(), CommandFailure> {
     match command {
-        Command::Start(args) => start::run(client, args, as_json).await,
-        Command::Sessions(args) => match args.filter() {
+        CliCommand::Start(args) => start::run(client, args, as_json).await,
+        CliCommand::Sessions(args) => match args.filter() {
             Some(filter) => records::list(client, &filter, as_json).await,
             None => sessions::run(client, as_json).await,
         },
-        Command::Queue(args) => sessions::queue(client, &args, as_json).await,
-        Command::Ps(args) => ps::run(client, &args, as_json).await,
-        Command::Ask(args) => ask::daemon(client, args, as_json).await,
-        Command::Prompt(args) => prompt::run(client, args, as_json).await,
-        Command::Events(args) => events::run(client, &args, as_json).await,
-        Command::Abort(args) => abort::run(client, &args, as_json).await,
-        Command::Kill(args) => kill::run(client, &args, as_json).await,
-        Command::Permit(args) => permit::run(client, args, as_json).await,
-        Command::Steer(args) => operations::steer(client, args, as_json).await,
-        Command::Set(args) => operations::set(client, args, as_json).await,
-        Command::Compact(args) => operations::ask(client, args, Operation::Compact, as_json).await,
-        Command::State(args) => operations::ask(client, args, Operation::GetState, as_json).await,
-        Command::Messages(args) => operations::ask(client, args, Operation::GetMessages, as_json).await,
-        Command::Conversations(args) => operations::ask(client, args, Operation::ListSessions, as_json).await,
-        Command::Native(args) => operations::native(client, args, as_json).await,
-        Command::Transcript(args) => operations::transcript(client, args, as_json).await,
-        Command::Suspend(args) => lasting::suspend(client, &args, as_json).await,
-        Command::Resume(args) => lasting::resume(client, args, as_json).await,
-        Command::Attach(args) => lasting::attach_command(client, &args, as_json).await,
-        Command::TakeBack(args) => lasting::take_back(client, args, as_json).await,
-        Command::Append(args) => lasting::append(client, args, as_json).await,
-        Command::Export(args) => transfer::export(client, &args).await,
-        Command::Import(args) => transfer::import(client, &args, as_json).await,
-        Command::Rename(args) => records::rename(client, args, as_json).await,
-        Command::Tag(args) => records::tag(client, args, as_json).await,
-        Command::Archive(args) => records::archive(client, &args, as_json).await,
-        Command::Delete(args) => operations::delete(client, args, as_json).await,
-        Command::Demo
-        | Command::Run(_)
-        | Command::Agents(_)
-        | Command::Profiles(_)
-        | Command::Models(_)
-        | Command::Serve(_)
-        | Command::Leaktest(_)
-        | Command::Log(_)
-        | Command::Doctor
-        | Command::Completions(_) => Err(Problem::failed("this command has no client").into()),
+        CliCommand::Queue(args) => sessions::queue(client, &args, as_json).await,
+        CliCommand::Ps(args) => ps::run(client, &args, as_json).await,
+        CliCommand::Ask(args) => ask::ask_daemon(client, args, as_json).await,
+        CliCommand::Prompt(args) => prompt::run(client, args, as_json).await,
+        CliCommand::Events(args) => events::run(client, &args, as_json).await,
+        CliCommand::Abort(args) => abort::run(client, &args, as_json).await,
+        CliCommand::Kill(args) => kill::run(client, &args, as_json).await,
+        CliCommand::Permit(args) => permit::run(client, args, as_json).await,
+        CliCommand::Steer(args) => operations::steer(client, args, as_json).await,
+        CliCommand::Set(args) => operations::set(client, args, as_json).await,
+        CliCommand::Compact(args) => operations::ask(client, args, Operation::Compact, as_json).await,
+        CliCommand::State(args) => operations::ask(client, args, Operation::GetState, as_json).await,
+        CliCommand::Messages(args) => operations::ask(client, args, Operation::GetMessages, as_json).await,
+        CliCommand::Conversations(args) => operations::ask(client, args, Operation::ListSessions, as_json).await,
+        CliCommand::Native(args) => operations::native(client, args, as_json).await,
+        CliCommand::Transcript(args) => operations::transcript(client, args, as_json).await,
+        CliCommand::Suspend(args) => lasting::suspend(client, &args, as_json).await,
+        CliCommand::Resume(args) => lasting::resume(client, args, as_json).await,
+        CliCommand::Attach(args) => lasting::attach_command(client, &args, as_json).await,
+        CliCommand::TakeBack(args) => lasting::take_back(client, args, as_json).await,
+        CliCommand::Append(args) => lasting::append(client, args, as_json).await,
+        CliCommand::Export(args) => transfer::export(client, &args).await,
+        CliCommand::Import(args) => transfer::import(client, &args, as_json).await,
+        CliCommand::Rename(args) => records::rename(client, args, as_json).await,
+        CliCommand::Tag(args) => records::tag(client, args, as_json).await,
+        CliCommand::Archive(args) => records::archive(client, &args, as_json).await,
+        CliCommand::Delete(args) => operations::delete(client, args, as_json).await,
+        CliCommand::Demo
+        | CliCommand::Run(_)
+        | CliCommand::Agents(_)
+        | CliCommand::Profiles(_)
+        | CliCommand::Models(_)
+        | CliCommand::Serve(_)
+        | CliCommand::Leaktest(_)
+        | CliCommand::Log(_)
+        | CliCommand::Doctor
+        | CliCommand::Completions(_) => Err(ProblemDetails::failed("this command has no client").into()),
     }
 }
 
-fn socket(global: &Global) -> Result<SocketPath, Problem> {
+fn socket(global: &GlobalArgs) -> Result<SocketPath, ProblemDetails> {
     let socket = SocketPath::find(global.socket.as_deref());
     match socket.unusable() {
-        Some(why) => Err(Problem::usage(why)),
+        Some(why) => Err(ProblemDetails::usage(why)),
         None => Ok(socket),
     }
 }

@@ -7,33 +7,33 @@ use serde_json::{Value, json};
 
 use crate::{
     args::{CreateModelArgs, ModelsArgs, ModelsCommand},
-    configuration::Configuration,
-    problem::{Failure, Problem},
+    configuration::LoadedConfiguration,
+    problem::{CommandFailure, ProblemDetails},
     render, term,
 };
 
 /// Lists, shows, creates or deletes model configurations. Never prints a key.
-pub(super) fn run(args: ModelsArgs, directory: Option<&Path>, as_json: bool) -> Result<(), Failure> {
-    let configuration = Configuration::read(directory)?;
+pub(super) fn run(args: ModelsArgs, directory: Option<&Path>, as_json: bool) -> Result<(), CommandFailure> {
+    let configuration = LoadedConfiguration::read(directory)?;
     match args.command.unwrap_or(ModelsCommand::List) {
         ModelsCommand::List => list(&configuration, as_json),
         ModelsCommand::Show(args) => {
             let stored = configuration.models.get(&args.name).ok_or_else(|| configuration.no_model(&args.name))?;
-            show(&args.name, stored, as_json)
+            print_model(&args.name, stored, as_json)
         }
         ModelsCommand::Create(args) => create(&configuration, args, as_json),
         ModelsCommand::Delete(args) => {
-            configuration.directory()?.delete_model(&args.name).map_err(|error| Problem::from(error).into())
+            configuration.directory()?.delete_model(&args.name).map_err(|error| ProblemDetails::from(error).into())
         }
     }
 }
 
-fn list(configuration: &Configuration, as_json: bool) -> Result<(), Failure> {
+fn list(configuration: &LoadedConfiguration, as_json: bool) -> Result<(), CommandFailure> {
     if as_json {
         return term::json(&configuration.models.iter().map(|(name, stored)| view(name, stored)).collect::<Vec<_>>());
     }
     if configuration.models.is_empty() {
-        term::note("no model configurations: make one with `agent-proxy models create`");
+        term::error_line("no model configurations: make one with `agent-proxy models create`");
         return Ok(());
     }
     let row = |(name, stored): (&String, &StoredModel)| {
@@ -49,7 +49,7 @@ fn list(configuration: &Configuration, as_json: bool) -> Result<(), Failure> {
     };
     let rows = configuration.models.iter().map(row).collect();
     let heading = ["NAME", "PROVIDER", "API", "MODEL", "ADDRESS", "KEY"];
-    term::out(render::table(term::Style::stdout(), &heading, &[], rows))
+    term::out(render::table(term::TermStyle::stdout(), &heading, &[], rows))
 }
 
 fn api(stored: &StoredModel) -> ModelApi {
@@ -77,7 +77,7 @@ fn view(name: &str, stored: &StoredModel) -> Value {
     })
 }
 
-fn show(name: &str, stored: &StoredModel, as_json: bool) -> Result<(), Failure> {
+fn print_model(name: &str, stored: &StoredModel, as_json: bool) -> Result<(), CommandFailure> {
     let view = view(name, stored);
     if as_json {
         return term::json(&view);
@@ -89,10 +89,10 @@ fn show(name: &str, stored: &StoredModel, as_json: bool) -> Result<(), Failure> 
     term::out(lines.collect::<String>())
 }
 
-fn create(configuration: &Configuration, args: CreateModelArgs, as_json: bool) -> Result<(), Failure> {
+fn create(configuration: &LoadedConfiguration, args: CreateModelArgs, as_json: bool) -> Result<(), CommandFailure> {
     let key = if args.key_stdin { Some(key_of_stdin()?) } else { None };
     let key_file = args.key_file.map(std::path::absolute).transpose();
-    let key_file = key_file.map_err(|error| Problem::usage(format!("--key-file is no path: {error}")))?;
+    let key_file = key_file.map_err(|error| ProblemDetails::usage(format!("--key-file is no path: {error}")))?;
     let stored = StoredModel {
         provider: args.provider,
         api: args.api,
@@ -102,15 +102,15 @@ fn create(configuration: &Configuration, args: CreateModelArgs, as_json: bool) -
         key_env: args.key_env,
         key_file,
     };
-    configuration.directory()?.create_model(&args.name, &stored).map_err(Problem::from)?;
+    configuration.directory()?.create_model(&args.name, &stored).map_err(ProblemDetails::from)?;
     if as_json { term::json(&view(&args.name, &stored)) } else { Ok(()) }
 }
 
-fn key_of_stdin() -> Result<Secret, Problem> {
+fn key_of_stdin() -> Result<Secret, ProblemDetails> {
     let text = std::io::read_to_string(std::io::stdin().lock())
-        .map_err(|error| Problem::usage(format!("reading the key from standard input failed: {error}")))?;
+        .map_err(|error| ProblemDetails::usage(format!("reading the key from standard input failed: {error}")))?;
     match text.trim() {
-        "" => Err(Problem::usage("there is no key on standard input")),
+        "" => Err(ProblemDetails::usage("there is no key on standard input")),
         key => Ok(Secret::from(key.to_owned())),
     }
 }

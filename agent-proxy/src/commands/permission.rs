@@ -5,55 +5,55 @@ use std::{
     io::{self, IsTerminal},
 };
 
-use super::lines::{Lines, Typed};
+use super::lines::{InputLine, InputReader};
 use crate::{
-    problem::Problem,
-    term::{self, Style, printable},
+    problem::ProblemDetails,
+    term::{self, TermStyle, printable},
 };
-use agents::permission::{Policy, Verdict};
+use agents::permission::{CompiledPolicy, PolicyVerdict};
 use proxy_manager::{AgentSessionConfig, PermissionAnswer, PermissionOption, PermissionOptionKind, PermissionRequest};
 
 /// Dialog for the requests that the session's policy leaves to the user, one after the other.
 #[derive(Debug)]
-pub(super) struct Asker {
-    policy: Policy,
+pub(super) struct PermissionPrompter {
+    policy: CompiledPolicy,
     open: VecDeque<PermissionRequest>,
     /// Typed lines; `None` until the first is needed.
-    lines: Option<Lines>,
+    lines: Option<InputReader>,
     /// True if prompts are typed too: then a user is present, terminal or not.
-    talks: bool,
+    is_interactive: bool,
 }
 
 /// Prompt for the answer to a request.
 const CHOICE: &str = "  y = allow once, n = deny, or a number: ";
 
-impl Asker {
+impl PermissionPrompter {
     /// Creates the dialog for a session of this configuration, with its profile applied. Reads nothing before the
     /// first request.
     ///
     /// # Errors
     /// If one of its rules is invalid.
-    pub(super) fn of(config: &AgentSessionConfig, talks: bool) -> Result<Self, Problem> {
+    pub(super) fn of(config: &AgentSessionConfig, talks: bool) -> Result<Self, ProblemDetails> {
         let cwd = config.cwd.as_deref().unwrap_or("/");
-        let policy = Policy::new(&config.permissions, config.permission_mode, cwd);
-        let policy = policy.map_err(|error| Problem::usage(error.to_string()))?;
-        Ok(Self { policy, open: VecDeque::new(), lines: None, talks })
+        let policy = CompiledPolicy::new(&config.permissions, config.permission_mode, cwd);
+        let policy = policy.map_err(|error| ProblemDetails::usage(error.to_string()))?;
+        Ok(Self { policy, open: VecDeque::new(), lines: None, is_interactive: talks })
     }
 
     /// Returns true if a request is left to the user.
     pub(super) fn is_for(&self, request: &PermissionRequest) -> bool {
-        self.policy.decide(request) == Verdict::Ask
+        self.policy.decide(request) == PolicyVerdict::Ask
     }
 
     /// Shows a request to the user; returns the answer if nobody can be asked.
     pub(super) fn ask(&mut self, request: &PermissionRequest) -> Option<PermissionAnswer> {
-        if !self.talks && (!io::stdin().is_terminal() || !io::stderr().is_terminal()) {
-            term::note("? denied: standard input is no terminal, so nobody can be asked; see --permission");
+        if !self.is_interactive && (!io::stdin().is_terminal() || !io::stderr().is_terminal()) {
+            term::error_line("? denied: standard input is no terminal, so nobody can be asked; see --permission");
             return Some(PermissionAnswer::Deny);
         }
         self.open.push_back(request.clone());
         if self.open.len() == 1 {
-            show(request);
+            print_request(request);
         }
         None
     }
@@ -64,8 +64,8 @@ impl Asker {
     }
 
     /// Reads the next line that is no answer to a request. May be dropped while it waits.
-    pub(super) async fn line(&mut self, prompt: &str) -> Typed {
-        self.lines.get_or_insert_with(|| Lines::new(self.talks)).next(prompt).await
+    pub(super) async fn line(&mut self, prompt: &str) -> InputLine {
+        self.lines.get_or_insert_with(|| InputReader::new(self.is_interactive)).next(prompt).await
     }
 
     /// Reads the next answer; `None` for Ctrl-C where that is no signal. Pends forever while no request is open.
@@ -73,29 +73,30 @@ impl Asker {
     pub(super) async fn answer(&mut self) -> Option<(String, PermissionAnswer)> {
         loop {
             let Some(request) = self.open.front() else { return std::future::pending().await };
-            let line = match self.lines.get_or_insert_with(|| Lines::new(self.talks)).next(CHOICE).await {
-                Typed::Line(line) => line,
-                Typed::Interrupted => return None,
+            let line = match self.lines.get_or_insert_with(|| InputReader::new(self.is_interactive)).next(CHOICE).await
+            {
+                InputLine::Line(line) => line,
+                InputLine::Interrupted => return None,
                 // Ctrl-D: no answer will come.
-                Typed::End => "n".to_owned(),
+                InputLine::End => "n".to_owned(),
             };
             let Some(answer) = parse(line.trim(), &request.options) else {
-                show(request);
+                print_request(request);
                 continue;
             };
             let id = request.id.clone();
             self.open.pop_front();
-            self.open.front().inspect(|next| show(next));
+            self.open.front().inspect(|next| print_request(next));
             return Some((id, answer));
         }
     }
 }
 
-fn show(request: &PermissionRequest) {
-    let style = Style::stderr();
-    term::note(format_args!("{} {}", style.bold("May it?"), printable(&request.title, false)));
+fn print_request(request: &PermissionRequest) {
+    let style = TermStyle::stderr();
+    term::error_line(format_args!("{} {}", style.bold("May it?"), printable(&request.title, false)));
     for (at, option) in request.options.iter().enumerate() {
-        term::note(format_args!("  {}  {}", at + 1, printable(&option.name, false)));
+        term::error_line(format_args!("  {}  {}", at + 1, printable(&option.name, false)));
     }
 }
 

@@ -2,33 +2,33 @@
 
 use std::path::Path;
 
-use agents::{Profile, ProfileError, Save};
+use agents::{Profile, ProfileError, SaveMode};
 use ipc_protocol::ErrorChain;
 use serde_json::{Value, json};
 
 use crate::{
     args::{ChangeProfileArgs, CreateProfileArgs, ProfileField, ProfilesArgs, ProfilesCommand},
-    configuration::Configuration,
-    problem::{Failure, Problem},
+    configuration::LoadedConfiguration,
+    problem::{CommandFailure, ProblemDetails},
     render, term,
 };
 
 /// Lists, shows, creates, changes or deletes profiles.
-pub(super) fn run(args: ProfilesArgs, directory: Option<&Path>, as_json: bool) -> Result<(), Failure> {
-    let configuration = Configuration::read(directory)?;
+pub(super) fn run(args: ProfilesArgs, directory: Option<&Path>, as_json: bool) -> Result<(), CommandFailure> {
+    let configuration = LoadedConfiguration::read(directory)?;
     match args.command.unwrap_or(ProfilesCommand::List) {
         ProfilesCommand::List => list(&configuration, as_json),
-        ProfilesCommand::Show(args) => show(configuration.profiles.get(&args.name)?, as_json),
+        ProfilesCommand::Show(args) => print_profile(configuration.profiles.get(&args.name)?, as_json),
         ProfilesCommand::Create(args) => create(&configuration, args, as_json),
         ProfilesCommand::Change(args) => change(&configuration, args, as_json),
         ProfilesCommand::Delete(args) => {
             stored(&configuration, &args.name)?;
-            configuration.directory()?.delete_profile(&args.name).map_err(|error| Problem::from(error).into())
+            configuration.directory()?.delete_profile(&args.name).map_err(|error| ProblemDetails::from(error).into())
         }
     }
 }
 
-fn list(configuration: &Configuration, as_json: bool) -> Result<(), Failure> {
+fn list(configuration: &LoadedConfiguration, as_json: bool) -> Result<(), CommandFailure> {
     if as_json {
         return term::json(&configuration.profiles.iter().map(view).collect::<Vec<_>>());
     }
@@ -44,10 +44,10 @@ fn list(configuration: &Configuration, as_json: bool) -> Result<(), Failure> {
     };
     let rows: Vec<_> = configuration.profiles.iter().map(row).collect();
     if rows.is_empty() {
-        term::note("no profiles: no agent is found, and `agent-proxy profiles create` has made none");
+        term::error_line("no profiles: no agent is found, and `agent-proxy profiles create` has made none");
         return Ok(());
     }
-    term::out(render::table(term::Style::stdout(), &["PROFILE", "AGENT", "MODEL", "MODE", "WHAT FOR"], &[], rows))
+    term::out(render::table(term::TermStyle::stdout(), &["PROFILE", "AGENT", "MODEL", "MODE", "WHAT FOR"], &[], rows))
 }
 
 /// Converts a profile to its form in a file, with its name.
@@ -58,41 +58,41 @@ fn view(profile: &Profile) -> Value {
     value
 }
 
-fn show(profile: &Profile, as_json: bool) -> Result<(), Failure> {
+fn print_profile(profile: &Profile, as_json: bool) -> Result<(), CommandFailure> {
     if as_json {
         return term::json(&view(profile));
     }
-    let text = profile.to_toml().map_err(Problem::failed)?;
+    let text = profile.to_toml().map_err(ProblemDetails::failed)?;
     if profile.computed {
-        term::note(format_args!("made for the agent that was found: {:?} is in no file", profile.name));
+        term::error_line(format_args!("made for the agent that was found: {:?} is in no file", profile.name));
     }
     term::out(text)
 }
 
-fn create(configuration: &Configuration, args: CreateProfileArgs, as_json: bool) -> Result<(), Failure> {
+fn create(configuration: &LoadedConfiguration, args: CreateProfileArgs, as_json: bool) -> Result<(), CommandFailure> {
     let mut profile =
         Profile { name: args.name, agent: args.agent, description: args.description, ..Profile::default() };
-    args.choice.onto(&mut profile)?;
-    save(configuration, &profile, Save::New, as_json)
+    args.choice.apply_to(&mut profile)?;
+    save(configuration, &profile, SaveMode::New, as_json)
 }
 
-fn change(configuration: &Configuration, args: ChangeProfileArgs, as_json: bool) -> Result<(), Failure> {
+fn change(configuration: &LoadedConfiguration, args: ChangeProfileArgs, as_json: bool) -> Result<(), CommandFailure> {
     let mut profile = stored(configuration, &args.name)?.clone();
     args.unset.into_iter().for_each(|field| unset(&mut profile, field));
     if let Some(agent) = args.agent {
         profile.agent = agent;
     }
     profile.description = args.description.or(profile.description);
-    args.choice.onto(&mut profile)?;
-    save(configuration, &profile, Save::Changed, as_json)
+    args.choice.apply_to(&mut profile)?;
+    save(configuration, &profile, SaveMode::Changed, as_json)
 }
 
 /// Returns the profile of that name, if it is in a file.
-fn stored<'a>(configuration: &'a Configuration, name: &str) -> Result<&'a Profile, Problem> {
+fn stored<'a>(configuration: &'a LoadedConfiguration, name: &str) -> Result<&'a Profile, ProblemDetails> {
     let profile = configuration.profiles.get(name)?;
     if profile.computed {
         let advice = "make one of that name, which then takes its place";
-        return Err(Problem::new("unknown-profile", format!("profile {name:?} is in no file: {advice}")));
+        return Err(ProblemDetails::new("unknown-profile", format!("profile {name:?} is in no file: {advice}")));
     }
     Ok(profile)
 }
@@ -116,23 +116,28 @@ fn unset(profile: &mut Profile, field: ProfileField) {
 }
 
 /// Saves a profile after checking that its agent and model configuration exist, and that its rules are valid.
-fn save(configuration: &Configuration, profile: &Profile, save: Save, as_json: bool) -> Result<(), Failure> {
+fn save(
+    configuration: &LoadedConfiguration,
+    profile: &Profile,
+    save: SaveMode,
+    as_json: bool,
+) -> Result<(), CommandFailure> {
     if !configuration.catalog.rows().iter().any(|row| row.id == profile.agent) {
         let known: Vec<&str> = configuration.catalog.rows().iter().map(|row| row.id.as_str()).collect();
         let detail = format!("no agent is called {:?}: there are {}", profile.agent, known.join(", "));
-        return Err(Problem::new("unknown-agent", detail).into());
+        return Err(ProblemDetails::new("unknown-agent", detail).into());
     }
     if let Some(name) = profile.model_config.as_ref().filter(|name| !configuration.models.contains_key(*name)) {
         return Err(configuration.no_model(name).into());
     }
     let mut config = proxy_manager::AgentSessionConfig::new("");
-    profile.apply(&mut config).map_err(Problem::from)?;
-    agents::permission::check(&config.permissions).map_err(|error| Problem::usage(error.to_string()))?;
-    configuration.directory()?.save_profile(profile, save).map_err(Problem::from)?;
+    profile.apply(&mut config).map_err(ProblemDetails::from)?;
+    agents::permission::check(&config.permissions).map_err(|error| ProblemDetails::usage(error.to_string()))?;
+    configuration.directory()?.save_profile(profile, save).map_err(ProblemDetails::from)?;
     if as_json { term::json(&view(profile)) } else { Ok(()) }
 }
 
-impl From<ProfileError> for Problem {
+impl From<ProfileError> for ProblemDetails {
     fn from(error: ProfileError) -> Self {
         let kind = match error {
             ProfileError::Unknown { .. } => "unknown-profile",
@@ -142,8 +147,8 @@ impl From<ProfileError> for Problem {
     }
 }
 
-impl From<ProfileError> for Failure {
+impl From<ProfileError> for CommandFailure {
     fn from(error: ProfileError) -> Self {
-        Problem::from(error).into()
+        ProblemDetails::from(error).into()
     }
 }

@@ -6,17 +6,17 @@ use proxy_manager::{
 };
 
 use crate::{
-    api::{Accepted, PromptRequest},
+    api::{PromptAccepted, PromptRequest},
     args::PromptArgs,
-    client::Client,
-    exit::Exit,
-    problem::{Failure, Problem},
-    render::{event::stop, live::Live},
+    client::DaemonClient,
+    exit::ProgramExit,
+    problem::{CommandFailure, ProblemDetails},
+    render::{event::stop, live::EventPrinter},
     saying, term,
 };
 
 /// Sends a prompt and, unless `--no-wait` is given, follows its turn to the end.
-pub(super) async fn run(client: &Client, args: PromptArgs, as_json: bool) -> Result<(), Failure> {
+pub(super) async fn run(client: &DaemonClient, args: PromptArgs, as_json: bool) -> Result<(), CommandFailure> {
     let mode = match (args.queue, args.steer) {
         (true, _) => PromptMode::Queue,
         (_, true) => PromptMode::Steer,
@@ -31,12 +31,12 @@ pub(super) async fn run(client: &Client, args: PromptArgs, as_json: bool) -> Res
     };
     let path = format!("/v1/sessions/{}/prompt", args.id);
     if args.no_wait {
-        let accepted: Accepted = client.post(&path, &request).await?;
+        let accepted: PromptAccepted = client.post(&path, &request).await?;
         return if as_json { term::json(&accepted) } else { Ok(()) };
     }
     let mut lines = client.post_lines(&path, &request).await?;
-    let mut live = Live::new();
-    let mut outcome = Outcome::default();
+    let mut live = EventPrinter::new();
+    let mut outcome = TurnOutcome::default();
     loop {
         let batch = match lines.next_batch().await {
             Ok(Some(batch)) => batch,
@@ -52,43 +52,43 @@ pub(super) async fn run(client: &Client, args: PromptArgs, as_json: bool) -> Res
             }
             // An event that only a newer daemon knows is none of the few that matter here.
             let Ok(envelope) = Envelope::from_json(value) else { continue };
-            outcome.note(&envelope.event);
+            outcome.record(&envelope.event);
             if !as_json {
                 live.event(&envelope.event)?;
             }
         }
     }
     live.finish()?;
-    outcome.verdict()
+    outcome.into_result()
 }
 
 /// Outcome of a turn, from its events.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
+pub(super) struct TurnOutcome {
     stop: Option<StopReason>,
     /// Code and message of the last error.
     error: Option<(String, String)>,
     /// Limit that ended the session.
     limit: Option<LimitKind>,
     /// Clock that ran out, if that ended the turn.
-    late: Option<TimeoutKind>,
+    timed_out: Option<TimeoutKind>,
     /// Last failure before that.
     last_words: Option<String>,
     /// The budget that was used up, if that ended the turn.
-    spent: Option<BudgetExceeded>,
+    exceeded_budget: Option<BudgetExceeded>,
     /// The tool call that bypassed the permission policy, if that ended the turn.
     bypassed: Option<String>,
 }
 
-impl Outcome {
+impl TurnOutcome {
     /// Records events that show how the turn ended.
-    pub(super) fn note(&mut self, event: &Event) {
+    pub(super) fn record(&mut self, event: &Event) {
         match event {
             Event::Complete { stop_reason, .. } => (self.stop, self.error) = (Some(stop_reason.clone()), None),
             Event::Error { code, message, .. } => self.error = Some((code.clone(), message.clone())),
-            Event::SessionEnded { reason, .. } => self.ended(reason),
+            Event::SessionEnded { reason, .. } => self.record_end(reason),
             Event::TimeoutFired { clock, action, last_words, .. } if *action != TimeoutAction::Warn => {
-                self.late = Some(*clock);
+                self.timed_out = Some(*clock);
                 self.last_words.clone_from(last_words);
             }
             Event::PermissionBypassed(call) if call.action == BypassAction::AbortTurn => {
@@ -97,17 +97,17 @@ impl Outcome {
             Event::BudgetExceeded(spent)
                 if matches!(spent.action, BudgetAction::EndTurn | BudgetAction::EndSession) && self.stop.is_none() =>
             {
-                self.spent = Some(**spent);
+                self.exceeded_budget = Some(**spent);
             }
             _ => {}
         }
     }
 
     /// Records the reason for the session's end.
-    pub(super) fn ended(&mut self, reason: &EndReason) {
+    pub(super) fn record_end(&mut self, reason: &EndReason) {
         match reason {
             EndReason::LimitExceeded(limit) => self.limit = Some(*limit),
-            EndReason::TimedOut(clock) => self.late = Some(*clock),
+            EndReason::TimedOut(clock) => self.timed_out = Some(*clock),
             _ => {}
         }
     }
@@ -116,35 +116,39 @@ impl Outcome {
     ///
     /// # Errors
     /// Unless the agent finished, or there was no turn.
-    pub(super) fn verdict(self) -> Result<(), Failure> {
+    pub(super) fn into_result(self) -> Result<(), CommandFailure> {
         if let Some(limit) = self.limit {
             // The limit is the cause of any other error.
-            return Err(Problem::new("ended", format!("the session ended: it passed its limit on {limit}")).into());
+            return Err(
+                ProblemDetails::new("ended", format!("the session ended: it passed its limit on {limit}")).into()
+            );
         }
         if let Some(call) = self.bypassed {
             let problem = format!(
                 "the turn was aborted: its agent ran {call:?} without asking, which is denied; `agent-proxy agents` says whether its \
                  version was tried"
             );
-            return Err(Problem::new("permission-bypassed", problem).into());
+            return Err(ProblemDetails::new("permission-bypassed", problem).into());
         }
-        if let Some(spent) = self.spent {
+        if let Some(spent) = self.exceeded_budget {
             let problem = format!("the turn was ended: the session has used up its budget, {spent}");
-            return Err(Problem::new("budget-exceeded", problem).into());
+            return Err(ProblemDetails::new("budget-exceeded", problem).into());
         }
-        if let Some(clock) = self.late {
+        if let Some(clock) = self.timed_out {
             let words = self.last_words.map_or_else(String::new, |words| format!("; what it said last: {words}"));
             let problem = format!("the turn was ended: its {clock} took too long{words}");
-            return Err(Problem::new("deadline", problem).into());
+            return Err(ProblemDetails::new("deadline", problem).into());
         }
         match (self.stop, self.error) {
             (Some(StopReason::EndTurn) | None, None) => Ok(()),
-            (Some(StopReason::Cancelled), _) => Err(Failure::Exit(Exit::Interrupted)),
+            (Some(StopReason::Cancelled), _) => Err(CommandFailure::Exit(ProgramExit::Interrupted)),
             (_, Some((code, message))) => {
                 let kind = if code == "agent-exited" { "agent-died" } else { "failed" };
-                Err(Problem::new(kind, format!("the turn failed: {message} ({code})")).into())
+                Err(ProblemDetails::new(kind, format!("the turn failed: {message} ({code})")).into())
             }
-            (Some(reason), None) => Err(Problem::failed(format!("the turn ended early: {}", stop(&reason))).into()),
+            (Some(reason), None) => {
+                Err(ProblemDetails::failed(format!("the turn ended early: {}", stop(&reason))).into())
+            }
         }
     }
 }
@@ -154,13 +158,13 @@ mod tests {
     use super::*;
 
     fn verdict(events: &[Event]) -> Option<u8> {
-        let mut outcome = Outcome::default();
-        events.iter().for_each(|event| outcome.note(event));
-        match outcome.verdict() {
+        let mut outcome = TurnOutcome::default();
+        events.iter().for_each(|event| outcome.record(event));
+        match outcome.into_result() {
             Ok(()) => None,
-            Err(Failure::Exit(exit)) => Some(exit.code()),
-            Err(Failure::Problem(problem)) => Some(problem.exit().code()),
-            Err(Failure::Closed) => panic!("nothing was written"),
+            Err(CommandFailure::Exit(exit)) => Some(exit.code()),
+            Err(CommandFailure::Problem(problem)) => Some(problem.exit().code()),
+            Err(CommandFailure::Closed) => panic!("nothing was written"),
         }
     }
 

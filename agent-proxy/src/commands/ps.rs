@@ -6,14 +6,14 @@ use serde_json::Value;
 use super::sessions::parse;
 use crate::{
     args::PsArgs,
-    client::Client,
-    problem::Failure,
-    render::{self, marks::Marks},
-    term::{self, Style},
+    client::DaemonClient,
+    problem::CommandFailure,
+    render::{self, marks::EscapeMarks},
+    term::{self, TermStyle},
 };
 
 /// Shows the processes of one session, or of all that have not ended.
-pub(super) async fn run(client: &Client, args: &PsArgs, as_json: bool) -> Result<(), Failure> {
+pub(super) async fn run(client: &DaemonClient, args: &PsArgs, as_json: bool) -> Result<(), CommandFailure> {
     let sessions: Vec<SessionInfo> = match &args.id {
         Some(id) => vec![client.get(&format!("/v1/sessions/{id}")).await?],
         None => client.get("/v1/sessions").await?,
@@ -21,13 +21,13 @@ pub(super) async fn run(client: &Client, args: &PsArgs, as_json: bool) -> Result
     let named = args.id.is_some();
     let mut listings = Vec::new();
     for session in sessions {
-        if !named && session.state.at_rest().is_some() {
+        if !named && session.state.stopped_by().is_some() {
             continue;
         }
-        match Listing::fetch(client, &session.metadata.session_id, args.all).await {
+        match ProcessListing::fetch(client, &session.metadata.session_id, args.all).await {
             Ok(listing) => listings.push((session, listing)),
             // The session ended and was deleted since the list was made.
-            Err(Failure::Problem(problem)) if !named && problem.kind == "unknown-session" => {}
+            Err(CommandFailure::Problem(problem)) if !named && problem.kind == "unknown-session" => {}
             Err(failure) => return Err(failure),
         }
     }
@@ -47,26 +47,26 @@ pub(super) async fn run(client: &Client, args: &PsArgs, as_json: bool) -> Result
         }
     }
     if text.is_empty() && !named && !args.pids {
-        term::note("no sessions: start one with `agent-proxy start`");
+        term::error_line("no sessions: start one with `agent-proxy start`");
     }
     term::out(text)
 }
 
 /// Processes of a session.
-struct Listing {
+struct ProcessListing {
     processes: Vec<ProcessInfo>,
     /// JSON of the same processes as the daemon sent it, each with `marks`.
     json: Vec<Value>,
-    marks: Marks,
+    marks: EscapeMarks,
 }
 
-impl Listing {
+impl ProcessListing {
     /// Fetches the live processes, and with `all` the known ended ones.
-    async fn fetch(client: &Client, id: &SessionId, all: bool) -> Result<Self, Failure> {
+    async fn fetch(client: &DaemonClient, id: &SessionId, all: bool) -> Result<Self, CommandFailure> {
         let mut json: Vec<Value> = client.get(&format!("/v1/sessions/{id}/processes")).await?;
         let mut processes: Vec<ProcessInfo> = parse(Value::Array(json.clone()))?;
         // Computed from all processes: the agent may have ended.
-        let marks = Marks::of(&processes);
+        let marks = EscapeMarks::of(&processes);
         for (value, process) in json.iter_mut().zip(&processes) {
             if let Value::Object(fields) = value {
                 fields.insert("marks".to_owned(), serde_json::json!(marks.get(process.id)));
@@ -80,8 +80,8 @@ impl Listing {
     }
 }
 
-fn tree(session: &SessionInfo, listing: &Listing) -> String {
-    let style = Style::stdout();
+fn tree(session: &SessionInfo, listing: &ProcessListing) -> String {
+    let style = TermStyle::stdout();
     let mut text = render::sessions::heading(session, style);
     text.push('\n');
     if !listing.processes.is_empty() {

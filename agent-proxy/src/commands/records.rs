@@ -7,13 +7,13 @@ use super::sessions::{parse, tell_damage};
 use crate::{
     api::{RecordChange, path_segment},
     args::lasting::{ArchiveArgs, RenameArgs, TagArgs},
-    client::Client,
-    problem::{Failure, Problem},
+    client::DaemonClient,
+    problem::{CommandFailure, ProblemDetails},
     render, term,
 };
 
 /// Lists the records of the sessions that match a filter.
-pub(super) async fn list(client: &Client, filter: &SessionFilter, as_json: bool) -> Result<(), Failure> {
+pub(super) async fn list(client: &DaemonClient, filter: &SessionFilter, as_json: bool) -> Result<(), CommandFailure> {
     let records: Value = client.get(&format!("/v1/records{}", query(filter)?)).await?;
     if as_json {
         return term::json(&records);
@@ -21,15 +21,15 @@ pub(super) async fn list(client: &Client, filter: &SessionFilter, as_json: bool)
     let records: Vec<SessionRecord> = parse(records)?;
     tell_damage(client).await?;
     if records.is_empty() {
-        term::note("no sessions that all of this fits");
+        term::error_line("no sessions that all of this fits");
         return Ok(());
     }
-    term::out(render::records::render(&records, term::Style::stdout(), term::columns()))
+    term::out(render::records::render(&records, term::TermStyle::stdout(), term::columns()))
 }
 
 /// Formats the filter as a query: `?status=suspended&tag=red`; empty for all.
-fn query(filter: &SessionFilter) -> Result<String, Problem> {
-    let fields = serde_json::to_value(filter).map_err(|error| Problem::failed(format!("JSON: {error}")))?;
+fn query(filter: &SessionFilter) -> Result<String, ProblemDetails> {
+    let fields = serde_json::to_value(filter).map_err(|error| ProblemDetails::failed(format!("JSON: {error}")))?;
     let mut query = String::new();
     for (name, value) in fields.as_object().into_iter().flatten() {
         let value = match value {
@@ -44,24 +44,29 @@ fn query(filter: &SessionFilter) -> Result<String, Problem> {
 }
 
 /// Sets or removes a session's title.
-pub(super) async fn rename(client: &Client, args: RenameArgs, as_json: bool) -> Result<(), Failure> {
+pub(super) async fn rename(client: &DaemonClient, args: RenameArgs, as_json: bool) -> Result<(), CommandFailure> {
     let change = RecordChange { title: Some(args.title), ..RecordChange::default() };
     self::change(client, &args.id, &change, as_json).await
 }
 
 /// Adds and removes labels of a session.
-pub(super) async fn tag(client: &Client, args: TagArgs, as_json: bool) -> Result<(), Failure> {
+pub(super) async fn tag(client: &DaemonClient, args: TagArgs, as_json: bool) -> Result<(), CommandFailure> {
     let change = RecordChange { add_tags: args.add, remove_tags: args.remove, ..RecordChange::default() };
     self::change(client, &args.id, &change, as_json).await
 }
 
 /// Archives a session, or restores it.
-pub(super) async fn archive(client: &Client, args: &ArchiveArgs, as_json: bool) -> Result<(), Failure> {
+pub(super) async fn archive(client: &DaemonClient, args: &ArchiveArgs, as_json: bool) -> Result<(), CommandFailure> {
     let change = RecordChange { archived: Some(!args.undo), ..RecordChange::default() };
     self::change(client, &args.id, &change, as_json).await
 }
 
-async fn change(client: &Client, id: &SessionId, change: &RecordChange, as_json: bool) -> Result<(), Failure> {
+async fn change(
+    client: &DaemonClient,
+    id: &SessionId,
+    change: &RecordChange,
+    as_json: bool,
+) -> Result<(), CommandFailure> {
     let record: Value = client.post(&format!("/v1/records/{id}"), change).await?;
     if as_json { term::json(&record) } else { Ok(()) }
 }

@@ -6,66 +6,72 @@ use std::{path::Path, sync::Arc};
 
 use ipc_protocol::ErrorChain;
 use proxy_manager::{
-    AbortPolicy, BudgetAction, Child, EndReason, Envelope, Error, Event, ExitStatus, KillOptions, Prompt, PromptMode,
-    ProxyManager, Receipt, Restart, SessionHandle, SessionState, Subscription, TimeoutAction, Turn, TurnEnd,
+    AbortPolicy, BudgetAction, ChildProgram, EndReason, Envelope, Error, Event, ExitStatus, KillOptions, Prompt,
+    PromptMode, ProxyManager, Receipt, Restart, SessionHandle, SessionState, Subscription, TimeoutAction, Turn,
+    TurnEnd,
 };
 
 use super::{
     config,
-    interrupts::{Interrupts, Urgency},
-    permission::Asker,
-    prompt::Outcome,
+    interrupts::{InterruptLevel, InterruptStream},
+    permission::PermissionPrompter,
+    prompt::TurnOutcome,
 };
 use crate::{
     args::RunArgs,
-    configuration::Configuration,
+    configuration::LoadedConfiguration,
     environment,
-    exit::Exit,
-    problem::{Failure, Problem},
-    render::{self, live::Live},
+    exit::ProgramExit,
+    problem::{CommandFailure, ProblemDetails},
+    render::{self, live::EventPrinter},
     saying,
-    term::{self, Style},
+    term::{self, TermStyle},
 };
 
 /// Runs one turn, then kills the session.
-pub(super) async fn run(child: Child, args: RunArgs, directory: Option<&Path>, as_json: bool) -> Result<(), Failure> {
-    let configuration = Configuration::read(directory)?;
+pub(super) async fn run(
+    child: ChildProgram,
+    args: RunArgs,
+    directory: Option<&Path>,
+    as_json: bool,
+) -> Result<(), CommandFailure> {
+    let configuration = LoadedConfiguration::read(directory)?;
     let config = config::foreground(&configuration, args.agent, args.start)?;
     let full = configuration.with_profile(&config)?;
     let prompt = match &args.prompt {
         Some(prompt) => Some(saying::parts(prompt, &args.attachments)?.into()),
         None if args.attachments.is_empty() => None,
-        None => return Err(Problem::usage("--image and --file go with a prompt: give one").into()),
+        None => return Err(ProblemDetails::usage("--image and --file go with a prompt: give one").into()),
     };
     let row = configuration.catalog.rows().iter().find(|row| row.id == full.agent);
     let has_turns = row.is_none_or(|row| row.protocol != "command");
     let lifecycle = &config.lifecycle;
     let (resumes, restarts) = (lifecycle.resume_on_prompt, lifecycle.restart != Restart::Never);
-    let asker = Asker::of(&full, prompt.is_none())?;
-    let mut interrupts = Interrupts::new()?;
+    let asker = PermissionPrompter::of(&full, prompt.is_none())?;
+    let mut interrupts = InterruptStream::new()?;
     let builder = ProxyManager::builder(child).base_env(environment::base());
-    let manager = configuration.onto(builder).build().await?;
+    let manager = configuration.apply_to(builder).build().await?;
     let started = tokio::select! {
-        started = manager.start_session(config) => started.map_err(Failure::from),
+        started = manager.start_session(config) => started.map_err(CommandFailure::from),
         // Dropping the start ends what it began.
-        _ = interrupts.next() => Err(Failure::Exit(Exit::Interrupted)),
+        _ = interrupts.next() => Err(CommandFailure::Exit(ProgramExit::Interrupted)),
     };
     let done = match started {
         Ok(session) => {
-            let foreground = Foreground {
+            let foreground = ForegroundSession {
                 manager: manager.clone(),
                 events: session.subscribe(),
                 session,
-                seen: 0,
-                rest: None,
+                last_offset: 0,
+                resting: None,
                 ends: false,
                 has_turns,
                 resumes,
                 restarts,
                 interrupts,
                 asker,
-                live: (!as_json).then(Live::new),
-                outcome: Outcome::default(),
+                printer: (!as_json).then(EventPrinter::new),
+                outcome: TurnOutcome::default(),
             };
             match prompt {
                 Some(prompt) => foreground.run(prompt).await,
@@ -79,15 +85,15 @@ pub(super) async fn run(child: Child, args: RunArgs, directory: Option<&Path>, a
 }
 
 /// Session in this terminal.
-struct Foreground {
+struct ForegroundSession {
     manager: ProxyManager,
     /// Handle of the latest known incarnation.
     session: SessionHandle,
     events: Subscription,
     /// Offset of the last event printed.
-    seen: u64,
+    last_offset: u64,
     /// Set while the session has no processes, according to its events.
-    rest: Option<Rest>,
+    resting: Option<RestingState>,
     /// Set once a budget or a time is used up that ends the session.
     ends: bool,
     /// True if the agent has turns.
@@ -96,46 +102,46 @@ struct Foreground {
     resumes: bool,
     /// True if the session is resumed by itself after a crash.
     restarts: bool,
-    interrupts: Interrupts,
+    interrupts: InterruptStream,
     /// Dialog for the permission requests that nobody else answers.
-    asker: Asker,
-    live: Option<Live>,
-    outcome: Outcome,
+    asker: PermissionPrompter,
+    printer: Option<EventPrinter>,
+    outcome: TurnOutcome,
 }
 
 /// Reason why a session has no processes.
-struct Rest {
+struct RestingState {
     reason: EndReason,
     /// True if the session has ended; else it is suspended.
     is_end: bool,
 }
 
 /// Reason to stop waiting.
-enum Over {
+enum TurnWait {
     /// The turn, or the agent, is done.
     Done,
     /// The user interrupted.
     Interrupted,
 }
 
-impl Foreground {
-    async fn run(mut self, prompt: Prompt) -> Result<(), Failure> {
+impl ForegroundSession {
+    async fn run(mut self, prompt: Prompt) -> Result<(), CommandFailure> {
         // A session that was idle for too long by now is resumed.
         let turn = match self.manager.send_prompt(self.session.id(), prompt, PromptMode::Refuse).await {
             Ok(turn) => self.follow(turn).await,
             Err(error) if self.is_done(&error) => {
                 self.print_up_to(u64::MAX).await?;
-                self.session_over()
+                self.session_ended()
             }
             Err(error) => Err(error.into()),
         };
-        if let Some(live) = &mut self.live {
+        if let Some(live) = &mut self.printer {
             live.finish()?;
         }
         let killed = self.kill().await;
-        if self.live.is_none() {
+        if self.printer.is_none() {
             // `session:ended` with the receipt is the last envelope.
-            self.print_rest(&killed).await?;
+            self.print_to_end(&killed).await?;
         }
         let receipt = killed?;
         if let SessionState::Ended {
@@ -143,21 +149,21 @@ impl Foreground {
             ..
         } = &self.session.info().state
         {
-            self.outcome.ended(reason);
-            self.tell(&receipt, false);
-            return self.outcome.verdict();
+            self.outcome.record_end(reason);
+            self.print_receipt(&receipt, false);
+            return self.outcome.into_result();
         }
-        let interrupted = self.interrupts.seen();
-        self.tell(&receipt, interrupted);
+        let interrupted = self.interrupts.was_interrupted();
+        self.print_receipt(&receipt, interrupted);
         match turn? {
-            Over::Interrupted => Err(Failure::Exit(Exit::Interrupted)),
-            Over::Done if interrupted => Err(Failure::Exit(Exit::Interrupted)),
-            Over::Done => self.outcome.verdict(),
+            TurnWait::Interrupted => Err(CommandFailure::Exit(ProgramExit::Interrupted)),
+            TurnWait::Done if interrupted => Err(CommandFailure::Exit(ProgramExit::Interrupted)),
+            TurnWait::Done => self.outcome.into_result(),
         }
     }
 
     /// Prints events to the end of the turn, or of the session if the agent has no turns.
-    async fn follow(&mut self, turn: Turn) -> Result<Over, Failure> {
+    async fn follow(&mut self, turn: Turn) -> Result<TurnWait, CommandFailure> {
         let has_turns = turn.number().is_some();
         let end = turn.wait();
         tokio::pin!(end);
@@ -167,17 +173,17 @@ impl Foreground {
                 more = self.events.next_batch(&mut batch) => {
                     self.print(&batch).await?;
                     if !more {
-                        return if has_turns { turn_over(end.await) } else { self.session_over() };
+                        return if has_turns { turn_result(end.await) } else { self.session_ended() };
                     }
                 }
                 end = &mut end, if has_turns => {
                     let last = self.session.info().last_offset;
                     self.print_up_to(last).await?;
-                    return turn_over(end);
+                    return turn_result(end);
                 }
                 urgency = self.interrupts.next() => match urgency {
-                    Urgency::Stop => self.abort().await,
-                    Urgency::End => return Ok(Over::Interrupted),
+                    InterruptLevel::Stop => self.abort().await,
+                    InterruptLevel::End => return Ok(TurnWait::Interrupted),
                 },
                 answer = self.asker.answer() => {
                     let Some((id, answer)) = answer else {
@@ -185,7 +191,7 @@ impl Foreground {
                         continue;
                     };
                     if let Err(error) = self.session.respond_permission(&id, answer).await {
-                        term::note(format_args!("! {}", ErrorChain(&error)));
+                        term::error_line(format_args!("! {}", ErrorChain(&error)));
                     }
                 }
             }
@@ -198,23 +204,25 @@ impl Foreground {
     }
 
     /// Judges a session that ended by itself: done, if its agent exited with 0.
-    fn session_over(&self) -> Result<Over, Failure> {
-        match &self.rest {
-            Some(Rest { reason: EndReason::AgentExited(Some(ExitStatus::Code(0))), is_end: true }) => Ok(Over::Done),
+    fn session_ended(&self) -> Result<TurnWait, CommandFailure> {
+        match &self.resting {
+            Some(RestingState { reason: EndReason::AgentExited(Some(ExitStatus::Code(0))), is_end: true }) => {
+                Ok(TurnWait::Done)
+            }
             // The first Ctrl-C is a SIGINT to an agent without turns: an end from that is an interruption, not a
             // failure.
-            Some(Rest { is_end: true, .. }) if self.interrupts.seen() => Ok(Over::Interrupted),
-            Some(Rest { reason, is_end: true }) => {
+            Some(RestingState { is_end: true, .. }) if self.interrupts.was_interrupted() => Ok(TurnWait::Interrupted),
+            Some(RestingState { reason, is_end: true }) => {
                 let info = self.session.info();
                 // A home for the session alone is removed with it.
                 let conversation = info.conversation.native_session_id.filter(|_| info.metadata.home.is_none());
-                Err(over(reason, conversation.as_deref()).into())
+                Err(end_problem(reason, conversation.as_deref()).into())
             }
-            Some(Rest { reason, is_end: false }) => {
+            Some(RestingState { reason, is_end: false }) => {
                 let why = if *reason == EndReason::Suspended { "it was idle".to_owned() } else { reason.to_string() };
                 let problem =
                     format!("the session is suspended ({why}) and takes no prompt: leave --no-resume-on-prompt out");
-                Err(Problem::new("suspended", problem).into())
+                Err(ProblemDetails::new("suspended", problem).into())
             }
             None => Err(Error::ShutDown.into()),
         }
@@ -223,20 +231,20 @@ impl Foreground {
     async fn abort(&mut self) {
         let aborted = self.session.abort(AbortPolicy::LeaveProcesses).await;
         // With --json the events report this.
-        let Some(live) = &mut self.live else { return };
+        let Some(live) = &mut self.printer else { return };
         live.line_start();
         match aborted {
-            Ok(_) => term::note("aborting the turn; Ctrl-C again kills the session"),
+            Ok(_) => term::error_line("aborting the turn; Ctrl-C again kills the session"),
             Err(error) => {
                 let why = ErrorChain(&error);
-                term::note(format_args!("the turn cannot be aborted: {why}; Ctrl-C again kills the session"))
+                term::error_line(format_args!("the turn cannot be aborted: {why}; Ctrl-C again kills the session"))
             }
         }
     }
 
     /// Prints events up to an offset, or to the end of the session.
-    async fn print_up_to(&mut self, last: u64) -> Result<(), Failure> {
-        while self.seen < last {
+    async fn print_up_to(&mut self, last: u64) -> Result<(), CommandFailure> {
+        while self.last_offset < last {
             let mut batch = Vec::new();
             if !self.events.next_batch(&mut batch).await {
                 break;
@@ -247,34 +255,36 @@ impl Foreground {
     }
 
     /// Prints events up to the end of the session, if it has one: a kill that was not done in time leaves none.
-    async fn print_rest(&mut self, killed: &proxy_manager::Result<Receipt>) -> Result<(), Failure> {
+    async fn print_to_end(&mut self, killed: &proxy_manager::Result<Receipt>) -> Result<(), CommandFailure> {
         match killed {
             Ok(_) | Err(Error::Survivors(_) | Error::Ended { .. }) => self.print_up_to(u64::MAX).await,
             Err(_) => Ok(()),
         }
     }
 
-    async fn print(&mut self, batch: &[Arc<Envelope>]) -> Result<(), Failure> {
+    async fn print(&mut self, batch: &[Arc<Envelope>]) -> Result<(), CommandFailure> {
         for envelope in batch {
-            self.seen = envelope.offset;
-            self.outcome.note(&envelope.event);
+            self.last_offset = envelope.offset;
+            self.outcome.record(&envelope.event);
             let asked = matches!(&envelope.event, Event::PermissionRequested(request) if self.asker.is_for(request));
-            match &mut self.live {
+            match &mut self.printer {
                 Some(live) if asked => live.line_start(),
                 Some(live) => live.event(&envelope.event)?,
                 None => term::json(&envelope.to_json().unwrap_or_default())?,
             }
             match &envelope.event {
-                Event::SessionEnded { reason, .. } => self.rest = Some(Rest { reason: reason.clone(), is_end: true }),
-                Event::SessionSuspended { reason, .. } => self.suspended(reason),
+                Event::SessionEnded { reason, .. } => {
+                    self.resting = Some(RestingState { reason: reason.clone(), is_end: true })
+                }
+                Event::SessionSuspended { reason, .. } => self.record_suspended(reason),
                 Event::BudgetExceeded(spent) => self.ends |= spent.action == BudgetAction::EndSession,
                 Event::TimeoutFired { action: TimeoutAction::KillSession, .. } => self.ends = true,
                 Event::SessionResumed { by, .. } => {
-                    if let Some(live) = self.live.as_mut().filter(|_| by == "restart") {
+                    if let Some(live) = self.printer.as_mut().filter(|_| by == "restart") {
                         live.line_start();
-                        term::note(Style::stderr().dim("- resumed"));
+                        term::error_line(TermStyle::stderr().dim("- resumed"));
                     }
-                    (self.rest, self.ends) = (None, false);
+                    (self.resting, self.ends) = (None, false);
                     self.session = self.manager.session(self.session.id())?;
                 }
                 Event::PermissionRequested(request) if asked => {
@@ -289,10 +299,10 @@ impl Foreground {
         Ok(())
     }
 
-    fn suspended(&mut self, reason: &EndReason) {
-        self.rest = Some(Rest { reason: reason.clone(), is_end: false });
+    fn record_suspended(&mut self, reason: &EndReason) {
+        self.resting = Some(RestingState { reason: reason.clone(), is_end: false });
         // With --json the events report this.
-        let Some(live) = &mut self.live else { return };
+        let Some(live) = &mut self.printer else { return };
         live.line_start();
         let why = if *reason == EndReason::Suspended { "it was idle".to_owned() } else { reason.to_string() };
         let next = match reason {
@@ -303,7 +313,7 @@ impl Foreground {
             _ if self.restarts => "; it is resumed in a moment",
             _ => "",
         };
-        term::note(Style::stderr().dim(format_args!("- suspended: {why}{next}")));
+        term::error_line(TermStyle::stderr().dim(format_args!("- suspended: {why}{next}")));
     }
 
     /// Ends the session. Another Ctrl-C meanwhile ends the grace.
@@ -318,21 +328,21 @@ impl Foreground {
     }
 
     /// Reports the receipt: in full if the user requested the kill, else in a line.
-    fn tell(&self, receipt: &Receipt, in_full: bool) {
-        if self.live.is_none() {
+    fn print_receipt(&self, receipt: &Receipt, in_full: bool) {
+        if self.printer.is_none() {
             return;
         }
-        let style = Style::stderr();
+        let style = TermStyle::stderr();
         if in_full {
-            term::part(render::receipt::render(receipt, style, term::columns()));
+            term::error_text(render::receipt::render(receipt, style, term::columns()));
         } else {
-            term::note(style.dim(format_args!("session ended: {}", render::receipt::summary(receipt, style))));
+            term::error_line(style.dim(format_args!("session ended: {}", render::receipt::summary(receipt, style))));
         }
     }
 }
 
 /// Creates the problem for a session that ended without a request, with advice.
-fn over(reason: &EndReason, conversation: Option<&str>) -> Problem {
+fn end_problem(reason: &EndReason, conversation: Option<&str>) -> ProblemDetails {
     let (kind, flags) = match reason {
         EndReason::LimitExceeded(_) => ("ended", "; see --limit and --on-limit"),
         EndReason::BudgetExceeded(_) => ("budget-exceeded", "; see --on-budget"),
@@ -347,9 +357,9 @@ fn over(reason: &EndReason, conversation: Option<&str>) -> Problem {
     let next = conversation.map_or_else(String::new, |id| {
         format!("; --resume {id} goes on with its conversation, if the agent has kept it")
     });
-    Problem::new(kind, format!("the session ended: {reason}{flags}{next}"))
+    ProblemDetails::new(kind, format!("the session ended: {reason}{flags}{next}"))
 }
 
-fn turn_over(end: proxy_manager::Result<TurnEnd>) -> Result<Over, Failure> {
-    end.map(|_| Over::Done).map_err(Failure::from)
+fn turn_result(end: proxy_manager::Result<TurnEnd>) -> Result<TurnWait, CommandFailure> {
+    end.map(|_| TurnWait::Done).map_err(CommandFailure::from)
 }

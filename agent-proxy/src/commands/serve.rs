@@ -1,17 +1,22 @@
 //! Command `serve`.
 
-use proxy_manager::Child;
+use proxy_manager::ChildProgram;
 
 use crate::{
-    args::{Global, ServeArgs},
-    configuration::Configuration,
+    args::{GlobalArgs, ServeArgs},
+    configuration::LoadedConfiguration,
     daemon,
-    problem::Failure,
+    problem::CommandFailure,
     socket_path::SocketPath,
 };
 
 /// Runs the daemon.
-pub(super) async fn run(child: Child, args: ServeArgs, global: &Global, socket: &SocketPath) -> Result<(), Failure> {
-    let configuration = Configuration::read(global.config_dir.as_deref())?;
+pub(super) async fn run(
+    child: ChildProgram,
+    args: ServeArgs,
+    global: &GlobalArgs,
+    socket: &SocketPath,
+) -> Result<(), CommandFailure> {
+    let configuration = LoadedConfiguration::read(global.config_dir.as_deref())?;
     daemon::serve(child, args, configuration, socket, global.json).await
 }

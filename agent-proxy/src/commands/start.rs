@@ -6,13 +6,13 @@ use serde_json::Value;
 use super::config;
 use crate::{
     args::StartArgs,
-    client::Client,
-    problem::{Failure, Problem},
+    client::DaemonClient,
+    problem::{CommandFailure, ProblemDetails},
     term,
 };
 
 /// Starts a session and prints its id once the agent is ready.
-pub(super) async fn run(client: &Client, args: StartArgs, as_json: bool) -> Result<(), Failure> {
+pub(super) async fn run(client: &DaemonClient, args: StartArgs, as_json: bool) -> Result<(), CommandFailure> {
     let mut config = AgentSessionConfig {
         max_prompts: args.max_prompts,
         on_agent_exit: args.on_agent_exit.into(),
@@ -30,5 +30,5 @@ pub(super) async fn run(client: &Client, args: StartArgs, as_json: bool) -> Resu
         return term::json(&session);
     }
     let id = session.get("sessionId").and_then(Value::as_str);
-    term::line(id.ok_or_else(|| Problem::failed("the daemon started a session without an id"))?)
+    term::line(id.ok_or_else(|| ProblemDetails::failed("the daemon started a session without an id"))?)
 }

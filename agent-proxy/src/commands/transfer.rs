@@ -7,15 +7,15 @@ use std::{
 };
 
 use crate::{
-    api::{ImportAnswer, ImportRequest},
+    api::{ImportRequest, ImportResponse},
     args::lasting::{ExportArgs, ImportArgs},
-    client::Client,
-    problem::{Failure, Problem},
+    client::DaemonClient,
+    problem::{CommandFailure, ProblemDetails},
     term,
 };
 
 /// Writes a session's retained events up to now.
-pub(super) async fn export(client: &Client, args: &ExportArgs) -> Result<(), Failure> {
+pub(super) async fn export(client: &DaemonClient, args: &ExportArgs) -> Result<(), CommandFailure> {
     let mut lines = client.get_lines(&format!("/v1/sessions/{}/events", args.id)).await?;
     // Created only once there is something to write.
     let mut file = args.file.as_deref().map(create).transpose()?;
@@ -33,18 +33,19 @@ pub(super) async fn export(client: &Client, args: &ExportArgs) -> Result<(), Fai
     }
 }
 
-fn create(path: &Path) -> Result<BufWriter<File>, Problem> {
+fn create(path: &Path) -> Result<BufWriter<File>, ProblemDetails> {
     File::create(path).map(BufWriter::new).map_err(|error| failed(path, &error))
 }
 
-fn failed(path: &Path, error: &io::Error) -> Problem {
-    Problem::failed(format!("writing {} failed: {error}", path.display()))
+fn failed(path: &Path, error: &io::Error) -> ProblemDetails {
+    ProblemDetails::failed(format!("writing {} failed: {error}", path.display()))
 }
 
 /// Imports an exported file into the daemon, and prints the session's id.
-pub(super) async fn import(client: &Client, args: &ImportArgs, as_json: bool) -> Result<(), Failure> {
+pub(super) async fn import(client: &DaemonClient, args: &ImportArgs, as_json: bool) -> Result<(), CommandFailure> {
     let absolute = std::path::absolute(&args.file);
-    let path = absolute.map_err(|error| Problem::usage(format!("{} is no path: {error}", args.file.display())))?;
-    let imported: ImportAnswer = client.post("/v1/import", &ImportRequest { path }).await?;
+    let path =
+        absolute.map_err(|error| ProblemDetails::usage(format!("{} is no path: {error}", args.file.display())))?;
+    let imported: ImportResponse = client.post("/v1/import", &ImportRequest { path }).await?;
     if as_json { term::json(&imported) } else { term::line(&imported.session_id) }
 }

@@ -24,8 +24,8 @@ use tokio::{
     time::timeout,
 };
 
-use super::{peers, requests::MAX_BODY, socket::Bound};
-use crate::problem::Problem;
+use super::{peers, requests::MAX_BODY, socket::BoundSocket};
+use crate::problem::ProblemDetails;
 
 /// Connections at once, at most.
 const CONNECTIONS: u64 = 1024;
@@ -55,8 +55,8 @@ pub(super) fn descriptor_reserve(limit: u64) -> u64 {
 }
 
 /// Serves until `stopped` says so, and then until the connections that have a request are done with it.
-pub(super) async fn serve(mut listener: Bound, router: Router, limit: u64, mut stopped: watch::Receiver<()>) {
-    let bodies = Bodies(Arc::new(Semaphore::new(BODIES / UNIT)));
+pub(super) async fn serve(mut listener: BoundSocket, router: Router, limit: u64, mut stopped: watch::Receiver<()>) {
+    let bodies = BodyBudget(Arc::new(Semaphore::new(BODIES / UNIT)));
     let router = router.layer(axum::middleware::from_fn_with_state(bodies, bounded));
     let connections = usize::try_from(connections(limit)).unwrap_or(usize::MAX);
     let (room, refused) = (Arc::new(Semaphore::new(connections)), peers::refusals());
@@ -71,7 +71,7 @@ pub(super) async fn serve(mut listener: Bound, router: Router, limit: u64, mut s
             Ok(place) => drop(open.spawn(connection(stream, router.clone(), place, stopped.clone()))),
             Err(_) => {
                 let detail = format!("{connections} connections are open, which is all there may be: close some");
-                peers::refuse(&refused, stream, Problem::new("overloaded", detail));
+                peers::refuse(&refused, stream, ProblemDetails::new("overloaded", detail));
             }
         }
     }
@@ -99,26 +99,26 @@ async fn connection(stream: Stream, router: Router, place: OwnedSemaphorePermit,
 
 /// Room for bodies.
 #[derive(Clone, Debug)]
-struct Bodies(Arc<Semaphore>);
+struct BodyBudget(Arc<Semaphore>);
 
 /// A body, and the room it takes until it was parsed.
-struct Held {
+struct BufferedBody {
     bytes: Vec<u8>,
     _room: Option<OwnedSemaphorePermit>,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for BufferedBody {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
 /// Reads the body within its bounds, and sees to it that each refusal is a problem object.
-async fn bounded(State(bodies): State<Bodies>, request: Request, next: Next) -> Response {
+async fn bounded(State(bodies): State<BodyBudget>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let read = timeout(BODY_TIME, bodies.read(body)).await.unwrap_or_else(|_| {
         let detail = format!("the request's body was not complete within {} s: send it again", BODY_TIME.as_secs());
-        Err(Problem::new("request-timeout", detail))
+        Err(ProblemDetails::new("request-timeout", detail))
     });
     match read {
         Ok(bytes) => problem(next.run(Request::from_parts(parts, Body::from(bytes))).await).await,
@@ -126,14 +126,16 @@ async fn bounded(State(bodies): State<Bodies>, request: Request, next: Next) -> 
     }
 }
 
-impl Bodies {
-    async fn read(&self, body: Body) -> Result<Bytes, Problem> {
+impl BodyBudget {
+    async fn read(&self, body: Body) -> Result<Bytes, ProblemDetails> {
         let mut body = Limited::new(body, MAX_BODY);
-        let mut held = Held { bytes: Vec::new(), _room: None };
+        let mut held = BufferedBody { bytes: Vec::new(), _room: None };
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| match error.is::<LengthLimitError>() {
-                true => Problem::new("body-too-large", format!("the request's body has more than {MAX_BODY} bytes")),
-                false => Problem::usage(format!("reading the request failed: {error}")),
+                true => {
+                    ProblemDetails::new("body-too-large", format!("the request's body has more than {MAX_BODY} bytes"))
+                }
+                false => ProblemDetails::usage(format!("reading the request failed: {error}")),
             })?;
             let Ok(bytes) = frame.into_data() else { continue };
             let units = (held.bytes.len() + bytes.len()).saturating_sub(SMALL_BODY).div_ceil(UNIT);
@@ -142,7 +144,7 @@ impl Bodies {
                 let room = self.0.clone().try_acquire_many_owned(u32::try_from(more).unwrap_or(u32::MAX));
                 let room = room.map_err(|_| {
                     let detail = format!("the bodies of requests that are being sent have {BODIES} bytes: try again");
-                    Problem::new("overloaded", detail)
+                    ProblemDetails::new("overloaded", detail)
                 })?;
                 match &mut held._room {
                     Some(held) => held.merge(room),
@@ -165,7 +167,7 @@ async fn problem(response: Response) -> Response {
         return response;
     }
     let text = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    Problem::usage(String::from_utf8_lossy(&text)).into_response()
+    ProblemDetails::usage(String::from_utf8_lossy(&text)).into_response()
 }
 
 #[cfg(test)]
@@ -186,7 +188,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("agent-proxy-bounds-{}", std::process::id()));
         let name = || path.as_path().to_fs_name::<GenericFilePath>().expect("a name");
         let listener = ListenerOptions::new().name(name()).create_tokio().expect("binds");
-        let bodies = Bodies(Arc::new(Semaphore::new(BODIES / UNIT)));
+        let bodies = BodyBudget(Arc::new(Semaphore::new(BODIES / UNIT)));
         let router = Router::new()
             .route("/", axum::routing::post(async |body: Bytes| body.len().to_string()))
             .layer(axum::middleware::from_fn_with_state(bodies.clone(), bounded));

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use proxy_manager::ProxyManager;
 use tokio::{sync::Mutex, task::spawn_blocking};
 
-use crate::{configuration::Configuration, problem::Problem};
+use crate::{configuration::LoadedConfiguration, problem::ProblemDetails};
 
 /// Configuration that the manager uses.
 #[derive(Clone, Debug)]
-pub(super) struct Configured(Arc<Mutex<Configuration>>);
+pub(super) struct ConfigurationReloader(Arc<Mutex<LoadedConfiguration>>);
 
-impl Configured {
-    pub(super) fn new(configuration: Configuration) -> Self {
+impl ConfigurationReloader {
+    pub(super) fn new(configuration: LoadedConfiguration) -> Self {
         Self(Arc::new(Mutex::new(configuration)))
     }
 
@@ -21,14 +21,14 @@ impl Configured {
     /// # Errors
     /// Same as [`Configuration::read`]: the manager keeps its configuration, and this fails until the files are
     /// valid.
-    pub(super) async fn refresh(&self, manager: &ProxyManager) -> Result<(), Problem> {
+    pub(super) async fn refresh(&self, manager: &ProxyManager) -> Result<(), ProblemDetails> {
         let mut current = self.0.clone().lock_owned().await;
         let manager = manager.clone();
         let look = move || {
             if !current.has_changed() {
                 return Ok(());
             }
-            let changed = current.read_again().map_err(|problem| Problem {
+            let changed = current.reload().map_err(|problem| ProblemDetails {
                 detail: format!("the configuration was changed, and cannot be used: {}", problem.detail),
                 ..problem
             })?;
@@ -39,6 +39,6 @@ impl Configured {
             Ok(())
         };
         let looked = spawn_blocking(look).await;
-        looked.map_err(|error| Problem::failed(format!("failed to look at the configuration: {error}")))?
+        looked.map_err(|error| ProblemDetails::failed(format!("failed to look at the configuration: {error}")))?
     }
 }

@@ -10,14 +10,17 @@ use axum::{
     routing::{get, post},
 };
 use proxy_manager::{
-    Imported, KillOptions, ProxyManager, SessionFilter, SessionId, SessionInfo, SessionMetadata, SessionRecord,
-    Snapshot,
+    ImportSummary, KillOptions, ProxyManager, SessionFilter, SessionId, SessionInfo, SessionMetadata, SessionRecord,
+    SessionSnapshot,
 };
 
-use super::requests::{Answer, Body, Daemon, Json, UrlQuery, find, parse, session_id, to_the_end};
+use super::requests::{Body, Daemon, JsonBody, RouteResult, UrlQuery, find, parse, session_id, to_the_end};
 use crate::{
-    api::{AppendRequest, Appended, Attach, ImportAnswer, ImportRequest, RecordChange, ResumeRequest, SuspendRequest},
-    problem::Problem,
+    api::{
+        AppendRequest, AppendResponse, AttachCommandResponse, ImportRequest, ImportResponse, RecordChange,
+        ResumeRequest, SuspendRequest,
+    },
+    problem::ProblemDetails,
 };
 
 /// Returns these routes, for the daemon's router.
@@ -39,73 +42,96 @@ fn options(SuspendRequest { grace_ms }: SuspendRequest) -> KillOptions {
     grace_ms.map_or_else(KillOptions::default, |ms| KillOptions::grace(Duration::from_millis(ms)))
 }
 
-async fn suspend(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> Answer<Json<Snapshot>> {
+async fn suspend(
+    State(manager): State<ProxyManager>,
+    Path(id): Path<String>,
+    body: Body,
+) -> RouteResult<JsonBody<SessionSnapshot>> {
     let (id, options) = (session_id(&id)?, options(parse(body)?));
-    to_the_end(async move { manager.suspend_session(&id, options).await }).await.map(Json)
+    to_the_end(async move { manager.suspend_session(&id, options).await }).await.map(JsonBody)
 }
 
-async fn resume(State(daemon): State<Daemon>, Path(id): Path<String>, body: Body) -> Answer<Json<SessionInfo>> {
-    let (Daemon { manager, configured }, id, options) = (daemon, session_id(&id)?, parse(body)?);
+async fn resume(
+    State(daemon): State<Daemon>,
+    Path(id): Path<String>,
+    body: Body,
+) -> RouteResult<JsonBody<SessionInfo>> {
+    let (Daemon { manager, configuration: configured }, id, options) = (daemon, session_id(&id)?, parse(body)?);
     configured.refresh(&manager).await?;
     let session = to_the_end(async move { manager.resume_session_with(&id, options).await }).await?;
-    Ok(Json(session.info()))
+    Ok(JsonBody(session.info()))
 }
 
 async fn resume_snapshot(
-    State(Daemon { manager, configured }): State<Daemon>,
+    State(Daemon { manager, configuration: configured }): State<Daemon>,
     body: Body,
-) -> Answer<Json<SessionInfo>> {
+) -> RouteResult<JsonBody<SessionInfo>> {
     let ResumeRequest { snapshot, options } = parse(body)?;
     configured.refresh(&manager).await?;
     let session = to_the_end(async move { manager.resume_snapshot(snapshot, options).await }).await?;
-    Ok(Json(session.info()))
+    Ok(JsonBody(session.info()))
 }
 
-async fn take_back(State(daemon): State<Daemon>, Path(id): Path<String>, body: Body) -> Answer<Json<SessionInfo>> {
-    let (Daemon { manager, configured }, id, options) = (daemon, session_id(&id)?, parse(body)?);
+async fn take_back(
+    State(daemon): State<Daemon>,
+    Path(id): Path<String>,
+    body: Body,
+) -> RouteResult<JsonBody<SessionInfo>> {
+    let (Daemon { manager, configuration: configured }, id, options) = (daemon, session_id(&id)?, parse(body)?);
     configured.refresh(&manager).await?;
     let session = to_the_end(async move { manager.take_back_with(&id, options).await }).await?;
-    Ok(Json(session.info()))
+    Ok(JsonBody(session.info()))
 }
 
-async fn attach_command(State(manager): State<ProxyManager>, Path(id): Path<String>) -> Answer<Json<Attach>> {
+async fn attach_command(
+    State(manager): State<ProxyManager>,
+    Path(id): Path<String>,
+) -> RouteResult<JsonBody<AttachCommandResponse>> {
     let id = session_id(&id)?;
     let command = manager.attach_command(&id)?;
     attach(&manager, &id, command)
 }
 
-async fn hand_over(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> Answer<Json<Attach>> {
+async fn hand_over(
+    State(manager): State<ProxyManager>,
+    Path(id): Path<String>,
+    body: Body,
+) -> RouteResult<JsonBody<AttachCommandResponse>> {
     let (id, options) = (session_id(&id)?, options(parse(body)?));
     let (owner, of) = (manager.clone(), id.clone());
     let command = to_the_end(async move { owner.hand_over(&of, options).await }).await?;
     attach(&manager, &id, command)
 }
 
-fn attach(manager: &ProxyManager, id: &SessionId, command: Vec<String>) -> Answer<Json<Attach>> {
+fn attach(
+    manager: &ProxyManager,
+    id: &SessionId,
+    command: Vec<String>,
+) -> RouteResult<JsonBody<AttachCommandResponse>> {
     let SessionMetadata { cwd, home, .. } = manager.session(id)?.info().metadata;
-    Ok(Json(Attach { command, cwd, home }))
+    Ok(JsonBody(AttachCommandResponse { command, cwd, home }))
 }
 
-async fn append(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> Answer<Response> {
+async fn append(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
     let AppendRequest { kind, version, payload } = parse(body)?;
     let id = find(&manager, &id)?.id().clone();
     let offset = to_the_end(async move { manager.append_event(&id, &kind, version, payload).await }).await?;
-    Ok((StatusCode::CREATED, Json(Appended { offset: format!("{offset:020}") })).into_response())
+    Ok((StatusCode::CREATED, JsonBody(AppendResponse { offset: format!("{offset:020}") })).into_response())
 }
 
-async fn import(State(manager): State<ProxyManager>, body: Body) -> Answer<Json<ImportAnswer>> {
+async fn import(State(manager): State<ProxyManager>, body: Body) -> RouteResult<JsonBody<ImportResponse>> {
     let ImportRequest { path } = parse(body)?;
     let opened = tokio::task::spawn_blocking(move || open(&path)).await;
-    let file = opened.map_err(|error| Problem::failed(format!("opening the file broke off: {error}")))??;
+    let file = opened.map_err(|error| ProblemDetails::failed(format!("opening the file broke off: {error}")))??;
     let imported = to_the_end(async move { manager.import_events(BufReader::new(file)).await }).await?;
     let offset = |offset: u64| format!("{offset:020}");
-    let Imported { session, first, last } = imported;
-    Ok(Json(ImportAnswer { session_id: session, first: offset(first), last: offset(last) }))
+    let ImportSummary { session, first, last } = imported;
+    Ok(JsonBody(ImportResponse { session_id: session, first: offset(first), last: offset(last) }))
 }
 
 /// Opens a regular file; refuses anything that could block its reader.
-fn open(path: &std::path::Path) -> Answer<File> {
-    let failed = |what: String| Problem::usage(format!("opening {} failed: {what}", path.display()));
+fn open(path: &std::path::Path) -> RouteResult<File> {
+    let failed = |what: String| ProblemDetails::usage(format!("opening {} failed: {what}", path.display()));
     let found = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?;
     if !found.is_file() {
         return Err(failed("it is no file".to_owned()));
@@ -116,20 +142,20 @@ fn open(path: &std::path::Path) -> Answer<File> {
 async fn records(
     State(manager): State<ProxyManager>,
     filter: UrlQuery<SessionFilter>,
-) -> Answer<Json<Vec<SessionRecord>>> {
-    let Query(filter) = filter.map_err(|error| Problem::usage(error.to_string()))?;
-    Ok(Json(manager.records(&filter)))
+) -> RouteResult<JsonBody<Vec<SessionRecord>>> {
+    let Query(filter) = filter.map_err(|error| ProblemDetails::usage(error.to_string()))?;
+    Ok(JsonBody(manager.records(&filter)))
 }
 
-async fn record(State(manager): State<ProxyManager>, Path(id): Path<String>) -> Answer<Json<SessionRecord>> {
-    Ok(Json(manager.record(&session_id(&id)?)?))
+async fn record(State(manager): State<ProxyManager>, Path(id): Path<String>) -> RouteResult<JsonBody<SessionRecord>> {
+    Ok(JsonBody(manager.record(&session_id(&id)?)?))
 }
 
 async fn change(
     State(manager): State<ProxyManager>,
     Path(id): Path<String>,
     body: Body,
-) -> Answer<Json<SessionRecord>> {
+) -> RouteResult<JsonBody<SessionRecord>> {
     let id = session_id(&id)?;
     let RecordChange { title, add_tags, remove_tags, archived } = parse(body)?;
     if let Some(title) = title {
@@ -141,5 +167,5 @@ async fn change(
     if let Some(archived) = archived {
         manager.archive_session(&id, archived).await?;
     }
-    Ok(Json(manager.record(&id)?))
+    Ok(JsonBody(manager.record(&id)?))
 }

@@ -12,20 +12,20 @@ mod stream;
 
 use std::{path::PathBuf, time::Duration};
 
-use proxy_manager::{Child, DrainProgress, ProxyManager, Receipt};
+use proxy_manager::{ChildProgram, DrainProgress, ProxyManager, Receipt};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
 };
 
-use self::{configured::Configured, peers::Guard};
+use self::{configured::ConfigurationReloader, peers::PeerGuard};
 use crate::{
     args::ServeArgs,
-    configuration::Configuration,
+    configuration::LoadedConfiguration,
     environment,
-    problem::{Failure, Problem},
+    problem::{CommandFailure, ProblemDetails},
     render,
-    term::{self, Style},
+    term::{self, TermStyle},
 };
 
 const SIGXCPU: i32 = nix::sys::signal::Signal::SIGXCPU as i32;
@@ -40,22 +40,22 @@ const LINGER: Duration = Duration::from_secs(1);
 /// # Errors
 /// When the socket is not available, the manager does not start, or a process survived the end.
 pub(crate) async fn serve(
-    child: Child,
+    child: ChildProgram,
     args: ServeArgs,
-    configuration: Configuration,
+    configuration: LoadedConfiguration,
     socket: &crate::socket_path::SocketPath,
     as_json: bool,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let (listener, names) = socket::bind(socket)?;
     // Install the handlers before the daemon is announced: a signal must find its handler.
     let mut terminate = handler(SignalKind::terminate())?;
     let mut interrupt = handler(SignalKind::interrupt())?;
     // Of limits that a process of the same user has lowered (prlimit): a write that fails is an error, and no death.
     let _of_limits = [handler(SignalKind::from_raw(SIGXCPU))?, handler(SignalKind::from_raw(SIGXFSZ))?];
-    let mut builder = configuration.onto(ProxyManager::builder(child).base_env(environment::base()));
+    let mut builder = configuration.apply_to(ProxyManager::builder(child).base_env(environment::base()));
     builder = builder.containment(args.containment.containment.unwrap_or_default());
-    builder = args.supervision.onto(builder.max_depth(args.max_depth));
-    builder = args.durability.onto(builder)?;
+    builder = args.supervision.apply_to(builder.max_depth(args.max_depth));
+    builder = args.durability.apply_to(builder)?;
     if let Some(directory) = args.cgroup_parent {
         builder = builder.cgroup_parent(absolute(directory)?);
     }
@@ -68,11 +68,12 @@ pub(crate) async fn serve(
     let manager = builder.build().await?;
 
     let guarded = manager.clone();
-    let guard = (!args.allow_sessions).then(|| Guard::new(move || guarded.fork_servers()));
+    let guard = (!args.allow_sessions).then(|| PeerGuard::new(move || guarded.fork_servers()));
     let listener = listener.guarded(guard);
 
     let (stop, stopped) = watch::channel(());
-    let daemon = requests::Daemon { manager: manager.clone(), configured: Configured::new(configuration) };
+    let daemon =
+        requests::Daemon { manager: manager.clone(), configuration: ConfigurationReloader::new(configuration) };
     let server = tokio::spawn(bounds::serve(listener, routes::router(daemon), limit, stopped));
     announce(socket, &manager, as_json)?;
 
@@ -80,7 +81,7 @@ pub(crate) async fn serve(
         _ = terminate.recv() => {
             tracing::info!("SIGTERM: ending every session when its turn is over");
             tokio::select! {
-                receipts = manager.drain(longest, |progress| tell(progress, longest, as_json)) => receipts,
+                receipts = manager.drain(longest, |progress| report_drain(progress, longest, as_json)) => receipts,
                 _ = terminate.recv() => manager.shutdown().await,
                 _ = interrupt.recv() => manager.shutdown().await,
             }
@@ -98,26 +99,32 @@ pub(crate) async fn serve(
 }
 
 /// Reports the turns that are still running.
-fn tell(progress: DrainProgress, longest: Duration, as_json: bool) {
+fn report_drain(progress: DrainProgress, longest: Duration, as_json: bool) {
     let DrainProgress { turns, .. } = progress;
     if turns > 0 && !as_json {
         let turns = if turns == 1 { "1 turn runs".to_owned() } else { format!("{turns} turns run") };
         let longest = humantime::format_duration(longest);
-        term::note(format_args!("draining: {turns}, waiting {longest} at most; a second signal ends all at once"));
+        term::error_line(format_args!(
+            "draining: {turns}, waiting {longest} at most; a second signal ends all at once"
+        ));
     }
 }
 
-fn handler(kind: SignalKind) -> Result<tokio::signal::unix::Signal, Problem> {
-    signal(kind).map_err(|error| Problem::failed(format!("handling signals failed: {error}")))
+fn handler(kind: SignalKind) -> Result<tokio::signal::unix::Signal, ProblemDetails> {
+    signal(kind).map_err(|error| ProblemDetails::failed(format!("handling signals failed: {error}")))
 }
 
-fn absolute(directory: PathBuf) -> Result<PathBuf, Problem> {
+fn absolute(directory: PathBuf) -> Result<PathBuf, ProblemDetails> {
     std::path::absolute(&directory)
-        .map_err(|error| Problem::usage(format!("{} is no path: {error}", directory.display())))
+        .map_err(|error| ProblemDetails::usage(format!("{} is no path: {error}", directory.display())))
 }
 
 /// Announces the socket, the sessions recovered after the death of all their supervisors, and the reattached ones.
-fn announce(socket: &crate::socket_path::SocketPath, manager: &ProxyManager, as_json: bool) -> Result<(), Failure> {
+fn announce(
+    socket: &crate::socket_path::SocketPath,
+    manager: &ProxyManager,
+    as_json: bool,
+) -> Result<(), CommandFailure> {
     let (recovered, reattached) = (manager.recovered(), manager.reattached());
     let said = if as_json {
         let recovered: Vec<_> = recovered.iter().map(recovered::json).collect();
@@ -126,28 +133,28 @@ fn announce(socket: &crate::socket_path::SocketPath, manager: &ProxyManager, as_
         )
     } else {
         for found in recovered {
-            term::note(recovered::line(found, Style::stderr()));
+            term::error_line(recovered::line(found, TermStyle::stderr()));
         }
         for session in reattached {
-            term::note(format_args!("reattached session {session}"));
+            term::error_line(format_args!("reattached session {session}"));
         }
         term::line(format_args!("listening on {}", socket.path.display()))
     };
     match said {
         // Nobody reads our output; the daemon serves clients all the same.
-        Err(Failure::Closed) => Ok(()),
+        Err(CommandFailure::Closed) => Ok(()),
         said => said,
     }
 }
 
 /// Prints one line for each session, and fails if a process survived.
-fn report(receipts: &[Receipt], as_json: bool) -> Result<(), Failure> {
+fn report(receipts: &[Receipt], as_json: bool) -> Result<(), CommandFailure> {
     let said = if as_json { term::json(&receipts) } else { term::out(render::receipt::summaries(receipts)) };
     if let Some(survivors) = receipts.iter().find(|receipt| !receipt.is_empty()) {
         return Err(proxy_manager::Error::Survivors(Box::new(survivors.clone())).into());
     }
     match said {
-        Err(Failure::Closed) => Ok(()),
+        Err(CommandFailure::Closed) => Ok(()),
         said => said,
     }
 }

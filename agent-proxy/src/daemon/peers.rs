@@ -9,21 +9,21 @@ use std::{io, sync::Arc, time::Duration};
 
 use interprocess::local_socket::tokio::Stream;
 use proxy_manager::ProcessId;
-use registry::{Descriptors, local_socket::SocketPeer};
+use registry::{DescriptorUse, local_socket::SocketPeer};
 use rustix::net::Shutdown;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     sync::Semaphore,
 };
 
-use crate::problem::Problem;
+use crate::problem::ProblemDetails;
 
 /// Number of refused clients that get an answer concurrently. Others are disconnected silently: a session must not
 /// use up descriptors.
-const MAX_TOLD: usize = 16;
+const MAX_REFUSALS: usize = 16;
 
 /// Longest time to send a refused client its answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Longest request head read from a refused client.
 const MAX_HEAD: usize = 16 * 1024;
@@ -33,16 +33,16 @@ type ForkServers = Arc<dyn Fn() -> Vec<ProcessId> + Send + Sync>;
 
 /// Tells processes of our sessions from all others.
 #[derive(Clone, derive_more::Debug)]
-pub(super) struct Guard {
+pub(super) struct PeerGuard {
     #[debug("{:?}", fork_servers())]
     fork_servers: ForkServers,
-    told: Arc<Semaphore>,
+    refusals: Arc<Semaphore>,
 }
 
-impl Guard {
+impl PeerGuard {
     /// Refuses what is below these fork servers.
     pub(super) fn new(fork_servers: impl Fn() -> Vec<ProcessId> + Send + Sync + 'static) -> Self {
-        Self { fork_servers: Arc::new(fork_servers), told: refusals() }
+        Self { fork_servers: Arc::new(fork_servers), refusals: refusals() }
     }
 
     /// Returns the connection if its client is admitted; else answers with the reason, and closes it.
@@ -56,7 +56,7 @@ impl Guard {
         };
         let problem = match registry::descriptors() {
             // To look at it takes one, so nothing was seen.
-            Ok(Descriptors { limit, free: 0 }) => Problem::new(
+            Ok(DescriptorUse { limit, free: 0 }) => ProblemDetails::new(
                 "fds-exhausted",
                 format!(
                     "all {limit} file descriptors of the daemon are open: raise the limit (ulimit -n), end sessions or close connections"
@@ -64,33 +64,33 @@ impl Guard {
             ),
             _ => {
                 let advice = "such clients are refused: start the daemon with `serve --allow-sessions` to answer them";
-                Problem::new("refused", format!("{why}, and {advice}"))
+                ProblemDetails::new("refused", format!("{why}, and {advice}"))
             }
         };
-        refuse(&self.told, stream, problem);
+        refuse(&self.refusals, stream, problem);
         None
     }
 }
 
 /// Room for refused clients.
 pub(super) fn refusals() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(MAX_TOLD))
+    Arc::new(Semaphore::new(MAX_REFUSALS))
 }
 
 /// Answers whatever a client asks with this, if there is room for one more, and closes the connection.
-pub(super) fn refuse(refusals: &Arc<Semaphore>, stream: Stream, problem: Problem) {
+pub(super) fn refuse(refusals: &Arc<Semaphore>, stream: Stream, problem: ProblemDetails) {
     tracing::info!(why = problem.detail, "a client is refused");
     if let Ok(place) = refusals.clone().try_acquire_owned() {
         tokio::spawn(async move {
             // Whether it has listened is not our concern.
-            let _ = tokio::time::timeout(PATIENCE, tell(stream, &problem)).await;
+            let _ = tokio::time::timeout(REQUEST_TIMEOUT, send_refusal(stream, &problem)).await;
             drop(place);
         });
     }
 }
 
 /// Answers whatever is asked with the problem.
-async fn tell(mut stream: Stream, problem: &Problem) -> io::Result<()> {
+async fn send_refusal(mut stream: Stream, problem: &ProblemDetails) -> io::Result<()> {
     let mut head = Vec::new();
     while !head.windows(4).any(|bytes| bytes == b"\r\n\r\n") && head.len() < MAX_HEAD {
         if stream.read_buf(&mut head).await? == 0 {
@@ -127,7 +127,7 @@ mod tests {
     struct Refusing {
         path: std::path::PathBuf,
         listener: Listener,
-        guard: Guard,
+        guard: PeerGuard,
     }
 
     impl Refusing {
@@ -136,7 +136,7 @@ mod tests {
             let name = path.as_path().to_fs_name::<GenericFilePath>().expect("a name");
             let listener = ListenerOptions::new().name(name).create_tokio().expect("binds");
             let ourselves = registry::identify(std::process::id()).expect("alive");
-            Self { path, listener, guard: Guard::new(move || vec![ourselves]) }
+            Self { path, listener, guard: PeerGuard::new(move || vec![ourselves]) }
         }
 
         /// Returns a client's end of a refused connection.
@@ -162,11 +162,11 @@ mod tests {
     async fn silent_clients_keep_no_more_than_so_many_connections() {
         let refusing = Refusing::new("silent");
         let mut told = Vec::new();
-        for _ in 0..MAX_TOLD {
+        for _ in 0..MAX_REFUSALS {
             told.push(refusing.connect().await);
         }
         let mut cut_off = refusing.connect().await;
         assert_eq!(cut_off.read(&mut [0; 1]).await.expect("its end"), 0);
-        assert_eq!(refusing.guard.told.available_permits(), 0, "the others may still ask");
+        assert_eq!(refusing.guard.refusals.available_permits(), 0, "the others may still ask");
     }
 }

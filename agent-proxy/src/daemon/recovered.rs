@@ -1,22 +1,22 @@
 //! Report on sessions whose supervisors had all died before this daemon.
 
-use proxy_manager::{Recovered, Recovery};
+use proxy_manager::{RecoveredSession, RecoveryOutcome};
 use serde_json::{Value, json};
 
 use crate::{
     render::{self, count},
-    term::{Style, printable},
+    term::{TermStyle, printable},
 };
 
 /// Formats one line for people.
-pub(super) fn line(found: &Recovered, style: Style) -> String {
+pub(super) fn line(found: &RecoveredSession, style: TermStyle) -> String {
     let what = match &found.session_id {
         Some(id) => format!("session {id}"),
         None => printable(&found.found.display().to_string(), false),
     };
     let outcome = match &found.outcome {
-        Recovery::Ended(receipt) => render::receipt::summary(receipt, style),
-        Recovery::Swept { ended, left, failure } => {
+        RecoveryOutcome::Ended(receipt) => render::receipt::summary(receipt, style),
+        RecoveryOutcome::Swept { ended, left, failure } => {
             let mut text = format!("{} ended in its cgroup", count(ended.len(), "process", "processes"));
             if !left.is_empty() {
                 text.push_str(&style.red(format_args!(", {} left", left.len())));
@@ -26,7 +26,7 @@ pub(super) fn line(found: &Recovered, style: Style) -> String {
             }
             text
         }
-        Recovery::Dropped { reason } => printable(reason, false),
+        RecoveryOutcome::Dropped { reason } => printable(reason, false),
         _ => String::from("see the log"),
     };
     let supervisors = match found.supervisors.len() {
@@ -37,7 +37,7 @@ pub(super) fn line(found: &Recovered, style: Style) -> String {
 }
 
 /// Formats the same as JSON: `{"sessionId","found","empty","receipt","ended","left","failure","supervisors"}`.
-pub(super) fn json(found: &Recovered) -> Value {
+pub(super) fn json(found: &RecoveredSession) -> Value {
     let mut value = json!({
         "sessionId": found.session_id,
         "found": found.found,
@@ -49,16 +49,16 @@ pub(super) fn json(found: &Recovered) -> Value {
         "failure": null,
     });
     match &found.outcome {
-        Recovery::Ended(receipt) => {
+        RecoveryOutcome::Ended(receipt) => {
             value["receipt"] = json!(receipt);
             value["left"] = json!(receipt.survivors);
         }
-        Recovery::Swept { ended, left, failure } => {
+        RecoveryOutcome::Swept { ended, left, failure } => {
             value["ended"] = ended.iter().map(|(id, command)| json!({ "id": id, "command": command })).collect();
             value["left"] = json!(left);
             value["failure"] = json!(failure);
         }
-        Recovery::Dropped { reason } => value["failure"] = json!(reason),
+        RecoveryOutcome::Dropped { reason } => value["failure"] = json!(reason),
         _ => {}
     }
     value

@@ -12,13 +12,13 @@ use axum::{
 use proxy_manager::{ProxyManager, SessionHandle, SessionId};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::configured::Configured;
-use crate::problem::Problem;
+use super::configured::ConfigurationReloader;
+use crate::problem::ProblemDetails;
 
 /// Longest body of a request, in bytes: twice the longest message to a proxy, for what JSON adds to it.
 pub(super) const MAX_BODY: usize = 32 * 1024 * 1024;
 
-pub(super) type Answer<T> = Result<T, Problem>;
+pub(super) type RouteResult<T> = Result<T, ProblemDetails>;
 
 /// Body of a request, as a route takes it.
 pub(super) type Body = Result<Bytes, BytesRejection>;
@@ -28,15 +28,15 @@ pub(super) type UrlQuery<T> = Result<Query<T>, QueryRejection>;
 
 /// JSON with its content type.
 #[derive(Debug)]
-pub(super) struct Json<T>(pub(super) T);
+pub(super) struct JsonBody<T>(pub(super) T);
 
-impl<T: Serialize> IntoResponse for Json<T> {
+impl<T: Serialize> IntoResponse for JsonBody<T> {
     fn into_response(self) -> Response {
         axum::Json(self.0).into_response()
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for ProblemDetails {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let body = serde_json::to_vec(&self).unwrap_or_default();
@@ -48,7 +48,7 @@ impl IntoResponse for Problem {
 #[derive(Clone, Debug)]
 pub(super) struct Daemon {
     pub(super) manager: ProxyManager,
-    pub(super) configured: Configured,
+    pub(super) configuration: ConfigurationReloader,
 }
 
 impl FromRef<Daemon> for ProxyManager {
@@ -57,28 +57,30 @@ impl FromRef<Daemon> for ProxyManager {
     }
 }
 
-pub(super) fn find(manager: &ProxyManager, id: &str) -> Answer<SessionHandle> {
+pub(super) fn find(manager: &ProxyManager, id: &str) -> RouteResult<SessionHandle> {
     Ok(manager.session(&session_id(id)?)?)
 }
 
-pub(super) fn session_id(id: &str) -> Answer<SessionId> {
-    id.parse().map_err(|error: ipc_protocol::InvalidId| Problem::usage(error.to_string()))
+pub(super) fn session_id(id: &str) -> RouteResult<SessionId> {
+    id.parse().map_err(|error: ipc_protocol::InvalidId| ProblemDetails::usage(error.to_string()))
 }
 
 /// Parses a request's body as JSON; an empty one counts as `{}`.
-pub(super) fn parse<T: DeserializeOwned>(body: Body) -> Answer<T> {
+pub(super) fn parse<T: DeserializeOwned>(body: Body) -> RouteResult<T> {
     let body = body.map_err(|error| {
         let kind = if error.status() == StatusCode::PAYLOAD_TOO_LARGE { "body-too-large" } else { "usage" };
-        Problem::new(kind, format!("reading the request failed: {error} (at most {MAX_BODY} bytes)"))
+        ProblemDetails::new(kind, format!("reading the request failed: {error} (at most {MAX_BODY} bytes)"))
     })?;
     let body: &[u8] = if body.is_empty() { b"{}" } else { &body };
-    serde_json::from_slice(body).map_err(|error| Problem::usage(format!("the request's body does not fit: {error}")))
+    serde_json::from_slice(body)
+        .map_err(|error| ProblemDetails::usage(format!("the request's body does not fit: {error}")))
 }
 
 /// Runs a kill, or other work that must not stop half-way when its client leaves, in a task of its own.
 pub(super) async fn to_the_end<T: Send + 'static>(
     work: impl Future<Output = proxy_manager::Result<T>> + Send + 'static,
-) -> Answer<T> {
-    let done = tokio::spawn(work).await.map_err(|error| Problem::failed(format!("the work broke off: {error}")))?;
+) -> RouteResult<T> {
+    let done =
+        tokio::spawn(work).await.map_err(|error| ProblemDetails::failed(format!("the work broke off: {error}")))?;
     Ok(done?)
 }

@@ -10,19 +10,22 @@ use axum::{
     routing::{get, post},
 };
 use proxy_manager::{
-    AgentSessionConfig, KillOptions, KillScope, Operation, ProcessInfo, ProxyManager, Quiet, Receipt, SessionInfo,
-    StreamOptions, TurnStream,
+    AgentSessionConfig, KillOptions, KillScope, Operation, ProcessInfo, ProxyManager, Receipt, SessionInfo,
+    SilentHandler, StreamOptions, TurnStream,
 };
 use serde::Deserialize;
 
 use super::{
     lasting,
-    requests::{Answer, Body, Daemon, Json, MAX_BODY, UrlQuery, find, parse, session_id, to_the_end},
+    requests::{Body, Daemon, JsonBody, MAX_BODY, RouteResult, UrlQuery, find, parse, session_id, to_the_end},
     stream,
 };
 use crate::{
-    api::{AbortRequest, Accepted, Health, KillRequest, PermissionReply, PromptRequest, SteerRequest, Transcript},
-    problem::Problem,
+    api::{
+        AbortRequest, HealthResponse, KillRequest, PermissionReply, PromptAccepted, PromptRequest, SteerRequest,
+        TranscriptResponse,
+    },
+    problem::ProblemDetails,
 };
 
 /// Builds the router of all routes.
@@ -43,16 +46,20 @@ pub(super) fn router(daemon: Daemon) -> Router {
         .route("/v1/sessions/{id}/kill", post(kill))
         .route("/v1/sessions/{id}/permissions/{request}", post(permit))
         .merge(lasting::routes())
-        .fallback(async || Problem::new("unknown-route", "no such route: they start with /v1, see GET /v1/health"))
-        .method_not_allowed_fallback(async || Problem::new("method-not-allowed", "this route has another method"))
+        .fallback(async || {
+            ProblemDetails::new("unknown-route", "no such route: they start with /v1, see GET /v1/health")
+        })
+        .method_not_allowed_fallback(async || {
+            ProblemDetails::new("method-not-allowed", "this route has another method")
+        })
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(daemon)
 }
 
-async fn health(State(manager): State<ProxyManager>) -> Json<Health> {
+async fn health(State(manager): State<ProxyManager>) -> JsonBody<HealthResponse> {
     let sessions = manager.list_sessions();
     let live = sessions.iter().filter(|session| !is_ended(session)).count();
-    Json(Health {
+    JsonBody(HealthResponse {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         fork_server: manager.fork_server(),
@@ -70,29 +77,32 @@ fn is_ended(session: &SessionInfo) -> bool {
 /// Query of `sessions`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-struct Listing {
+struct SessionsQuery {
     /// True to report what the processes of each session use now.
     process_use: bool,
 }
 
-async fn sessions(State(manager): State<ProxyManager>, listing: UrlQuery<Listing>) -> Answer<Json<Vec<SessionInfo>>> {
-    let Query(Listing { process_use }) = listing.map_err(|error| Problem::usage(error.to_string()))?;
-    Ok(Json(if process_use { manager.measured_sessions().await } else { manager.list_sessions() }))
+async fn sessions(
+    State(manager): State<ProxyManager>,
+    listing: UrlQuery<SessionsQuery>,
+) -> RouteResult<JsonBody<Vec<SessionInfo>>> {
+    let Query(SessionsQuery { process_use }) = listing.map_err(|error| ProblemDetails::usage(error.to_string()))?;
+    Ok(JsonBody(if process_use { manager.measured_sessions().await } else { manager.list_sessions() }))
 }
 
-async fn start(State(daemon): State<Daemon>, body: Body) -> Answer<Response> {
-    let Daemon { manager, configured } = daemon;
+async fn start(State(daemon): State<Daemon>, body: Body) -> RouteResult<Response> {
+    let Daemon { manager, configuration: configured } = daemon;
     let config: AgentSessionConfig = parse(body)?;
     configured.refresh(&manager).await?;
     let session = manager.start_session(config).await?;
-    Ok((StatusCode::CREATED, Json(session.info())).into_response())
+    Ok((StatusCode::CREATED, JsonBody(session.info())).into_response())
 }
 
-async fn session(State(manager): State<ProxyManager>, Path(id): Path<String>) -> Answer<Json<SessionInfo>> {
-    Ok(Json(find(&manager, &id)?.info()))
+async fn session(State(manager): State<ProxyManager>, Path(id): Path<String>) -> RouteResult<JsonBody<SessionInfo>> {
+    Ok(JsonBody(find(&manager, &id)?.info()))
 }
 
-async fn delete(State(manager): State<ProxyManager>, Path(id): Path<String>) -> Answer<StatusCode> {
+async fn delete(State(manager): State<ProxyManager>, Path(id): Path<String>) -> RouteResult<StatusCode> {
     manager.delete_session(&session_id(&id)?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -102,23 +112,29 @@ async fn operate(
     State(manager): State<ProxyManager>,
     Path(id): Path<String>,
     body: Body,
-) -> Answer<Json<proxy_manager::Json>> {
+) -> RouteResult<JsonBody<proxy_manager::Json>> {
     let operation: Operation = parse(body)?;
-    Ok(Json(find(&manager, &id)?.operate(operation).await?))
+    Ok(JsonBody(find(&manager, &id)?.operate(operation).await?))
 }
 
-async fn transcript(State(manager): State<ProxyManager>, Path(id): Path<String>) -> Answer<Json<Transcript>> {
-    Ok(Json(Transcript { transcript: manager.transcript(&session_id(&id)?).await? }))
+async fn transcript(
+    State(manager): State<ProxyManager>,
+    Path(id): Path<String>,
+) -> RouteResult<JsonBody<TranscriptResponse>> {
+    Ok(JsonBody(TranscriptResponse { transcript: manager.transcript(&session_id(&id)?).await? }))
 }
 
-async fn processes(State(manager): State<ProxyManager>, Path(id): Path<String>) -> Answer<Json<Vec<ProcessInfo>>> {
-    Ok(Json(find(&manager, &id)?.processes().await?))
+async fn processes(
+    State(manager): State<ProxyManager>,
+    Path(id): Path<String>,
+) -> RouteResult<JsonBody<Vec<ProcessInfo>>> {
+    Ok(JsonBody(find(&manager, &id)?.processes().await?))
 }
 
 /// Query of `events`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Range {
+struct EventsQuery {
     /// Offset after which events are sent.
     from: u64,
     /// True to continue to the end of the session; else the response ends with the last existing event.
@@ -128,9 +144,9 @@ struct Range {
 async fn events(
     State(manager): State<ProxyManager>,
     Path(id): Path<String>,
-    range: UrlQuery<Range>,
-) -> Answer<Response> {
-    let Query(Range { from, follow }) = range.map_err(|error| Problem::usage(error.to_string()))?;
+    range: UrlQuery<EventsQuery>,
+) -> RouteResult<Response> {
+    let Query(EventsQuery { from, follow }) = range.map_err(|error| ProblemDetails::usage(error.to_string()))?;
     let id = session_id(&id)?;
     let until = match manager.session(&id) {
         Ok(session) => (!follow).then(|| session.info().last_offset),
@@ -143,17 +159,17 @@ async fn events(
 /// Query of `all_events`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Positions {
+struct AllEventsQuery {
     /// Position after which events are sent.
     from: u64,
 }
 
-async fn all_events(State(manager): State<ProxyManager>, positions: UrlQuery<Positions>) -> Answer<Response> {
-    let Query(Positions { from }) = positions.map_err(|error| Problem::usage(error.to_string()))?;
+async fn all_events(State(manager): State<ProxyManager>, positions: UrlQuery<AllEventsQuery>) -> RouteResult<Response> {
+    let Query(AllEventsQuery { from }) = positions.map_err(|error| ProblemDetails::usage(error.to_string()))?;
     stream::all_events(manager, from).await
 }
 
-async fn prompt(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> Answer<Response> {
+async fn prompt(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
     let request: PromptRequest = parse(body)?;
     let id = session_id(&id)?;
     let (mode, wait, session) = (request.mode, request.wait, manager.session(&id)?);
@@ -163,37 +179,41 @@ async fn prompt(State(manager): State<ProxyManager>, Path(id): Path<String>, bod
     if wait {
         return Ok(stream::turn(turn));
     }
-    Ok((StatusCode::ACCEPTED, Json(Accepted { turn: turn.number() })).into_response())
+    Ok((StatusCode::ACCEPTED, JsonBody(PromptAccepted { turn: turn.number() })).into_response())
 }
 
 /// Waits for the answer, or streams it as it grows. The turn continues if the client leaves. The body's field
 /// `wait` is ignored here.
-async fn ask(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> Answer<Response> {
+async fn ask(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
     let request: PromptRequest = parse(body)?;
     let options = StreamOptions { mode: request.mode, ..StreamOptions::default() };
     let session = manager.awake(&session_id(&id)?).await?;
     if request.stream {
         return Ok(stream::calls(session, request.into(), options));
     }
-    Ok(Json(session.stream_with(request, &mut Quiet, options).await?).into_response())
+    Ok(JsonBody(session.stream_with(request, &mut SilentHandler, options).await?).into_response())
 }
 
-async fn steer(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> Answer<StatusCode> {
+async fn steer(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> RouteResult<StatusCode> {
     let request: SteerRequest = parse(body)?;
     find(&manager, &id)?.steer(request).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn abort(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> Answer<Response> {
+async fn abort(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
     let AbortRequest { policy } = parse(body)?;
     let session = find(&manager, &id)?;
     Ok(match to_the_end(async move { session.abort(policy).await }).await? {
-        Some(receipt) => Json(receipt).into_response(),
+        Some(receipt) => JsonBody(receipt).into_response(),
         None => StatusCode::NO_CONTENT.into_response(),
     })
 }
 
-async fn kill(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> Answer<Json<Receipt>> {
+async fn kill(
+    State(manager): State<ProxyManager>,
+    Path(id): Path<String>,
+    body: Body,
+) -> RouteResult<JsonBody<Receipt>> {
     let KillRequest { pid, tree, keep_agent, grace_ms } = parse(body)?;
     let options = grace_ms.map_or_else(KillOptions::default, |ms| KillOptions::grace(Duration::from_millis(ms)));
     let session = find(&manager, &id)?;
@@ -208,14 +228,14 @@ async fn kill(State(manager): State<ProxyManager>, Path(id): Path<String>, body:
             return Err(refused(reason).into());
         }
     };
-    Ok(Json(to_the_end(async move { session.kill_scope(scope, options).await }).await?))
+    Ok(JsonBody(to_the_end(async move { session.kill_scope(scope, options).await }).await?))
 }
 
 async fn permit(
     State(manager): State<ProxyManager>,
     Path((id, request)): Path<(String, String)>,
     body: Body,
-) -> Answer<StatusCode> {
+) -> RouteResult<StatusCode> {
     let PermissionReply { answer, by } = parse(body)?;
     let session = find(&manager, &id)?;
     match by {

@@ -16,20 +16,20 @@ use interprocess::local_socket::{
 };
 use registry::local_socket::{SocketName, SocketNameError};
 
-use super::peers::Guard;
-use crate::{problem::Problem, socket_path::SocketPath, term};
+use super::peers::PeerGuard;
+use crate::{problem::ProblemDetails, socket_path::SocketPath, term};
 
 /// Listening end of the socket.
 #[derive(Debug)]
-pub(crate) struct Bound {
+pub(crate) struct BoundSocket {
     listener: Listener,
     /// Guard that refuses processes of our own sessions.
-    guard: Option<Guard>,
+    guard: Option<PeerGuard>,
 }
 
-impl Bound {
+impl BoundSocket {
     /// Sets the guard, which checks every client.
-    pub(super) fn guarded(self, guard: Option<Guard>) -> Self {
+    pub(super) fn guarded(self, guard: Option<PeerGuard>) -> Self {
         Self { guard, ..self }
     }
 }
@@ -38,19 +38,19 @@ impl Bound {
 ///
 /// # Errors
 /// `daemon-running` when another daemon has the name; `unusable-socket` when the path cannot be used safely.
-pub(crate) fn bind(socket: &SocketPath) -> Result<(Bound, SocketName), Problem> {
+pub(crate) fn bind(socket: &SocketPath) -> Result<(BoundSocket, SocketName), ProblemDetails> {
     if let Some(why) = socket.unusable() {
-        return Err(Problem::new("unusable-socket", why));
+        return Err(ProblemDetails::new("unusable-socket", why));
     }
     prepare_directory(socket)?;
     let mut lock = socket.path.as_os_str().to_owned();
     lock.push(".lock");
     let name = SocketName::take(socket.path.clone(), lock.into())?;
     let listener = name.listen(|options| options.create_tokio())?;
-    Ok((Bound { listener, guard: None }, name))
+    Ok((BoundSocket { listener, guard: None }, name))
 }
 
-impl From<SocketNameError> for Problem {
+impl From<SocketNameError> for ProblemDetails {
     fn from(error: SocketNameError) -> Self {
         match error {
             SocketNameError::InUse(path) => Self::new(
@@ -66,7 +66,7 @@ impl From<SocketNameError> for Problem {
     }
 }
 
-impl axum::serve::Listener for Bound {
+impl axum::serve::Listener for BoundSocket {
     type Io = Stream;
     type Addr = ();
 
@@ -96,12 +96,12 @@ impl axum::serve::Listener for Bound {
     }
 }
 
-fn unusable(path: &Path, verb: &str, error: &io::Error) -> Problem {
-    Problem::new("unusable-socket", format!("cannot {verb} {}: {error}", path.display()))
+fn unusable(path: &Path, verb: &str, error: &io::Error) -> ProblemDetails {
+    ProblemDetails::new("unusable-socket", format!("cannot {verb} {}: {error}", path.display()))
 }
 
 /// Creates the directory (0700), or checks an existing one.
-fn prepare_directory(socket: &SocketPath) -> Result<(), Problem> {
+fn prepare_directory(socket: &SocketPath) -> Result<(), ProblemDetails> {
     let directory = socket.directory();
     let created = DirBuilder::new().recursive(true).mode(0o700).create(directory);
     created.map_err(|error| unusable(directory, "create", &error))?;
@@ -109,18 +109,18 @@ fn prepare_directory(socket: &SocketPath) -> Result<(), Problem> {
     let found = if socket.default_place { fs::symlink_metadata(directory) } else { fs::metadata(directory) };
     let found = found.map_err(|error| unusable(directory, "look at", &error))?;
     match check_directory(&found, nix::unistd::geteuid().as_raw(), socket.default_place) {
-        Access::Private => Ok(()),
-        Access::Close => fs::set_permissions(directory, Permissions::from_mode(0o700))
+        DirectoryAccess::Private => Ok(()),
+        DirectoryAccess::Close => fs::set_permissions(directory, Permissions::from_mode(0o700))
             .map_err(|error| unusable(directory, "close to others", &error)),
-        Access::Readable(mode) => {
-            term::note(format_args!(
+        DirectoryAccess::Readable(mode) => {
+            term::error_line(format_args!(
                 "warning: others can look into {} (mode {mode:04o}); the socket itself is 0600: chmod 700 it, or name a \
                  new directory",
                 directory.display()
             ));
             Ok(())
         }
-        Access::Refused(why) => Err(Problem::new(
+        DirectoryAccess::Refused(why) => Err(ProblemDetails::new(
             "unusable-socket",
             format!("{} {why}: name a socket in a directory of your own that is 0700", directory.display()),
         )),
@@ -129,7 +129,7 @@ fn prepare_directory(socket: &SocketPath) -> Result<(), Problem> {
 
 /// Judgement of the directory's owner and mode.
 #[derive(Debug, PartialEq)]
-enum Access {
+enum DirectoryAccess {
     /// The directory is ours and 0700.
     Private,
     /// The directory is ours alone by its name, but open to others: close it.
@@ -140,20 +140,20 @@ enum Access {
     Refused(&'static str),
 }
 
-fn check_directory(found: &fs::Metadata, uid: u32, default_place: bool) -> Access {
+fn check_directory(found: &fs::Metadata, uid: u32, default_place: bool) -> DirectoryAccess {
     let mode = found.mode() & 0o7777;
     if !found.is_dir() {
-        Access::Refused("is not a directory")
+        DirectoryAccess::Refused("is not a directory")
     } else if found.uid() != uid {
-        Access::Refused("belongs to another user")
+        DirectoryAccess::Refused("belongs to another user")
     } else if mode & 0o077 == 0 {
-        Access::Private
+        DirectoryAccess::Private
     } else if default_place {
-        Access::Close
+        DirectoryAccess::Close
     } else if mode & 0o022 != 0 {
-        Access::Refused("is writable by others")
+        DirectoryAccess::Refused("is writable by others")
     } else {
-        Access::Readable(mode)
+        DirectoryAccess::Readable(mode)
     }
 }
 
@@ -240,8 +240,8 @@ mod tests {
         let directory = Directory::new("judge", 0o755);
         let found = fs::metadata(&directory.0).expect("there");
         let uid = found.uid();
-        assert_eq!(check_directory(&found, uid, false), Access::Readable(0o755));
-        assert_eq!(check_directory(&found, uid, true), Access::Close);
-        assert!(matches!(check_directory(&found, uid + 1, true), Access::Refused(_)));
+        assert_eq!(check_directory(&found, uid, false), DirectoryAccess::Readable(0o755));
+        assert_eq!(check_directory(&found, uid, true), DirectoryAccess::Close);
+        assert!(matches!(check_directory(&found, uid + 1, true), DirectoryAccess::Refused(_)));
     }
 }

@@ -9,15 +9,15 @@ use axum::{
 };
 use hyper::body::Frame;
 use proxy_manager::{
-    Chunk, Envelope, Event, Gap, Prompt, ProxyManager, SessionHandle, StreamHandler, StreamInfo, StreamOptions,
-    Subscription, TurnStep, TurnStream,
+    AnswerChunk, Envelope, Event, OffsetGap, Prompt, ProxyManager, SessionHandle, StreamHandler, StreamInfo,
+    StreamOptions, Subscription, TurnStep, TurnStream,
 };
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::{
     api::{NDJSON, call, notice},
-    problem::Problem,
+    problem::ProblemDetails,
 };
 
 /// Number of chunks that wait for a slow client. Behind them the subscription waits, which delays nobody else.
@@ -27,7 +27,7 @@ const CHUNKS: usize = 4;
 const PAGE: usize = 1024;
 
 /// Channel for a task that writes the body. A failed send means that the client has left.
-type Sender = mpsc::Sender<Bytes>;
+type BodySender = mpsc::Sender<Bytes>;
 
 /// Streams the events of a session after offset `from`: up to `until`, or to the session's end.
 pub(super) fn events(mut subscription: Subscription, until: Option<u64>, from: u64) -> Response {
@@ -65,10 +65,10 @@ fn clip(batch: &mut Vec<Arc<Envelope>>, until: u64) {
             return true;
         }
         // The offset of a gap is that of its last event.
-        let Event::SessionGap(Gap { from, .. }) = envelope.event else { return false };
+        let Event::SessionGap(OffsetGap { from, .. }) = envelope.event else { return false };
         *envelope = Arc::new(Envelope {
             offset: until,
-            event: Event::SessionGap(Gap { from, to: until }),
+            event: Event::SessionGap(OffsetGap { from, to: until }),
             ..envelope.as_ref().clone()
         });
         from <= until
@@ -77,7 +77,7 @@ fn clip(batch: &mut Vec<Arc<Envelope>>, until: u64) {
 
 /// Streams the events of all sessions after position `from`, to the last one that exists. After an error a problem
 /// is the last line.
-pub(super) async fn all_events(manager: ProxyManager, from: u64) -> Result<Response, Problem> {
+pub(super) async fn all_events(manager: ProxyManager, from: u64) -> Result<Response, ProblemDetails> {
     let mut page = manager.read_all(from, PAGE).await?;
     let (sender, response) = response();
     tokio::spawn(async move {
@@ -90,7 +90,7 @@ pub(super) async fn all_events(manager: ProxyManager, from: u64) -> Result<Respo
                 Ok(page) => page,
                 Err(error) => {
                     // Fails for a client that has left.
-                    let _ = sender.send(problem_line(&Problem::from(error))).await;
+                    let _ = sender.send(problem_line(&ProblemDetails::from(error))).await;
                     return;
                 }
             };
@@ -110,7 +110,7 @@ pub(super) fn turn(mut turn: TurnStream) -> Response {
             };
             let bytes = match step {
                 Some(TurnStep::Event(envelope)) => lines(&[envelope]),
-                Some(TurnStep::End(Err(error))) => problem_line(&Problem::from(error)),
+                Some(TurnStep::End(Err(error))) => problem_line(&ProblemDetails::from(error)),
                 Some(TurnStep::End(Ok(_))) | None => break,
             };
             if sender.send(bytes).await.is_err() {
@@ -126,10 +126,10 @@ pub(super) fn turn(mut turn: TurnStream) -> Response {
 pub(super) fn calls(session: SessionHandle, prompt: Prompt, options: StreamOptions) -> Response {
     let (sender, response) = response();
     tokio::spawn(async move {
-        let mut calls = Calls(sender);
+        let mut calls = HandlerCallSender(sender);
         let last = match session.stream_with(prompt, &mut calls, options).await {
             Ok(answer) => call("complete", json!({ "answer": answer })),
-            Err(error) => call("failed", json!({ "error": Problem::from(error) })),
+            Err(error) => call("failed", json!({ "error": ProblemDetails::from(error) })),
         };
         calls.line(&last).await;
     });
@@ -138,9 +138,9 @@ pub(super) fn calls(session: SessionHandle, prompt: Prompt, options: StreamOptio
 
 /// Stream handler that sends each call as a line. The last line is sent elsewhere: a client that is too slow for
 /// the others gets it all the same.
-struct Calls(Sender);
+struct HandlerCallSender(BodySender);
 
-impl Calls {
+impl HandlerCallSender {
     async fn line(&mut self, line: &Value) {
         let mut text = serde_json::to_vec(line).unwrap_or_default();
         text.push(b'\n');
@@ -149,12 +149,12 @@ impl Calls {
     }
 }
 
-impl StreamHandler for Calls {
+impl StreamHandler for HandlerCallSender {
     async fn on_stream_start(&mut self, stream: &StreamInfo) {
         self.line(&call("start", json!(stream))).await;
     }
 
-    async fn on_chunk(&mut self, chunk: &Chunk<'_>) {
+    async fn on_chunk(&mut self, chunk: &AnswerChunk<'_>) {
         self.line(&call("chunk", json!(chunk))).await;
     }
 
@@ -163,9 +163,9 @@ impl StreamHandler for Calls {
     }
 }
 
-fn response() -> (Sender, Response) {
+fn response() -> (BodySender, Response) {
     let (sender, receiver) = mpsc::channel(CHUNKS);
-    let response = ([(header::CONTENT_TYPE, NDJSON)], Body::new(Chunks(receiver))).into_response();
+    let response = ([(header::CONTENT_TYPE, NDJSON)], Body::new(BodyChunks(receiver))).into_response();
     (sender, response)
 }
 
@@ -195,16 +195,16 @@ fn line(text: &mut Vec<u8>, envelope: &Envelope, position: Option<u64>) {
     }
 }
 
-fn problem_line(problem: &Problem) -> Bytes {
+fn problem_line(problem: &ProblemDetails) -> Bytes {
     let mut text = serde_json::to_vec(problem).unwrap_or_default();
     text.push(b'\n');
     text.into()
 }
 
 /// Receiving end of the channel, as a body.
-struct Chunks(mpsc::Receiver<Bytes>);
+struct BodyChunks(mpsc::Receiver<Bytes>);
 
-impl hyper::body::Body for Chunks {
+impl hyper::body::Body for BodyChunks {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_gap_that_ends_past_the_last_offset_asked_for_is_cut_there() {
-        let gap = |from, to| envelope(to, Event::SessionGap(Gap { from, to }));
+        let gap = |from, to| envelope(to, Event::SessionGap(OffsetGap { from, to }));
         let idle = |offset| envelope(offset, Event::SessionStatus { status: "idle".into(), detail: String::new() });
         let clipped = |mut batch: Vec<_>, until| {
             clip(&mut batch, until);

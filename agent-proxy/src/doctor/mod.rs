@@ -5,15 +5,15 @@ mod system;
 
 use std::path::Path;
 
-use proxy_manager::Child;
+use proxy_manager::ChildProgram;
 use serde::Serialize;
 
-use crate::{api::Health, client::Client, socket_path::SocketPath};
+use crate::{api::HealthResponse, client::DaemonClient, socket_path::SocketPath};
 
 /// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum Verdict {
+pub(crate) enum CheckVerdict {
     /// The feature is available.
     Ok,
     /// The feature is missing, and nothing depends on it.
@@ -25,11 +25,11 @@ pub(crate) enum Verdict {
 /// Check of one feature.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Check {
+pub(crate) struct DoctorCheck {
     /// Name of the feature.
     pub(crate) name: &'static str,
     /// Result of the check.
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: CheckVerdict,
     /// True if no session can run without the feature.
     pub(crate) needed: bool,
     /// Finding of the check.
@@ -38,17 +38,17 @@ pub(crate) struct Check {
     pub(crate) advice: Option<String>,
 }
 
-impl Check {
+impl DoctorCheck {
     fn ok(name: &'static str, found: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::Ok, needed: false, found: found.into(), advice: None }
+        Self { name, verdict: CheckVerdict::Ok, needed: false, found: found.into(), advice: None }
     }
 
     fn missing(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::Missing, needed: false, found: found.into(), advice: Some(advice.into()) }
+        Self { name, verdict: CheckVerdict::Missing, needed: false, found: found.into(), advice: Some(advice.into()) }
     }
 
     fn note(name: &'static str, found: impl Into<String>, advice: Option<String>) -> Self {
-        Self { name, verdict: Verdict::Note, needed: false, found: found.into(), advice }
+        Self { name, verdict: CheckVerdict::Note, needed: false, found: found.into(), advice }
     }
 
     fn needed(self) -> Self {
@@ -57,12 +57,12 @@ impl Check {
 }
 
 /// Returns true if sessions can run, contained by layer A.
-pub(crate) fn baseline_is_usable(checks: &[Check]) -> bool {
-    checks.iter().all(|check| !check.needed || check.verdict == Verdict::Ok)
+pub(crate) fn baseline_is_usable(checks: &[DoctorCheck]) -> bool {
+    checks.iter().all(|check| !check.needed || check.verdict == CheckVerdict::Ok)
 }
 
 /// Runs all checks. Starts and ends some sessions; leaves nothing.
-pub(crate) async fn examine(child: Child, socket: &SocketPath, directory: Option<&Path>) -> Vec<Check> {
+pub(crate) async fn examine(child: ChildProgram, socket: &SocketPath, directory: Option<&Path>) -> Vec<DoctorCheck> {
     let mut checks = system::before();
     checks.extend(sessions::examine(child).await);
     checks.extend(system::after(socket, directory));
@@ -71,14 +71,14 @@ pub(crate) async fn examine(child: Child, socket: &SocketPath, directory: Option
 }
 
 /// Reports the state of the daemon's event log; nothing where no daemon runs.
-async fn event_log(socket: &SocketPath) -> Option<Check> {
+async fn event_log(socket: &SocketPath) -> Option<DoctorCheck> {
     const NAME: &str = "event log";
-    let health: Health = Client::new(socket.clone()).get("/v1/health").await.ok()?;
+    let health: HealthResponse = DaemonClient::new(socket.clone()).get("/v1/health").await.ok()?;
     if health.damaged.is_empty() {
-        return Some(Check::ok(NAME, "the daemon found no damage"));
+        return Some(DoctorCheck::ok(NAME, "the daemon found no damage"));
     }
     let advice = "see `agent-proxy log check STATE_DIR`; `agent-proxy log salvage` writes what is whole to a new file";
-    Some(Check::missing(NAME, format!("damaged: {}", health.damaged.join("; ")), advice))
+    Some(DoctorCheck::missing(NAME, format!("damaged: {}", health.damaged.join("; ")), advice))
 }
 
 #[cfg(test)]
@@ -87,8 +87,8 @@ mod tests {
 
     #[test]
     fn only_what_is_needed_decides() {
-        let missing = Check::missing("x", "", "do");
-        assert!(baseline_is_usable(&[Check::ok("a", "").needed(), missing.clone()]));
-        assert!(!baseline_is_usable(&[Check::ok("a", ""), missing.needed()]));
+        let missing = DoctorCheck::missing("x", "", "do");
+        assert!(baseline_is_usable(&[DoctorCheck::ok("a", "").needed(), missing.clone()]));
+        assert!(!baseline_is_usable(&[DoctorCheck::ok("a", ""), missing.needed()]));
     }
 }

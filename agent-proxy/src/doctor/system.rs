@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
 use agents::{
     AgentSpec,
-    discovery::{self, Places},
+    discovery::{self, SearchPaths},
     provision::{default_sandbox, settings_file},
 };
 use ipc_protocol::EnvVars;
@@ -14,9 +14,9 @@ use rustix::{
     process::{Resource, getrlimit},
 };
 
-use super::Check;
+use super::DoctorCheck;
 use crate::{
-    configuration::{Configuration, places},
+    configuration::{LoadedConfiguration, places},
     socket_path::SocketPath,
 };
 
@@ -24,67 +24,73 @@ use crate::{
 const FDS_PER_SESSION: u64 = 4;
 
 /// Checks the requirements of sessions.
-pub(super) fn before() -> Vec<Check> {
+pub(super) fn before() -> Vec<DoctorCheck> {
     vec![kernel(), pidfd(), subreaper(), children()]
 }
 
 /// Checks everything besides sessions.
-pub(super) fn after(socket: &SocketPath, directory: Option<&Path>) -> Vec<Check> {
+pub(super) fn after(socket: &SocketPath, directory: Option<&Path>) -> Vec<DoctorCheck> {
     let mut checks = vec![descriptors(), pids(), socket_directory(socket)];
     checks.extend(agents(directory));
     checks
 }
 
-fn kernel() -> Check {
+fn kernel() -> DoctorCheck {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let release = release.trim();
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if version >= (5, 4) {
-        Check::ok("kernel", format!("Linux {release}"))
+        DoctorCheck::ok("kernel", format!("Linux {release}"))
     } else {
-        Check::missing("kernel", format!("Linux {release}"), "pidfds that can be waited for need Linux 5.4 or later")
+        DoctorCheck::missing(
+            "kernel",
+            format!("Linux {release}"),
+            "pidfds that can be waited for need Linux 5.4 or later",
+        )
     }
 }
 
-fn pidfd() -> Check {
+fn pidfd() -> DoctorCheck {
     const NAME: &str = "pidfd";
     let opened = registry::identify(std::process::id()).and_then(registry::PidFd::open);
     let held = match opened {
         Ok(held) => held,
         Err(error) => {
             let advice = "needs Linux 5.3, a mounted /proc, and a seccomp filter that lets pidfd_open through";
-            return Check::missing(NAME, format!("pidfd_open: {error}"), advice).needed();
+            return DoctorCheck::missing(NAME, format!("pidfd_open: {error}"), advice).needed();
         }
     };
     let other = ipc_protocol::ProcessId { start_time: held.id().start_time + 1, ..held.id() };
     match registry::PidFd::open(other) {
-        Err(_) => Check::ok(NAME, "pidfd_open, checked against the start time").needed(),
-        Ok(_) => Check::missing(NAME, "start times cannot be told apart", "is /proc of this PID namespace?").needed(),
+        Err(_) => DoctorCheck::ok(NAME, "pidfd_open, checked against the start time").needed(),
+        Ok(_) => {
+            DoctorCheck::missing(NAME, "start times cannot be told apart", "is /proc of this PID namespace?").needed()
+        }
     }
 }
 
 /// Sets the flag in this process and restores it: nothing was started, so nothing can be adopted meanwhile.
-fn subreaper() -> Check {
+fn subreaper() -> DoctorCheck {
     const NAME: &str = "subreaper";
     let before = prctl::get_child_subreaper();
     let tried = prctl::set_child_subreaper(true).and_then(|()| prctl::get_child_subreaper());
     let restored = before.and_then(prctl::set_child_subreaper);
     match (tried, restored) {
-        (Ok(true), Ok(())) => Check::ok(NAME, "PR_SET_CHILD_SUBREAPER").needed(),
+        (Ok(true), Ok(())) => DoctorCheck::ok(NAME, "PR_SET_CHILD_SUBREAPER").needed(),
         (tried, _) => {
             let found = format!("PR_SET_CHILD_SUBREAPER: {tried:?}");
-            Check::missing(NAME, found, "a seccomp filter refuses prctl: allow it").needed()
+            DoctorCheck::missing(NAME, found, "a seccomp filter refuses prctl: allow it").needed()
         }
     }
 }
 
-fn children() -> Check {
+fn children() -> DoctorCheck {
     const NAME: &str = "children lists";
     let path = format!("/proc/self/task/{}/children", std::process::id());
     match fs::read(&path) {
-        Ok(_) => Check::ok(NAME, "/proc/PID/task/TID/children"),
-        Err(error) => Check::note(
+        Ok(_) => DoctorCheck::ok(NAME, "/proc/PID/task/TID/children"),
+        Err(error) => DoctorCheck::note(
             NAME,
             format!("/proc/PID/task/TID/children: {error}"),
             Some("kills scan all of /proc, which is slower; CONFIG_PROC_CHILDREN would help".into()),
@@ -92,33 +98,37 @@ fn children() -> Check {
     }
 }
 
-fn descriptors() -> Check {
+fn descriptors() -> DoctorCheck {
     const NAME: &str = "open files";
     let limit = getrlimit(Resource::Nofile);
     let (soft, hard) = (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX));
     let found = format!("limit {soft} (hard {hard}), about {} sessions", soft / FDS_PER_SESSION);
-    if soft < 256 { Check::missing(NAME, found, "raise it with `ulimit -n 4096`") } else { Check::ok(NAME, found) }
+    if soft < 256 {
+        DoctorCheck::missing(NAME, found, "raise it with `ulimit -n 4096`")
+    } else {
+        DoctorCheck::ok(NAME, found)
+    }
 }
 
-fn pids() -> Check {
+fn pids() -> DoctorCheck {
     const NAME: &str = "pids";
     let path = "/proc/sys/kernel/pid_max";
     match fs::read_to_string(path).map(|text| text.trim().parse::<u64>()) {
-        Ok(Ok(max)) if max <= 32_768 => Check::note(
+        Ok(Ok(max)) if max <= 32_768 => DoctorCheck::note(
             NAME,
             format!("pid_max {max}: recycled soon; start times tell processes apart"),
             Some("`sysctl kernel.pid_max=4194304` leaves room for many sessions".into()),
         ),
-        Ok(Ok(max)) => Check::ok(NAME, format!("pid_max {max}")),
-        other => Check::note(NAME, format!("{path}: {other:?}"), None),
+        Ok(Ok(max)) => DoctorCheck::ok(NAME, format!("pid_max {max}")),
+        other => DoctorCheck::note(NAME, format!("{path}: {other:?}"), None),
     }
 }
 
-fn socket_directory(socket: &SocketPath) -> Check {
+fn socket_directory(socket: &SocketPath) -> DoctorCheck {
     const NAME: &str = "socket directory";
     let advice = "give --socket, or set AGENT_PROXY_SOCKET, to a socket in a directory of your own";
     if let Some(why) = socket.unusable() {
-        return Check::missing(NAME, why, advice);
+        return DoctorCheck::missing(NAME, why, advice);
     }
     let directory = socket.directory();
     let shown = directory.display();
@@ -129,8 +139,8 @@ fn socket_directory(socket: &SocketPath) -> Check {
             let parent = directory.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
             let trial = parent.join(format!(".agent-proxy-doctor-{}", std::process::id()));
             return match fs::create_dir(&trial).and_then(|()| fs::remove_dir(&trial)) {
-                Ok(()) => Check::ok(NAME, format!("{shown} will be created by `serve`, mode 0700")),
-                Err(error) => Check::missing(NAME, format!("{shown} cannot be created: {error}"), advice),
+                Ok(()) => DoctorCheck::ok(NAME, format!("{shown} will be created by `serve`, mode 0700")),
+                Err(error) => DoctorCheck::missing(NAME, format!("{shown} cannot be created: {error}"), advice),
             };
         }
     };
@@ -139,17 +149,17 @@ fn socket_directory(socket: &SocketPath) -> Check {
     let writable = rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK).is_ok();
     let text = format!("{shown} (mode {mode:04o})");
     match (found.is_dir() && owned && writable, mode & 0o077) {
-        (true, 0) => Check::ok(NAME, text),
-        (true, _) if socket.default_place => Check::ok(NAME, format!("{text}, `serve` will make it 0700")),
+        (true, 0) => DoctorCheck::ok(NAME, text),
+        (true, _) if socket.default_place => DoctorCheck::ok(NAME, format!("{text}, `serve` will make it 0700")),
         (true, open) if open & 0o022 == 0 => {
-            Check::note(NAME, text, Some(format!("others can look into it: chmod 700 {shown}")))
+            DoctorCheck::note(NAME, text, Some(format!("others can look into it: chmod 700 {shown}")))
         }
-        _ => Check::missing(NAME, format!("{text} is not yours alone"), advice),
+        _ => DoctorCheck::missing(NAME, format!("{text} is not yours alone"), advice),
     }
 }
 
 /// The sandbox of an agent's own, in sessions in the shared home that ask for none.
-fn own_sandbox(row: &AgentSpec, places: &Places) -> String {
+fn own_sandbox(row: &AgentSpec, places: &SearchPaths) -> String {
     let file = places.home.as_deref().and_then(|home| settings_file(row, &EnvVars::default(), home));
     let settings = file.and_then(|file| std::fs::read_to_string(file).ok());
     let sandbox = default_sandbox(row, settings.as_deref());
@@ -157,18 +167,18 @@ fn own_sandbox(row: &AgentSpec, places: &Places) -> String {
 }
 
 /// Reports each agent of the catalog that has a program, in a line.
-fn agents(directory: Option<&Path>) -> Vec<Check> {
-    let configuration = match Configuration::read(directory) {
+fn agents(directory: Option<&Path>) -> Vec<DoctorCheck> {
+    let configuration = match LoadedConfiguration::read(directory) {
         Ok(configuration) => configuration,
-        Err(problem) => return vec![Check::missing("configuration", problem.detail, "change what it names")],
+        Err(problem) => return vec![DoctorCheck::missing("configuration", problem.detail, "change what it names")],
     };
     let places = places();
-    let note = |found: String, advice: &str| Check::note("agent", found, Some(advice.to_owned()));
+    let note = |found: String, advice: &str| DoctorCheck::note("agent", found, Some(advice.to_owned()));
     let check = |row: &AgentSpec| {
         let found = discovery::discover(row, &places);
-        match (found.program, found.starts) {
+        match (found.program, found.start_program) {
             (Some(path), Some(_)) => {
-                Check::ok("agent", format!("{}: {}{}", row.id, path.display(), own_sandbox(row, &places)))
+                DoctorCheck::ok("agent", format!("{}: {}{}", row.id, path.display(), own_sandbox(row, &places)))
             }
             (Some(path), None) => note(
                 format!("{}: {}, which is not what sessions of it start", row.id, path.display()),
@@ -183,12 +193,12 @@ fn agents(directory: Option<&Path>) -> Vec<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Verdict;
+    use crate::doctor::CheckVerdict;
 
     #[test]
     fn what_the_tests_run_on_is_enough() {
         for check in [kernel(), pidfd(), subreaper(), descriptors(), pids()] {
-            assert_ne!(check.verdict, Verdict::Missing, "{check:?}");
+            assert_ne!(check.verdict, CheckVerdict::Missing, "{check:?}");
         }
         assert_eq!(prctl::get_child_subreaper(), Ok(false), "it was put back");
     }
@@ -197,7 +207,7 @@ mod tests {
     fn a_socket_directory_that_is_not_there_can_be_created() {
         let socket = |path: &str| SocketPath { path: path.into(), default_place: false };
         let temp = std::env::temp_dir().join("agent-proxy-doctor-none/daemon.sock");
-        assert_eq!(socket_directory(&socket(&temp.display().to_string())).verdict, Verdict::Ok);
-        assert_eq!(socket_directory(&socket("/proc/nowhere/daemon.sock")).verdict, Verdict::Missing);
+        assert_eq!(socket_directory(&socket(&temp.display().to_string())).verdict, CheckVerdict::Ok);
+        assert_eq!(socket_directory(&socket("/proc/nowhere/daemon.sock")).verdict, CheckVerdict::Missing);
     }
 }

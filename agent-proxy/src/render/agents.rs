@@ -2,14 +2,14 @@
 
 use super::table;
 use crate::{
-    installed::Installed,
-    term::{Style, clip, printable},
+    installed::InstalledAgent,
+    term::{TermStyle, clip, printable},
 };
 
 /// Formats the agents, and the commands that install missing ones.
-pub(crate) fn render(agents: &[Installed], style: Style, width: Option<usize>) -> String {
+pub(crate) fn render(agents: &[InstalledAgent], style: TermStyle, width: Option<usize>) -> String {
     let room = width.map_or(usize::MAX, |width| width.saturating_sub(40).max(20));
-    let row = |agent: &Installed| {
+    let row = |agent: &InstalledAgent| {
         let (mark, what) = match (agent.enabled, &agent.path) {
             (false, _) => ("off", "switched off in the catalog".to_owned()),
             (_, Some(path)) if agent.missing.is_empty() => ("ok", path.display().to_string()),
@@ -21,7 +21,8 @@ pub(crate) fn render(agents: &[Installed], style: Style, width: Option<usize>) -
         vec![agent.id.clone(), mark.to_owned(), printable(&version, false), clip(&printable(&what, false), room)]
     };
     let mut text = table(style, &["AGENT", "", "VERSION", "WHERE"], &[], agents.iter().map(row).collect());
-    let lacking: Vec<&Installed> = agents.iter().filter(|agent| agent.enabled && !agent.missing.is_empty()).collect();
+    let lacking: Vec<&InstalledAgent> =
+        agents.iter().filter(|agent| agent.enabled && !agent.missing.is_empty()).collect();
     if !lacking.is_empty() {
         text.push('\n');
     }
@@ -46,7 +47,7 @@ mod tests {
 
     #[test]
     fn a_listing() {
-        let agent = |id: &str| Installed {
+        let agent = |id: &str| InstalledAgent {
             id: id.into(),
             title: id.into(),
             description: "Any program.".into(),
@@ -65,15 +66,19 @@ mod tests {
             mcp_config_files: Vec::new(),
             default_model: None,
             capabilities: Vec::new(),
-            supports: crate::installed::Supports::default(),
+            supports: crate::installed::AgentSupport::default(),
         };
-        let here = |id: &str| Installed { found: true, path: Some(format!("/bin/{id}").into()), ..agent(id) };
+        let here = |id: &str| InstalledAgent { found: true, path: Some(format!("/bin/{id}").into()), ..agent(id) };
         let agents = [
-            Installed { version: Some("1.2.3".into()), untried: Some("x 1.2.3 was not tried".into()), ..here("one") },
-            Installed { missing: vec!["KEY is not in the environment".into()], ..here("two") },
-            Installed { missing: vec!["x is not in PATH".into(), "y".into()], ..agent("three") },
-            Installed { enabled: false, missing: vec!["z".into()], ..agent("four") },
-            Installed { any_program: true, ..agent("five") },
+            InstalledAgent {
+                version: Some("1.2.3".into()),
+                untried: Some("x 1.2.3 was not tried".into()),
+                ..here("one")
+            },
+            InstalledAgent { missing: vec!["KEY is not in the environment".into()], ..here("two") },
+            InstalledAgent { missing: vec!["x is not in PATH".into(), "y".into()], ..agent("three") },
+            InstalledAgent { enabled: false, missing: vec!["z".into()], ..agent("four") },
+            InstalledAgent { any_program: true, ..agent("five") },
         ];
         let expected = "\
 AGENT       VERSION  WHERE
@@ -89,6 +94,6 @@ three: x is not in PATH; y
 
 one: x 1.2.3 was not tried
 ";
-        assert_eq!(render(&agents, Style::PLAIN, None), expected);
+        assert_eq!(render(&agents, TermStyle::PLAIN, None), expected);
     }
 }

@@ -3,15 +3,15 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use proxy_manager::{
-    BypassAction, Envelope, Event, LimitForm, LimitKind, Measures, Observer, PermissionBypassed, ResolvedBy,
-    StopReason, ToolStatus, Usage,
+    BypassAction, ContainmentStatus, Envelope, Event, LimitForm, LimitKind, ObserverKind, PermissionBypassed,
+    ResolvedBy, StopReason, ToolStatus, Usage,
 };
 
 use super::{bytes, duration, receipt::layers};
-use crate::term::{Style, printable};
+use crate::term::{TermStyle, printable};
 
 /// Formats an event as one line: offset, time (UTC), turn, type, and the relevant part of its payload.
-pub(crate) fn line(envelope: &Envelope, style: Style) -> String {
+pub(crate) fn line(envelope: &Envelope, style: TermStyle) -> String {
     let json = envelope.to_json().unwrap_or_default();
     let kind = json.get("type").and_then(|kind| kind.as_str()).unwrap_or("?").to_owned();
     let time = humantime::format_rfc3339_millis(envelope.created_at).to_string();
@@ -106,7 +106,7 @@ pub(crate) fn detail(event: &Event) -> String {
 }
 
 /// Formats a session's containment, observation, limits and hardening.
-pub(crate) fn measures(measures: &Measures) -> String {
+pub(crate) fn measures(measures: &ContainmentStatus) -> String {
     let mut text = format!("{}, seen by {}", layers(&measures.layers), observer(measures.observer));
     for limit in &measures.limits {
         text.push_str(&format!(", {} {} ({})", limit.limit, amount(limit.limit, limit.value), form(limit.form)));
@@ -152,10 +152,10 @@ fn resolved_by(by: &ResolvedBy) -> String {
 }
 
 /// Names the observer of processes.
-pub(crate) fn observer(observer: Observer) -> &'static str {
+pub(crate) fn observer(observer: ObserverKind) -> &'static str {
     match observer {
-        Observer::Connector => "the proc connector",
-        Observer::Polling => "polling",
+        ObserverKind::Connector => "the proc connector",
+        ObserverKind::Polling => "polling",
     }
 }
 
@@ -222,7 +222,7 @@ pub(crate) fn output_size(output: &str) -> String {
 mod tests {
     use std::{sync::Arc, time::UNIX_EPOCH};
 
-    use proxy_manager::{Layer, LimitAction, LimitExceeded, LimitInForce, ProcessId};
+    use proxy_manager::{ContainmentLayer, LimitAction, LimitExceeded, LimitInForce, ProcessId};
 
     use super::*;
 
@@ -235,11 +235,11 @@ mod tests {
             turn: Some(1),
             event,
         };
-        let text = line(&envelope(Event::Text { text: "a\n\x1b[2Jb".into() }), Style::PLAIN);
+        let text = line(&envelope(Event::Text { text: "a\n\x1b[2Jb".into() }), TermStyle::PLAIN);
         assert_eq!(text, r#"     7  00:00:00.000    1  stream:text           "a\n\u{1b}[2Jb""#);
-        let text = line(&envelope(Event::SessionIdle {}), Style::PLAIN);
+        let text = line(&envelope(Event::SessionIdle {}), TermStyle::PLAIN);
         assert_eq!(text, "     7  00:00:00.000    1  session:idle");
-        let text = line(&envelope(Event::ActionFailed { action: "x\ny".into(), error: "z".into() }), Style::PLAIN);
+        let text = line(&envelope(Event::ActionFailed { action: "x\ny".into(), error: "z".into() }), TermStyle::PLAIN);
         assert_eq!(text.lines().count(), 1);
     }
 
@@ -264,9 +264,9 @@ mod tests {
     #[test]
     fn measures_say_what_holds() {
         let limits = vec![LimitInForce { limit: LimitKind::Processes, value: 200, form: LimitForm::Cgroup }];
-        let held = Measures {
-            layers: vec![Layer::Baseline, Layer::Cgroup],
-            observer: Observer::Connector,
+        let held = ContainmentStatus {
+            layers: vec![ContainmentLayer::Baseline, ContainmentLayer::Cgroup],
+            observer: ObserverKind::Connector,
             limits,
             undumpable: true,
             landlock: false,
@@ -277,6 +277,6 @@ mod tests {
             measures(&held),
             "baseline + cgroup, seen by the proc connector, pids 200 (cgroup controller), undumpable, own cgroup files only, the agent's own sandbox: workspace-write"
         );
-        assert_eq!(measures(&Measures::default()), "baseline, seen by polling");
+        assert_eq!(measures(&ContainmentStatus::default()), "baseline, seen by polling");
     }
 }

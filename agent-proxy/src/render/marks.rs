@@ -11,7 +11,7 @@ use serde::Serialize;
 /// Way in which a process has left the agent that started it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum Mark {
+pub(crate) enum EscapeMark {
     /// The process is in another process group: a signal to the agent's group does not reach it.
     LeftGroup,
     /// The process is in another POSIX session, and so in another group too.
@@ -21,7 +21,7 @@ pub(crate) enum Mark {
     Reparented,
 }
 
-impl fmt::Display for Mark {
+impl fmt::Display for EscapeMark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::LeftGroup => "left group",
@@ -33,14 +33,14 @@ impl fmt::Display for Mark {
 
 /// Ids of a session's agent, for comparison with the other processes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Agent {
+pub(crate) struct AgentPosition {
     id: ProcessId,
     ppid: Pid,
     pgid: Pid,
     sid: Pid,
 }
 
-impl Agent {
+impl AgentPosition {
     /// Finds the agent among the processes of a session: the one that was started, not discovered.
     pub(crate) fn among(processes: &[ProcessInfo]) -> Option<Self> {
         processes.iter().find(|process| process.tracked).map(Self::from)
@@ -54,7 +54,7 @@ impl Agent {
 
     /// Returns the marks of a process with this parent, group and POSIX session. `known` tests if a pid is of the
     /// session.
-    pub(crate) fn marks(&self, process: ProcessId, ids: [Pid; 3], known: impl Fn(Pid) -> bool) -> Vec<Mark> {
+    pub(crate) fn marks(&self, process: ProcessId, ids: [Pid; 3], known: impl Fn(Pid) -> bool) -> Vec<EscapeMark> {
         let [ppid, pgid, sid] = ids;
         if process == self.id || self.is_above(process) {
             return Vec::new();
@@ -63,18 +63,18 @@ impl Agent {
         let differs = |id: Pid, agent: Pid| id != 0 && id != agent;
         let mut marks = Vec::new();
         if differs(sid, self.sid) {
-            marks.push(Mark::LeftSession);
+            marks.push(EscapeMark::LeftSession);
         } else if differs(pgid, self.pgid) {
-            marks.push(Mark::LeftGroup);
+            marks.push(EscapeMark::LeftGroup);
         }
         if ppid != 0 && (ppid == self.ppid || !known(ppid)) {
-            marks.push(Mark::Reparented);
+            marks.push(EscapeMark::Reparented);
         }
         marks
     }
 }
 
-impl From<&ProcessInfo> for Agent {
+impl From<&ProcessInfo> for AgentPosition {
     fn from(process: &ProcessInfo) -> Self {
         Self { id: process.id, ppid: process.ppid, pgid: process.pgid, sid: process.sid }
     }
@@ -82,12 +82,12 @@ impl From<&ProcessInfo> for Agent {
 
 /// Marks of a session's processes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Marks(HashMap<ProcessId, Vec<Mark>>);
+pub(crate) struct EscapeMarks(HashMap<ProcessId, Vec<EscapeMark>>);
 
-impl Marks {
+impl EscapeMarks {
     /// Computes the marks of a complete listing with ended processes, which has the agent even if that has ended.
     pub(crate) fn of(processes: &[ProcessInfo]) -> Self {
-        let Some(agent) = Agent::among(processes) else { return Self::default() };
+        let Some(agent) = AgentPosition::among(processes) else { return Self::default() };
         let pids: HashSet<Pid> = processes.iter().map(|process| process.id.pid).collect();
         let marks = |process: &ProcessInfo| {
             let ids = [process.ppid, process.pgid, process.sid];
@@ -97,7 +97,7 @@ impl Marks {
     }
 
     /// Returns the marks of one process.
-    pub(crate) fn get(&self, process: ProcessId) -> &[Mark] {
+    pub(crate) fn get(&self, process: ProcessId) -> &[EscapeMark] {
         self.0.get(&process).map_or(&[], Vec::as_slice)
     }
 }
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
     use crate::render::tree::tests::{family, process};
 
-    fn pids(marks: &Marks, wanted: Mark) -> Vec<Pid> {
+    fn pids(marks: &EscapeMarks, wanted: EscapeMark) -> Vec<Pid> {
         let mut pids: Vec<_> =
             marks.0.iter().filter(|(_, marks)| marks.contains(&wanted)).map(|(id, _)| id.pid).collect();
         pids.sort_unstable();
@@ -120,22 +120,26 @@ mod tests {
         family.push(process(15, 10, 15, 10, "sleep 3"));
         // A process that was gone before it could be read.
         family.push(process(16, 0, 0, 0, ""));
-        let marks = Marks::of(&family);
-        assert_eq!(pids(&marks, Mark::LeftSession), [13, 14]);
-        assert_eq!(pids(&marks, Mark::LeftGroup), [15], "who left the session is not said to have left the group too");
-        assert_eq!(pids(&marks, Mark::Reparented), [14]);
+        let marks = EscapeMarks::of(&family);
+        assert_eq!(pids(&marks, EscapeMark::LeftSession), [13, 14]);
+        assert_eq!(
+            pids(&marks, EscapeMark::LeftGroup),
+            [15],
+            "who left the session is not said to have left the group too"
+        );
+        assert_eq!(pids(&marks, EscapeMark::Reparented), [14]);
     }
 
     #[test]
     fn the_init_of_a_namespace_adopts_and_has_left_nothing() {
         let init = process(2, 99, 2, 2, "init");
-        let marks = Marks::of(&[family(), vec![init]].concat());
-        assert_eq!(pids(&marks, Mark::Reparented), [14]);
-        assert_eq!(pids(&marks, Mark::LeftSession), [13, 14]);
+        let marks = EscapeMarks::of(&[family(), vec![init]].concat());
+        assert_eq!(pids(&marks, EscapeMark::Reparented), [14]);
+        assert_eq!(pids(&marks, EscapeMark::LeftSession), [13, 14]);
     }
 
     #[test]
     fn without_an_agent_nothing_is_claimed() {
-        assert!(Marks::of(&[process(5, 4, 5, 5, "x")]).get(ProcessId { pid: 5, start_time: 5 }).is_empty());
+        assert!(EscapeMarks::of(&[process(5, 4, 5, 5, "x")]).get(ProcessId { pid: 5, start_time: 5 }).is_empty());
     }
 }

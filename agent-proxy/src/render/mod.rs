@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use crate::term::Style;
+use crate::term::TermStyle;
 
 /// Formats columns with a heading each, two spaces apart; the columns in `right` are aligned right.
-pub(crate) fn table(style: Style, heading: &[&str], right: &[usize], rows: Vec<Vec<String>>) -> String {
+pub(crate) fn table(style: TermStyle, heading: &[&str], right: &[usize], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(heading.to_vec());
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn columns_line_up() {
         let rows = vec![vec!["1".into(), "a".into()], vec!["4711".into(), "b  ".into()]];
-        assert_eq!(table(Style::PLAIN, &["PID", "COMMAND"], &[0], rows), " PID  COMMAND\n   1  a\n4711  b\n");
+        assert_eq!(table(TermStyle::PLAIN, &["PID", "COMMAND"], &[0], rows), " PID  COMMAND\n   1  a\n4711  b\n");
     }
 
     #[test]

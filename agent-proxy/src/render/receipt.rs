@@ -1,21 +1,21 @@
 //! Formatting of receipts: the processes that a kill ended, how they ended, and the proof.
 
-use ipc_protocol::{Layer, Outcome, Proof, ReapedBy, ReceiptEntry};
+use ipc_protocol::{ContainmentLayer, ProcessOutcome, Proof, ReapedBy, ReceiptEntry};
 use proxy_manager::Receipt;
 
 use super::{count, duration, table};
-use crate::term::{Style, clip, printable};
+use crate::term::{TermStyle, clip, printable};
 
 /// Formats the complete receipt: each process, then their number, the time, and the proof. Clipped to `width`
 /// columns.
-pub(crate) fn render(receipt: &Receipt, style: Style, width: Option<usize>) -> String {
+pub(crate) fn render(receipt: &Receipt, style: TermStyle, width: Option<usize>) -> String {
     render_named(receipt, style, width, |_| None)
 }
 
 /// Formats like [`render`], with the caller's names for pids.
 pub(crate) fn render_named(
     receipt: &Receipt,
-    style: Style,
+    style: TermStyle,
     width: Option<usize>,
     name: impl Fn(u32) -> Option<&'static str> + Copy,
 ) -> String {
@@ -35,7 +35,7 @@ pub(crate) fn render_named(
 }
 
 /// Formats the most important lines: the number of processes, the time, and the proof with all its parts.
-pub(crate) fn verdict(receipt: &Receipt, style: Style) -> String {
+pub(crate) fn verdict(receipt: &Receipt, style: TermStyle) -> String {
     let summary = format!(
         "{}, {} in {} ({}, {})",
         survivors(receipt, style),
@@ -46,8 +46,8 @@ pub(crate) fn verdict(receipt: &Receipt, style: Style) -> String {
     );
     let mut text = format!("{summary}\n{} {}\n", style.dim("proof:"), proof(receipt.proof, style));
     let more = [
-        told(receipt.cgroup_empty, "its cgroup has no member left", "its cgroup still has MEMBERS", style),
-        told(receipt.unmarked, "no process carries its marker", "a process still carries its MARKER", style),
+        render_check(receipt.cgroup_empty, "its cgroup has no member left", "its cgroup still has MEMBERS", style),
+        render_check(receipt.unmarked, "no process carries its marker", "a process still carries its MARKER", style),
     ];
     for line in more.into_iter().flatten() {
         text.push_str(&format!("       {line}\n"));
@@ -56,23 +56,23 @@ pub(crate) fn verdict(receipt: &Receipt, style: Style) -> String {
 }
 
 /// Describes the result of one check, if it was made.
-fn told(found: Option<bool>, good: &str, bad: &str, style: Style) -> Option<String> {
+fn render_check(found: Option<bool>, good: &str, bad: &str, style: TermStyle) -> Option<String> {
     found.map(|is_good| if is_good { good.to_owned() } else { style.red(bad) })
 }
 
 /// Names the layers of containment, the weakest first.
-pub(crate) fn layers(layers: &[Layer]) -> String {
+pub(crate) fn layers(layers: &[ContainmentLayer]) -> String {
     layers.iter().map(|layer| layer_name(*layer)).collect::<Vec<_>>().join(" + ")
 }
 
 /// Formats one line for each receipt, for the end of a daemon.
 pub(crate) fn summaries(receipts: &[Receipt]) -> String {
-    let style = Style::stdout();
+    let style = TermStyle::stdout();
     receipts.iter().map(|receipt| format!("{}: {}\n", receipt.session_id, summary(receipt, style))).collect()
 }
 
 /// Formats the result in one line.
-pub(crate) fn summary(receipt: &Receipt, style: Style) -> String {
+pub(crate) fn summary(receipt: &Receipt, style: TermStyle) -> String {
     let proven = if is_proven(receipt) { "" } else { ", NOT proven" };
     format!("{}, {} in {}{proven}", survivors(receipt, style), ended(receipt), duration(receipt.duration()))
 }
@@ -83,12 +83,12 @@ fn is_proven(receipt: &Receipt) -> bool {
 }
 
 fn ended(receipt: &Receipt) -> String {
-    let listed = receipt.processes.iter().filter(|entry| entry.outcome != Outcome::Survived).count();
+    let listed = receipt.processes.iter().filter(|entry| entry.outcome != ProcessOutcome::Survived).count();
     let ended = listed.saturating_add(usize::try_from(receipt.omitted).unwrap_or(usize::MAX));
     format!("{} ended", count(ended, "process", "processes"))
 }
 
-fn survivors(receipt: &Receipt, style: Style) -> String {
+fn survivors(receipt: &Receipt, style: TermStyle) -> String {
     let text = match receipt.doubt() {
         None => count(receipt.survivors.len(), "survivor", "survivors"),
         Some(doubt) => format!("survivors not provable: {doubt}"),
@@ -96,15 +96,15 @@ fn survivors(receipt: &Receipt, style: Style) -> String {
     if receipt.is_empty() { style.green(text) } else { style.red(text) }
 }
 
-fn layer_name(layer: Layer) -> &'static str {
+fn layer_name(layer: ContainmentLayer) -> &'static str {
     match layer {
-        Layer::Baseline => "baseline",
-        Layer::Cgroup => "cgroup",
-        Layer::Strict => "namespaces",
+        ContainmentLayer::Baseline => "baseline",
+        ContainmentLayer::Cgroup => "cgroup",
+        ContainmentLayer::Strict => "namespaces",
     }
 }
 
-fn proof(proof: Proof, style: Style) -> String {
+fn proof(proof: Proof, style: TermStyle) -> String {
     match proof {
         Proof::NoChildren => {
             "the kernel says that the session's subreaper has no child left\n       (waitpid(-1, __WALL) is ECHILD)"
@@ -120,7 +120,7 @@ fn proof(proof: Proof, style: Style) -> String {
 
 fn entries(
     entries: &[ReceiptEntry],
-    style: Style,
+    style: TermStyle,
     width: Option<usize>,
     name: impl Fn(u32) -> Option<&'static str>,
 ) -> String {
@@ -144,11 +144,11 @@ fn entries(
 }
 
 /// Describes the end of a process in two words.
-fn outcome(outcome: Outcome) -> String {
+fn outcome(outcome: ProcessOutcome) -> String {
     match outcome {
-        Outcome::Ended(exit) => exit.to_string(),
-        Outcome::Gone => "gone".into(),
-        Outcome::Survived => "STILL ALIVE".into(),
+        ProcessOutcome::Ended(exit) => exit.to_string(),
+        ProcessOutcome::Gone => "gone".into(),
+        ProcessOutcome::Survived => "STILL ALIVE".into(),
     }
 }
 
@@ -168,7 +168,7 @@ mod tests {
 
     use super::*;
 
-    fn entry(pid: u32, outcome: Outcome) -> ReceiptEntry {
+    fn entry(pid: u32, outcome: ProcessOutcome) -> ReceiptEntry {
         ReceiptEntry {
             id: ProcessId { pid, start_time: 7 },
             ppid: 1,
@@ -176,7 +176,7 @@ mod tests {
             sid: 1,
             command: Some("sleep 300".into()),
             outcome,
-            reaped_by: (outcome != Outcome::Survived).then_some(ReapedBy::Proxy),
+            reaped_by: (outcome != ProcessOutcome::Survived).then_some(ReapedBy::Proxy),
         }
     }
 
@@ -188,11 +188,11 @@ mod tests {
     #[test]
     fn a_good_one() {
         let entries = vec![
-            entry(10, Outcome::Ended(ExitStatus::Signal(15))),
-            entry(11, Outcome::Ended(ExitStatus::Signal(9))),
-            entry(12, Outcome::Gone),
+            entry(10, ProcessOutcome::Ended(ExitStatus::Signal(15))),
+            entry(11, ProcessOutcome::Ended(ExitStatus::Signal(9))),
+            entry(12, ProcessOutcome::Gone),
         ];
-        let text = render(&receipt(entries, Proof::NoChildren), Style::PLAIN, Some(80));
+        let text = render(&receipt(entries, Proof::NoChildren), TermStyle::PLAIN, Some(80));
         let expected = "\
 PID  ENDED BY  REAPED BY  COMMAND
  10  SIGTERM   proxy      sleep 300
@@ -207,15 +207,15 @@ proof: the kernel says that the session's subreaper has no child left
 
     #[test]
     fn all_that_the_proof_rests_on_is_said() {
-        let entries = vec![entry(10, Outcome::Ended(ExitStatus::Signal(9)))];
+        let entries = vec![entry(10, ProcessOutcome::Ended(ExitStatus::Signal(9)))];
         let receipt = Receipt {
-            layers: vec![Layer::Baseline, Layer::Cgroup],
+            layers: vec![ContainmentLayer::Baseline, ContainmentLayer::Cgroup],
             omitted: 2000,
             cgroup_empty: Some(true),
             unmarked: Some(true),
             ..receipt(entries, Proof::NoChildren)
         };
-        let text = render(&receipt, Style::PLAIN, Some(80));
+        let text = render(&receipt, TermStyle::PLAIN, Some(80));
         let expected = "\
 PID  ENDED BY  REAPED BY  COMMAND
  10  SIGKILL   proxy      sleep 300
@@ -228,15 +228,15 @@ proof: the kernel says that the session's subreaper has no child left
 ";
         assert_eq!(text, expected);
         let bad = Receipt { unmarked: Some(false), ..receipt };
-        assert!(render(&bad, Style::PLAIN, None).contains("still carries its MARKER"));
-        assert!(summary(&bad, Style::PLAIN).contains("NOT proven"));
+        assert!(render(&bad, TermStyle::PLAIN, None).contains("still carries its MARKER"));
+        assert!(summary(&bad, TermStyle::PLAIN).contains("NOT proven"));
     }
 
     #[test]
     fn a_bad_one_cannot_be_overlooked() {
-        let mut receipt = receipt(vec![entry(10, Outcome::Survived)], Proof::None);
+        let mut receipt = receipt(vec![entry(10, ProcessOutcome::Survived)], Proof::None);
         receipt.survivors = vec![ProcessId { pid: 10, start_time: 7 }];
-        let text = render(&receipt, Style::PLAIN, None);
+        let text = render(&receipt, TermStyle::PLAIN, None);
         for part in ["STILL ALIVE", "1 survivor,", "0 processes ended", "NONE"] {
             assert!(text.contains(part), "{part} in {text}");
         }
@@ -246,7 +246,8 @@ proof: the kernel says that the session's subreaper has no child left
     #[test]
     fn where_nothing_is_proven_nobody_is_said_to_have_been_ended() {
         let receipt = receipt(Vec::new(), Proof::None);
-        for text in [render(&receipt, Style::PLAIN, None), summary(&receipt, Style::PLAIN), receipt.to_string()] {
+        for text in [render(&receipt, TermStyle::PLAIN, None), summary(&receipt, TermStyle::PLAIN), receipt.to_string()]
+        {
             assert!(text.contains("not provable") && !text.contains("0 survivors"), "{text}");
         }
     }

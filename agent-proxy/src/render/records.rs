@@ -3,13 +3,13 @@
 use proxy_manager::{SessionRecord, SessionStatus};
 
 use super::table;
-use crate::term::{Style, clip, printable};
+use crate::term::{TermStyle, clip, printable};
 
 /// Longest title, and longest list of tags, if there is no terminal width.
 const LONGEST: usize = 40;
 
 /// Formats the records, clipped to `width` columns.
-pub(crate) fn render(records: &[SessionRecord], style: Style, width: Option<usize>) -> String {
+pub(crate) fn render(records: &[SessionRecord], style: TermStyle, width: Option<usize>) -> String {
     let room = width.map_or(usize::MAX, |width| width / 4);
     let rows = records
         .iter()
@@ -60,12 +60,12 @@ mod tests {
             },
             "secrets": [], "nativeSessionId": "n", "resumable": true, "home": null, "hostExecutionId": "h", "proxy": null,
             "agentProcess": null, "createdAt": "2026-01-02T03:04:05.678Z", "updatedAt": "2026-01-02T03:04:06.789Z",
-            "turns": 2, "lastOffset": 7,
+            "heartbeat": "2026-01-02T03:04:06.789Z", "turns": 2, "lastOffset": 7,
         }))
         .expect("a record");
         let state = RecordState::Suspended { reason: EndReason::Suspended, handed_over: true };
         let handed_over = SessionRecord { state, archived: false, ..record.clone() };
-        let text = render(&[record, handed_over], Style::PLAIN, None);
+        let text = render(&[record, handed_over], TermStyle::PLAIN, None);
         let lines: Vec<_> = text.lines().collect();
         assert!(lines[0].starts_with("SESSION  AGENT  STATUS"), "{text}");
         assert!(lines[1].contains("suspended, archived      2  2026-01-02 03:04:06"), "{text}");

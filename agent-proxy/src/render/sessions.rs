@@ -3,13 +3,13 @@
 use proxy_manager::{EndReason, ProcessId, SessionInfo, SessionState, SupervisedProcesses};
 
 use super::table;
-use crate::term::{Style, clip, printable};
+use crate::term::{TermStyle, clip, printable};
 
 /// Longest state, if there is no terminal width: the reason of a failed start can fill a page.
 const LONGEST_STATE: usize = 60;
 
 /// Formats the sessions, clipped to `width` columns.
-pub(crate) fn render(sessions: &[SessionInfo], style: Style, width: Option<usize>) -> String {
+pub(crate) fn render(sessions: &[SessionInfo], style: TermStyle, width: Option<usize>) -> String {
     let room = width.map_or(usize::MAX, |width| width / 3);
     let rows = sessions
         .iter()
@@ -68,7 +68,7 @@ fn is_there(process: Option<ProcessId>) -> bool {
 }
 
 /// Formats a session as a heading above its processes.
-pub(crate) fn heading(session: &SessionInfo, style: Style) -> String {
+pub(crate) fn heading(session: &SessionInfo, style: TermStyle) -> String {
     let mut text = format!(
         "{}  {}  {}",
         style.bold(&session.metadata.session_id),
@@ -107,8 +107,8 @@ mod tests {
 SESSION  AGENT    STATE         TURNS  STARTED (UTC)        CWD
 s-1      command  busy, turn 2      2  2026-01-02 03:04:05  /x
 ";
-        assert_eq!(render(&sessions, Style::PLAIN, None), expected);
-        assert_eq!(heading(&sessions[0], Style::PLAIN), "s-1  command  busy, turn 2  proxy 7");
+        assert_eq!(render(&sessions, TermStyle::PLAIN, None), expected);
+        assert_eq!(heading(&sessions[0], TermStyle::PLAIN), "s-1  command  busy, turn 2  proxy 7");
     }
 
     #[test]
@@ -128,7 +128,7 @@ s-1      command  busy, turn 2      2  2026-01-02 03:04:05  /x
     fn a_long_story_is_cut() {
         let reason = serde_json::to_string(&EndReason::Failed("why ".repeat(500))).expect("JSON");
         let ended = session(&format!(r#"{{"ended":{{"reason":{reason},"receipt":null}}}}"#));
-        let text = render(&[ended], Style::PLAIN, None);
+        let text = render(&[ended], TermStyle::PLAIN, None);
         assert!(text.lines().all(|line| line.chars().count() < 130), "{text}");
         assert!(text.contains("failed: why why") && text.contains('…'), "{text}");
     }

@@ -6,17 +6,17 @@ use proxy_manager::{ProcessInfo, ProcessStatus};
 
 use super::{
     bytes,
-    marks::{Mark, Marks},
+    marks::{EscapeMark, EscapeMarks},
     table,
 };
-use crate::term::{Style, clip, printable};
+use crate::term::{TermStyle, clip, printable};
 
 /// Depth from which the tree is not indented any further.
 const MAX_INDENT: usize = 24;
 
 /// Process at its place in the tree.
 #[derive(Clone, Debug)]
-pub(crate) struct Node<'a> {
+pub(crate) struct TreeNode<'a> {
     /// Process of the node.
     pub(crate) process: &'a ProcessInfo,
     /// Lines that lead to the process.
@@ -26,7 +26,7 @@ pub(crate) struct Node<'a> {
 }
 
 /// Arranges the processes, parents before their children, siblings by age. The agent's own tree comes first.
-pub(crate) fn arrange(processes: &[ProcessInfo]) -> Vec<Node<'_>> {
+pub(crate) fn arrange(processes: &[ProcessInfo]) -> Vec<TreeNode<'_>> {
     let pids: HashSet<u32> = processes.iter().map(|p| p.id.pid).collect();
     let (mut roots, inner): (Vec<_>, Vec<_>) = processes.iter().partition(|p| !pids.contains(&p.ppid));
     let mut children: HashMap<u32, Vec<&ProcessInfo>> = HashMap::new();
@@ -37,8 +37,8 @@ pub(crate) fn arrange(processes: &[ProcessInfo]) -> Vec<Node<'_>> {
     for siblings in children.values_mut() {
         siblings.sort_by_key(|p| (p.id.start_time, p.id.pid));
     }
-    let root = |process| Node { process, lead: String::new(), below: String::new() };
-    let mut waiting: Vec<Node<'_>> = roots.into_iter().rev().map(root).collect();
+    let root = |process| TreeNode { process, lead: String::new(), below: String::new() };
+    let mut waiting: Vec<TreeNode<'_>> = roots.into_iter().rev().map(root).collect();
     let mut nodes = Vec::with_capacity(processes.len());
     while let Some(node) = waiting.pop() {
         // Removed from the map, so that a listing torn by a recycled pid causes no loop.
@@ -47,7 +47,7 @@ pub(crate) fn arrange(processes: &[ProcessInfo]) -> Vec<Node<'_>> {
         for (at, process) in siblings.iter().enumerate().rev() {
             let (branch, trunk) = if at + 1 == siblings.len() { ("└─ ", "   ") } else { ("├─ ", "│  ") };
             let below = if indent { format!("{}{trunk}", node.below) } else { node.below.clone() };
-            waiting.push(Node { process, lead: format!("{}{branch}", node.below), below });
+            waiting.push(TreeNode { process, lead: format!("{}{branch}", node.below), below });
         }
         nodes.push(node);
     }
@@ -58,12 +58,17 @@ pub(crate) fn arrange(processes: &[ProcessInfo]) -> Vec<Node<'_>> {
 
 /// Formats the tree with pid, CPU and memory, one process a line, clipped to `width` columns. Marks processes that
 /// left the agent's group or session, or lost their parent.
-pub(crate) fn render(processes: &[ProcessInfo], style: Style, width: Option<usize>) -> String {
-    render_marked(processes, &Marks::of(processes), style, width)
+pub(crate) fn render(processes: &[ProcessInfo], style: TermStyle, width: Option<usize>) -> String {
+    render_marked(processes, &EscapeMarks::of(processes), style, width)
 }
 
 /// Formats like [`render`], with marks computed from more processes than are shown.
-pub(crate) fn render_marked(processes: &[ProcessInfo], marks: &Marks, style: Style, width: Option<usize>) -> String {
+pub(crate) fn render_marked(
+    processes: &[ProcessInfo],
+    marks: &EscapeMarks,
+    style: TermStyle,
+    width: Option<usize>,
+) -> String {
     let nodes = arrange(processes);
     let pid_width = nodes.iter().map(|node| node.process.id.pid.to_string().len()).max().unwrap_or(0).max(3);
     // PID, CPU% and RSS with the space between them.
@@ -84,7 +89,7 @@ pub(crate) fn render_marked(processes: &[ProcessInfo], marks: &Marks, style: Sty
 }
 
 /// Lists the marks of a process, and its exit.
-fn notes(process: &ProcessInfo, marks: &[Mark]) -> Vec<String> {
+fn notes(process: &ProcessInfo, marks: &[EscapeMark]) -> Vec<String> {
     let mut notes: Vec<String> = marks.iter().map(ToString::to_string).collect();
     match (process.status, process.exit) {
         (ProcessStatus::Running, _) => {}
@@ -95,7 +100,7 @@ fn notes(process: &ProcessInfo, marks: &[Mark]) -> Vec<String> {
 }
 
 /// Formats the command at its place in the tree, with notes, in `room` columns.
-pub(crate) fn describe(node: &Node<'_>, notes: Vec<String>, style: Style, room: Option<usize>) -> String {
+pub(crate) fn describe(node: &TreeNode<'_>, notes: Vec<String>, style: TermStyle, room: Option<usize>) -> String {
     let notes = if notes.is_empty() { String::new() } else { format!("  [{}]", notes.join(", ")) };
     let command = printable(&node.process.command_line(), false);
     let command = match room {
@@ -152,7 +157,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_family() {
-        let text = render(&family(), Style::PLAIN, None);
+        let text = render(&family(), TermStyle::PLAIN, None);
         let expected = "\
 PID  CPU%      RSS  COMMAND
  10   0.2  1.0 MiB  agent
@@ -168,7 +173,7 @@ PID  CPU%      RSS  COMMAND
     fn lines_fit_the_terminal() {
         let mut family = family();
         family[4].args = vec!["x".repeat(300)];
-        let text = render(&family, Style::PLAIN, Some(60));
+        let text = render(&family, TermStyle::PLAIN, Some(60));
         assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
         assert!(text.contains("…  [left session]"), "{text}");
     }

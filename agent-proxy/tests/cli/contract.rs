@@ -233,9 +233,9 @@ fn doctor_finds_the_baseline_without_a_daemon() {
     // What the registry finds here, and that only.
     let own = registry::identify(std::process::id()).expect("alive");
     let found = [
-        ("layer cgroup", registry::Groups::create(None, own).map(drop)),
+        ("layer cgroup", registry::ManagerCgroup::create(None, own).map(drop)),
         ("layer strict", registry::strict_is_available()),
-        ("observer connector", registry::Connector::probe()),
+        ("observer connector", registry::ProcConnector::probe()),
         ("landlock scope", registry::landlock_scope_is_available()),
     ];
     for (name, found) in found {
@@ -281,7 +281,7 @@ fn doctor_says_why_there_is_no_connector_and_what_that_takes_away() {
     // In a namespace of its own that is the reason.
     assert!(found.contains("were not told") || found.contains("namespace"), "{found}");
     assert!(file_size["found"].as_str().is_some_and(|found| found.contains("without the connector")), "{file_size}");
-    if let Err(why) = registry::Connector::probe() {
+    if let Err(why) = registry::ProcConnector::probe() {
         return not_run(why);
     }
     let [connector, file_size] = doctor(&[]);

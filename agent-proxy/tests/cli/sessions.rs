@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ipc_protocol::{Event, Outcome, Receipt, StopReason};
+use ipc_protocol::{Event, ProcessOutcome, Receipt, StopReason};
 
 use crate::harness::{Place, gone, is_there, process};
 
@@ -232,7 +232,7 @@ fn the_grace_of_a_kill_is_kept() {
         serde_json::from_value(daemon.run(&["kill", "s", "--grace", "30s", "--json"]).exits(0).json())
             .expect("a receipt");
     let exits = receipt.processes.iter().map(|entry| entry.outcome);
-    assert!(exits.into_iter().any(|o| o == Outcome::Ended(ipc_protocol::ExitStatus::Code(7))), "{receipt:?}");
+    assert!(exits.into_iter().any(|o| o == ProcessOutcome::Ended(ipc_protocol::ExitStatus::Code(7))), "{receipt:?}");
     events.end();
 }
 

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-use ipc_protocol::{Event, ExitStatus, KillCause, Outcome, ProcessId, Proof, Receipt, Signal};
+use ipc_protocol::{Event, ExitStatus, KillCause, ProcessId, ProcessOutcome, Proof, Receipt, Signal};
 
 use crate::harness::{Place, Ran, gone, is_there, not_run, parent, process};
 
@@ -59,7 +59,7 @@ impl Roots {
         let receipt: Receipt = serde_json::from_value(ran.json()).expect("a receipt");
         assert_eq!((receipt.survivors.as_slice(), receipt.proof), ([self.0].as_slice(), Proof::None), "{receipt:?}");
         for entry in &receipt.processes {
-            let survived = entry.outcome == Outcome::Survived;
+            let survived = entry.outcome == ProcessOutcome::Survived;
             assert_eq!((survived, is_there(entry.id)), (entry.id == self.0, survived), "{receipt:?}");
         }
         assert!(!receipt.is_empty());
@@ -97,7 +97,7 @@ fn what_outlives_a_kill_is_named_and_the_exit_code_says_so() {
     assert_eq!(ran.problem()["type"], "survivors", "{ran:?}");
     let receipt = roots.is_named_by(&ran);
     assert_eq!(receipt.cause, KillCause::KillSession);
-    let ended = Some(Outcome::Ended(ExitStatus::Signal(9)));
+    let ended = Some(ProcessOutcome::Ended(ExitStatus::Signal(9)));
     assert_eq!(
         receipt.processes.iter().find(|entry| entry.id == agent).map(|entry| entry.outcome),
         ended,

@@ -22,7 +22,7 @@ const FINAL: [&str; 3] = ["invalid_request", "INVALID_ARGUMENT", "authentication
 pub(super) fn event(error: &v1::Error) -> Event {
     let code = i32::from(error.code);
     let status = status(error);
-    let word = word(error);
+    let word = error_kind(error);
     let message = describe(error);
     let is_final = || FINAL.iter().any(|word| message.contains(word)) || word.as_deref() == Some("APIError");
     let retryable = match status {
@@ -35,7 +35,7 @@ pub(super) fn event(error: &v1::Error) -> Event {
 
 /// Whether it says that the account's usage limit is reached. When that is reset is in its words alone.
 pub(super) fn usage_limit(error: &v1::Error) -> Option<Event> {
-    let limit = word(error).filter(|word| word == "usage_limit_exceeded")?;
+    let limit = error_kind(error).filter(|word| word == "usage_limit_exceeded")?;
     Some(Event::UsageLimited { limit, message: describe(error), resets_at: None, waits: false })
 }
 
@@ -80,7 +80,7 @@ fn status(error: &v1::Error) -> Option<u16> {
 }
 
 /// Returns the agent's own word for the error.
-fn word(error: &v1::Error) -> Option<String> {
+fn error_kind(error: &v1::Error) -> Option<String> {
     let data = error.data.as_ref()?;
     let word = WORDS.into_iter().find_map(|field| data.get(field)?.as_str())?;
     (!matches!(word, "unknown" | "other") && word.len() <= 100).then(|| word.to_owned())

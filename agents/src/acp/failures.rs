@@ -16,7 +16,7 @@ const HANDLED: &str = "Handled error during turn: ";
 
 /// A failure, as the wrapper of Claude Code says it.
 #[derive(Debug, Deserialize)]
-pub(super) struct Failure {
+pub(super) struct WrapperFailure {
     category: String,
     severity: String,
     title: String,
@@ -30,7 +30,7 @@ pub(super) fn declared() -> Option<Meta> {
     meta.as_object().cloned()
 }
 
-impl Failure {
+impl WrapperFailure {
     /// The one in `_meta`.
     pub(super) fn of(meta: Option<&Meta>) -> Option<Self> {
         let failure = meta?.get("jetbrains")?.pointer("/air/sessionFailure")?;
@@ -40,11 +40,11 @@ impl Failure {
     /// The one in an answer.
     pub(super) fn of_answer(result: &str) -> Option<Self> {
         #[derive(Deserialize)]
-        struct Answer {
+        struct WrapperAnswer {
             #[serde(rename = "_meta")]
             meta: Meta,
         }
-        Self::of(Some(&serde_json::from_str::<Answer>(result).ok()?.meta))
+        Self::of(Some(&serde_json::from_str::<WrapperAnswer>(result).ok()?.meta))
     }
 
     /// The event that says that the agent asks again.
@@ -98,9 +98,9 @@ pub(super) fn retry_in_stderr(line: &[u8]) -> Option<Event> {
 mod tests {
     use super::*;
 
-    fn failure(failure: &Value) -> Failure {
+    fn failure(failure: &Value) -> WrapperFailure {
         let meta = json!({ "jetbrains": { "air": { "version": 1, "sessionFailure": failure } } });
-        Failure::of(meta.as_object()).expect("a failure")
+        WrapperFailure::of(meta.as_object()).expect("a failure")
     }
 
     #[test]

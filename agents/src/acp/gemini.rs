@@ -22,27 +22,27 @@ const SESSION: &str = "session-";
 /// Minute in the new name of a file that is about to be loaded. (Gemini reads the time in the file, not the one in its name.)
 const LONG_AGO: &str = "1970-01-01T00-00";
 /// Latest time that can be written, in milliseconds since 1970: the end of the year 9999.
-const LAST: u64 = 253_402_300_799_999;
+const MAX_TIME_MS: u64 = 253_402_300_799_999;
 /// Longest title of a conversation, in characters.
 const MAX_TITLE: usize = 200;
 
 /// Purpose of a search for conversations.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum LookupPurpose {
     /// Loads this conversation, or the most recent one.
     Load(Option<String>),
     /// Renames the empty files of this conversation, which was loaded.
     Tidy(String),
     /// Answers an operation.
-    Tell(RequestId),
+    List(RequestId),
 }
 
 /// Search in two steps: first for the project's directory, then for its conversations.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Look {
+pub(super) struct ConversationLookup {
     /// Id of the file list that the search waits for.
     pub(super) id: u64,
-    pub(super) wanted: Wanted,
+    pub(super) purpose: LookupPurpose,
     /// Directory `.gemini` in the agent's home.
     directory: String,
     has_project: bool,
@@ -50,17 +50,17 @@ pub(super) struct Look {
 
 /// Result of a file list.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum LookupStep {
     /// The search goes on with another list.
-    More(Look),
+    More(ConversationLookup),
     /// The conversations, newest first.
-    All(Wanted, Vec<Conversation>),
+    All(LookupPurpose, Vec<GeminiConversation>),
     /// Only a broken file exists for the conversation: its id and the file's path.
     Broken(String, String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Conversation {
+pub(super) struct GeminiConversation {
     pub(super) id: String,
     title: Option<String>,
     modified_ms: u64,
@@ -72,39 +72,39 @@ pub(super) struct Conversation {
 /// The first line of a conversation's file.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct First {
+struct ConversationHead {
     session_id: String,
 }
 
-impl Look {
+impl ConversationLookup {
     /// Starts a search for the conversations of the Gemini CLI whose home is `home`.
-    pub(super) fn begin(id: u64, wanted: Wanted, home: &str, out: &mut Vec<Action>) -> Self {
+    pub(super) fn begin(id: u64, purpose: LookupPurpose, home: &str, out: &mut Vec<Action>) -> Self {
         let directory = format!("{}/.gemini", home.trim_end_matches('/'));
         out.push(Action::List { id, directory: directory.clone(), suffix: "projects.json" });
-        Self { id, wanted, directory, has_project: false }
+        Self { id, purpose, directory, has_project: false }
     }
 
     /// Handles the files that a list found.
-    pub(super) fn take(mut self, files: &[ListedFile], cwd: &str, out: &mut Vec<Action>) -> Seen {
+    pub(super) fn take(mut self, files: &[ListedFile], cwd: &str, out: &mut Vec<Action>) -> LookupStep {
         if self.has_project {
             let mut found: Vec<_> = files.iter().filter_map(conversation).collect();
-            if let Wanted::Load(Some(id)) = &self.wanted
+            if let LookupPurpose::Load(Some(id)) = &self.purpose
                 && found.iter().all(|conversation| conversation.id != *id)
                 && let Some(file) = files.iter().find(|file| is_named(file, id) && conversation(file).is_none())
             {
-                return Seen::Broken(id.clone(), file.path.clone());
+                return LookupStep::Broken(id.clone(), file.path.clone());
             }
             // A continued conversation has several files; the first is complete.
             found.sort_by_key(|conversation| std::cmp::Reverse(conversation.modified_ms));
-            return Seen::All(self.wanted, found);
+            return LookupStep::All(self.purpose, found);
         }
         let Some(project) = files.iter().find_map(|file| project(&file.head, cwd)) else {
-            return Seen::All(self.wanted, Vec::new());
+            return LookupStep::All(self.purpose, Vec::new());
         };
         self.has_project = true;
         let directory = format!("{}/tmp/{project}/chats", self.directory);
         out.push(Action::List { id: self.id, directory, suffix: ".jsonl" });
-        Seen::More(self)
+        LookupStep::More(self)
     }
 }
 
@@ -125,15 +125,15 @@ fn is_named(file: &ListedFile, id: &str) -> bool {
 }
 
 /// Reads the conversation in a file.
-fn conversation(file: &ListedFile) -> Option<Conversation> {
+fn conversation(file: &ListedFile) -> Option<GeminiConversation> {
     let text = String::from_utf8_lossy(&file.head);
     let mut lines = text.lines();
-    let First { session_id } = serde_json::from_str(lines.next()?).ok()?;
+    let ConversationHead { session_id } = serde_json::from_str(lines.next()?).ok()?;
     let said = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok()).find(|line| line["type"] == "user");
     // The part before the first prompt may be longer than the part that was read.
     let is_cut = !file.head.ends_with(b"\n");
     let title = said.as_ref().and_then(|line| line["content"][0]["text"].as_str());
-    Some(Conversation {
+    Some(GeminiConversation {
         id: session_id,
         title: title.map(|title| title.chars().take(MAX_TITLE).collect()),
         modified_ms: file.modified_ms,
@@ -142,7 +142,7 @@ fn conversation(file: &ListedFile) -> Option<Conversation> {
     })
 }
 
-impl Conversation {
+impl GeminiConversation {
     /// Returns the name of the conversation's file without the common prefix.
     fn name(&self) -> Option<&str> {
         self.path.rsplit('/').next()?.strip_prefix(SESSION)
@@ -150,12 +150,12 @@ impl Conversation {
 }
 
 /// Returns the most recent conversation that has a prompt.
-pub(super) fn most_recent(conversations: &[Conversation]) -> Option<String> {
+pub(super) fn most_recent(conversations: &[GeminiConversation]) -> Option<String> {
     conversations.iter().find(|conversation| !conversation.is_empty).map(|newest| newest.id.clone())
 }
 
 /// Renames the files of the conversation `id` to another minute, so that Gemini can load it.
-pub(super) fn make_loadable(id: &str, conversations: &[Conversation], out: &mut Vec<Action>) {
+pub(super) fn make_loadable(id: &str, conversations: &[GeminiConversation], out: &mut Vec<Action>) {
     for conversation in conversations.iter().filter(|conversation| conversation.id == id && !conversation.is_empty) {
         if let Some(rest) = conversation.name().and_then(|name| name.get(LONG_AGO.len()..))
             && !conversation.path.contains(LONG_AGO)
@@ -168,7 +168,7 @@ pub(super) fn make_loadable(id: &str, conversations: &[Conversation], out: &mut 
 
 /// Renames the empty files of the conversation `id`, so that Gemini does not look at them. `fresh` is a word that no other session
 /// has.
-pub(super) fn tidy(id: &str, conversations: &[Conversation], fresh: &str, out: &mut Vec<Action>) {
+pub(super) fn tidy(id: &str, conversations: &[GeminiConversation], fresh: &str, out: &mut Vec<Action>) {
     for conversation in conversations.iter().filter(|conversation| conversation.id == id && conversation.is_empty) {
         if let Some(rest) = conversation.name() {
             out.push(Action::Rename { path: conversation.path.clone(), name: format!("empty-{fresh}-{rest}") });
@@ -177,11 +177,11 @@ pub(super) fn tidy(id: &str, conversations: &[Conversation], fresh: &str, out: &
 }
 
 /// Formats the conversations as an operation's reply.
-pub(super) fn reply(conversations: &[Conversation], cwd: &str) -> Json {
+pub(super) fn reply(conversations: &[GeminiConversation], cwd: &str) -> Json {
     let mut told: Vec<Value> = Vec::new();
-    for Conversation { id, title, modified_ms, .. } in conversations.iter().filter(|it| !it.is_empty) {
+    for GeminiConversation { id, title, modified_ms, .. } in conversations.iter().filter(|it| !it.is_empty) {
         if !told.iter().any(|session| session["id"] == id.as_str()) {
-            let updated = std::time::UNIX_EPOCH + std::time::Duration::from_millis((*modified_ms).min(LAST));
+            let updated = std::time::UNIX_EPOCH + std::time::Duration::from_millis((*modified_ms).min(MAX_TIME_MS));
             let updated = humantime::format_rfc3339_millis(updated).to_string();
             told.push(json!({ "id": id, "title": title, "updatedAt": updated, "cwd": cwd }));
         }
@@ -209,13 +209,13 @@ mod tests {
     #[test]
     fn conversations_are_found_by_the_project() {
         let mut out = Vec::new();
-        let look = Look::begin(7, Wanted::Load(None), "/h/", &mut out);
+        let look = ConversationLookup::begin(7, LookupPurpose::Load(None), "/h/", &mut out);
         let list = |directory: &str, suffix| Action::List { id: 7, directory: directory.into(), suffix };
         assert_eq!(out, [list("/h/.gemini", "projects.json")]);
         out.clear();
         let projects = json!({"projects": {"/other": "o", "/w \"q\"": "w"}});
         let projects = file("projects.json", 0, &serde_json::to_string_pretty(&projects).expect("JSON"));
-        let Seen::More(look) = look.take(&[projects], "/w \"q\"", &mut out) else { panic!("it goes on") };
+        let LookupStep::More(look) = look.take(&[projects], "/w \"q\"", &mut out) else { panic!("it goes on") };
         assert_eq!(out, [list("/h/.gemini/tmp/w/chats", ".jsonl")]);
         let long = chat("long", "x").replace("<session_context>", &"y".repeat(5000));
         let files = [
@@ -224,7 +224,9 @@ mod tests {
             file("session-2026-01-01T00-02-cccccccc.jsonl", 5, &long[..4096]),
             file("session-2026-01-01T00-03-dddddddd.jsonl", 5, "garbage"),
         ];
-        let Seen::All(Wanted::Load(None), found) = look.take(&files, "/w", &mut out) else { panic!("that is all") };
+        let LookupStep::All(LookupPurpose::Load(None), found) = look.take(&files, "/w", &mut out) else {
+            panic!("that is all")
+        };
         let told: Vec<_> = found.iter().map(|it| (it.id.as_str(), it.title.as_deref(), it.is_empty)).collect();
         assert_eq!(told, [("bbbbbbbb-1", None, true), ("long", None, false), ("aaaaaaaa-1", Some("hello"), false)]);
         assert_eq!(most_recent(&found).as_deref(), Some("long"));
@@ -235,16 +237,16 @@ mod tests {
     #[test]
     fn trap_a_broken_file_is_not_loaded() {
         let seen = |id: &str, files: &[ListedFile]| {
-            let wanted = Wanted::Load(Some(id.to_owned()));
-            let look = Look { id: 1, wanted, directory: "/h/.gemini".into(), has_project: true };
+            let wanted = LookupPurpose::Load(Some(id.to_owned()));
+            let look = ConversationLookup { id: 1, purpose: wanted, directory: "/h/.gemini".into(), has_project: true };
             look.take(files, "/w", &mut Vec::new())
         };
         let broken = file("session-2026-01-01T00-03-dddddddd.jsonl", 5, "garbage");
         let whole = file("session-1970-01-01T00-00-dddddddd.jsonl", 5, &chat("dddddddd-1", "hello"));
-        let is_broken = Seen::Broken("dddddddd-1".into(), broken.path.clone());
+        let is_broken = LookupStep::Broken("dddddddd-1".into(), broken.path.clone());
         assert_eq!(seen("dddddddd-1", std::slice::from_ref(&broken)), is_broken);
-        assert!(matches!(seen("eeeeeeee-1", std::slice::from_ref(&broken)), Seen::All(..)), "another one");
-        assert!(matches!(seen("dddddddd-1", &[broken, whole]), Seen::All(..)), "there is a whole one");
+        assert!(matches!(seen("eeeeeeee-1", std::slice::from_ref(&broken)), LookupStep::All(..)), "another one");
+        assert!(matches!(seen("dddddddd-1", &[broken, whole]), LookupStep::All(..)), "there is a whole one");
     }
 
     #[test]

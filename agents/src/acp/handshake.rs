@@ -11,12 +11,12 @@ use ipc_protocol::{AgentSessionConfig, McpTransport, WireError};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{failures, offer::Offer, quirks::Quirks};
+use super::{failures, offer::AgentOffer, quirks::AcpQuirks};
 use crate::kit::bounds::MAX_ID;
 
 /// Reason why the agent cannot be used as configured.
 #[derive(Debug, PartialEq)]
-pub(super) enum Refused {
+pub(super) enum HandshakeRefusal {
     /// The agent broke the protocol; the text says how.
     Protocol(String),
     /// Nobody is logged in, in its words, and what to do.
@@ -32,7 +32,7 @@ pub(super) enum Refused {
     },
 }
 
-impl Refused {
+impl HandshakeRefusal {
     pub(super) fn of(self, agent: &str) -> WireError {
         let agent = agent.to_owned();
         match self {
@@ -48,8 +48,8 @@ impl Refused {
 pub(super) const MOST_RECENT: &str = "the most recent";
 
 /// Makes the error for an answer that does not parse.
-pub(super) fn nonsense(method: &str, error: &serde_json::Error) -> Refused {
-    Refused::Protocol(format!("its answer to {method} does not parse: {error}"))
+pub(super) fn nonsense(method: &str, error: &serde_json::Error) -> HandshakeRefusal {
+    HandshakeRefusal::Protocol(format!("its answer to {method} does not parse: {error}"))
 }
 
 /// The first request. The agent gets no file system and no terminal of ours: it has its own. `says_failures`: it is told that we
@@ -62,10 +62,14 @@ pub(super) fn initialize(says_failures: bool) -> InitializeRequest {
 }
 
 /// Parses the answer to [`initialize`], and checks that the agent can do what the session needs.
-pub(super) fn initialized(result: &str, config: &AgentSessionConfig, provisioned: &[String]) -> Result<Offer, Refused> {
+pub(super) fn initialized(
+    result: &str,
+    config: &AgentSessionConfig,
+    provisioned: &[String],
+) -> Result<AgentOffer, HandshakeRefusal> {
     let response: InitializeResponse = serde_json::from_str(result).map_err(|e| nonsense("initialize", &e))?;
     if response.protocol_version != ProtocolVersion::V1 {
-        return Err(Refused::Protocol(format!(
+        return Err(HandshakeRefusal::Protocol(format!(
             "it speaks version {} of the Agent Client Protocol, and this build only version 1",
             response.protocol_version
         )));
@@ -73,28 +77,28 @@ pub(super) fn initialized(result: &str, config: &AgentSessionConfig, provisioned
     let http = config.mcp_servers.iter().find(|server| matches!(server.transport, McpTransport::Http { .. }));
     match http {
         Some(server) if !response.agent_capabilities.mcp_capabilities.http => {
-            return Err(Refused::Unsupported(format!(
+            return Err(HandshakeRefusal::Unsupported(format!(
                 "use the MCP server {:?}: it does not speak to MCP servers over HTTP",
                 server.name
             )));
         }
         _ => {}
     }
-    let offer = Offer::new(response, result);
+    let offer = AgentOffer::new(response, result);
     // The protocol has no field for these. Some agents have their own, and some read a file that was written for them.
     let by_file = |field: &str| provisioned.iter().any(|given| given == field);
     if !config.tools.is_empty() && !offer.quirks.claude_options && !by_file("tools") {
-        return Err(Refused::Unsupported("restrict its tools".to_owned()));
+        return Err(HandshakeRefusal::Unsupported("restrict its tools".to_owned()));
     }
     if config.ephemeral && !offer.quirks.claude_options && !by_file("ephemeral") {
-        return Err(Refused::Unsupported("keep nothing of its conversation".to_owned()));
+        return Err(HandshakeRefusal::Unsupported("keep nothing of its conversation".to_owned()));
     }
     Ok(offer)
 }
 
 /// Way in which the session gets its conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Opening {
+pub(super) enum ConversationOpening {
     New,
     /// The agent continues this conversation and replays nothing of it.
     Resume(String),
@@ -104,16 +108,16 @@ pub(super) enum Opening {
     Fork(String),
 }
 
-impl Opening {
+impl ConversationOpening {
     /// Chooses the way to continue `id`.
-    pub(super) fn of(id: String, fork: bool, offer: &Offer) -> Result<Self, Refused> {
+    pub(super) fn of(id: String, fork: bool, offer: &AgentOffer) -> Result<Self, HandshakeRefusal> {
         let can = &offer.capabilities;
         match (fork, &can.session_capabilities) {
             (true, sessions) if sessions.fork.is_some() => Ok(Self::Fork(id)),
-            (true, _) => Err(Refused::Unsupported("go on with a copy of a conversation".to_owned())),
+            (true, _) => Err(HandshakeRefusal::Unsupported("go on with a copy of a conversation".to_owned())),
             (false, sessions) if sessions.resume.is_some() => Ok(Self::Resume(id)),
             (false, _) if can.load_session => Ok(Self::Load(id)),
-            (false, _) => Err(Refused::Unsupported("go on with a conversation".to_owned())),
+            (false, _) => Err(HandshakeRefusal::Unsupported("go on with a conversation".to_owned())),
         }
     }
 
@@ -144,7 +148,7 @@ impl Opening {
         &self,
         config: &AgentSessionConfig,
         system_prompt: Option<&str>,
-        offer: &Offer,
+        offer: &AgentOffer,
     ) -> (Map<String, Value>, bool) {
         let mut params = Map::new();
         if let Some(id) = self.conversation() {
@@ -164,7 +168,7 @@ impl Opening {
 }
 
 /// Returns the options that the wrapper of Claude Code takes beyond the protocol.
-fn meta(config: &AgentSessionConfig, quirks: &Quirks) -> Option<Value> {
+fn meta(config: &AgentSessionConfig, quirks: &AcpQuirks) -> Option<Value> {
     let mut options = Map::new();
     if !config.tools.is_empty() {
         options.insert("tools".into(), json!(config.tools));
@@ -193,21 +197,24 @@ fn mcp_server(server: &ipc_protocol::McpServer) -> McpServer {
 }
 
 /// Returns the id in the answer to an [`Opening`]. A continued conversation keeps its id where the answer has none.
-pub(super) fn opened(result: &str, opening: &Opening) -> Result<String, Refused> {
+pub(super) fn opened(result: &str, opening: &ConversationOpening) -> Result<String, HandshakeRefusal> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Opened {
+    struct OpenedConversation {
         session_id: Option<String>,
     }
-    let opened: Option<Opened> = serde_json::from_str(result).map_err(|e| nonsense(opening.method(), &e))?;
+    let opened: Option<OpenedConversation> =
+        serde_json::from_str(result).map_err(|e| nonsense(opening.method(), &e))?;
     let said = opened.and_then(|opened| opened.session_id);
     let kept = || match opening {
-        Opening::Resume(id) | Opening::Load(id) => Some(id.clone()),
-        Opening::New | Opening::Fork(_) => None,
+        ConversationOpening::Resume(id) | ConversationOpening::Load(id) => Some(id.clone()),
+        ConversationOpening::New | ConversationOpening::Fork(_) => None,
     };
     match said.or_else(kept) {
-        Some(id) if id.len() > MAX_ID => Err(Refused::Protocol(format!("its session id has more than {MAX_ID} bytes"))),
+        Some(id) if id.len() > MAX_ID => {
+            Err(HandshakeRefusal::Protocol(format!("its session id has more than {MAX_ID} bytes")))
+        }
         Some(id) => Ok(id),
-        None => Err(Refused::Protocol(format!("its answer to {} names no session", opening.method()))),
+        None => Err(HandshakeRefusal::Protocol(format!("its answer to {} names no session", opening.method()))),
     }
 }

@@ -11,20 +11,20 @@ const MAX_PAGES: u32 = 20;
 
 /// Conversations of the agent, as far as they have arrived.
 #[derive(Debug, Default)]
-pub(super) struct List {
-    found: Vec<Found>,
+pub(super) struct ConversationPages {
+    conversations: Vec<ListedConversation>,
     pages: u32,
 }
 
 #[derive(Debug)]
-struct Found {
+struct ListedConversation {
     id: String,
     title: Option<String>,
     updated_at: Option<String>,
     cwd: String,
 }
 
-impl List {
+impl ConversationPages {
     /// Makes the request for the next page. `cursor` is the one of the page before.
     pub(super) fn request(cwd: &str, cursor: Option<String>) -> ListSessionsRequest {
         ListSessionsRequest::new().cwd(std::path::PathBuf::from(cwd)).cursor(cursor)
@@ -35,25 +35,25 @@ impl List {
         let page: ListSessionsResponse = serde_json::from_str(result)
             .map_err(|error| format!("its list of conversations does not parse: {error}"))?;
         self.pages += 1;
-        let found = page.sessions.into_iter().map(|session| Found {
+        let found = page.sessions.into_iter().map(|session| ListedConversation {
             id: session.session_id.0.as_ref().to_owned(),
             title: session.title,
             updated_at: session.updated_at,
             cwd: session.cwd.to_string_lossy().into_owned(),
         });
-        self.found.extend(found);
-        self.found.truncate(MAX_SESSIONS);
-        Ok(page.next_cursor.filter(|_| self.pages < MAX_PAGES && self.found.len() < MAX_SESSIONS))
+        self.conversations.extend(found);
+        self.conversations.truncate(MAX_SESSIONS);
+        Ok(page.next_cursor.filter(|_| self.pages < MAX_PAGES && self.conversations.len() < MAX_SESSIONS))
     }
 
     /// Returns the conversations of `cwd`, newest first. (One agent writes all its times in one form.)
-    fn sorted(mut self, cwd: &str) -> Vec<Found> {
+    fn sorted(mut self, cwd: &str) -> Vec<ListedConversation> {
         // An agent that ignores the directory lists all conversations. An agent that filters may use another path for it.
-        if self.found.iter().any(|found| found.cwd == cwd) {
-            self.found.retain(|found| found.cwd == cwd);
+        if self.conversations.iter().any(|found| found.cwd == cwd) {
+            self.conversations.retain(|found| found.cwd == cwd);
         }
-        self.found.sort_by(|a, b| b.updated_at.cmp(&a.updated_at));
-        self.found
+        self.conversations.sort_by(|a, b| b.updated_at.cmp(&a.updated_at));
+        self.conversations
     }
 
     /// Returns the id of the conversation that was used last.
@@ -62,7 +62,7 @@ impl List {
     }
 
     pub(super) fn reply(self, cwd: &str) -> Json {
-        let session = |found: Found| json!({"id": found.id, "title": found.title, "updatedAt": found.updated_at, "cwd": found.cwd});
+        let session = |found: ListedConversation| json!({"id": found.id, "title": found.title, "updatedAt": found.updated_at, "cwd": found.cwd});
         Json::from(&Value::from(self.sorted(cwd).into_iter().map(session).collect::<Vec<_>>()))
     }
 }
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn conversations_are_of_the_directory_and_the_newest_comes_first() {
         let session = |id: &str, cwd: &str, at: &str| json!({"sessionId": id, "cwd": cwd, "updatedAt": at});
-        let mut list = List::default();
+        let mut list = ConversationPages::default();
         let first = json!({"sessions": [session("a", "/w", "2026-01-01"), session("x", "/other", "2026-01-09")], "nextCursor": "p"});
         assert_eq!(list.page(&first.to_string()), Ok(Some("p".into())));
         let second =
@@ -83,13 +83,13 @@ mod tests {
         let reply = list.reply("/w").value();
         let ids: Vec<_> = reply.as_array().expect("an array").iter().map(|session| session["id"].as_str()).collect();
         assert_eq!(ids, [Some("b"), Some("a"), Some("c")]);
-        assert_eq!(List::default().most_recent("/w"), None);
-        assert!(List::default().page("[").is_err());
+        assert_eq!(ConversationPages::default().most_recent("/w"), None);
+        assert!(ConversationPages::default().page("[").is_err());
     }
 
     #[test]
     fn an_endless_list_has_an_end() {
-        let mut list = List::default();
+        let mut list = ConversationPages::default();
         let page = json!({"sessions": [], "nextCursor": "again"}).to_string();
         let pages = std::iter::from_fn(|| list.page(&page).expect("a page")).count();
         assert_eq!(pages, 19);

@@ -43,11 +43,11 @@ use agent_client_protocol_schema::v1;
 use ipc_protocol::{Operation, PermissionAnswer, Prompt, ResolvedBy, ToolStatus, WireError, message::RequestId};
 
 use self::{
-    gemini::Wanted,
-    handshake::Opening,
-    session::Session,
-    state::{Activity, Purpose, State, Steering},
-    turn::{MAX_STEERS, Turn},
+    gemini::LookupPurpose,
+    handshake::ConversationOpening,
+    session::AcpSession,
+    state::{AcpActivity, AcpPurpose, AcpState, SteeringMode},
+    turn::{AcpTurn, MAX_STEERS},
 };
 use crate::{
     Action, Adapter, AdapterSetup, ListedFile, Result,
@@ -59,21 +59,26 @@ use crate::{
 /// # Errors
 /// None now.
 pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>> {
-    Ok(Box::new(Session::new(setup)))
+    Ok(Box::new(AcpSession::new(setup)))
 }
 
-impl Adapter for Session {
+impl Adapter for AcpSession {
     fn agent(&self) -> &str {
         &self.agent
     }
 
     fn start(&mut self, out: &mut Vec<Action>) {
-        if matches!(self.state, State::New) {
-            self.peer.request("initialize", Some(handshake::initialize(self.says_failures)), Purpose::Initialize, out);
+        if matches!(self.state, AcpState::New) {
+            self.peer.request(
+                "initialize",
+                Some(handshake::initialize(self.says_failures)),
+                AcpPurpose::Initialize,
+                out,
+            );
             if self.opens_at_once {
-                self.ask_for(&Opening::New, out);
+                self.request_conversation(&ConversationOpening::New, out);
             }
-            self.state = State::Initializing { is_opening: self.opens_at_once };
+            self.state = AcpState::Initializing { is_opening: self.opens_at_once };
         }
     }
 
@@ -98,27 +103,27 @@ impl Adapter for Session {
         self.permissions.close_all(out);
         self.calls.end_all(ended::GONE, out);
         let asked = self.peer.pending.drain().filter_map(|purpose| match purpose {
-            Purpose::Operation(request, _) => Some(request),
+            AcpPurpose::Operation(request, _) => Some(request),
             _ => None,
         });
-        let looks = std::mem::take(&mut self.looks).into_iter().filter_map(|look| match look.wanted {
-            Wanted::Tell(request) => Some(request),
-            Wanted::Load(_) | Wanted::Tidy(_) => None,
+        let looks = std::mem::take(&mut self.lookups).into_iter().filter_map(|look| match look.purpose {
+            LookupPurpose::List(request) => Some(request),
+            LookupPurpose::Load(_) | LookupPurpose::Tidy(_) => None,
         });
         out.extend(asked.chain(looks).map(|request| Action::Reply { request, reply: Err(unanswered()) }));
-        let waited_for = match std::mem::replace(&mut self.state, State::Over) {
-            State::Ready { activity: Activity::Turn(_), .. } => return cut_turn_short(out),
-            State::Ready { activity: Activity::Compacting { operation, .. }, .. } => {
+        let waited_for = match std::mem::replace(&mut self.state, AcpState::Over) {
+            AcpState::Ready { activity: AcpActivity::Turn(_), .. } => return cut_turn_short(out),
+            AcpState::Ready { activity: AcpActivity::Compacting { operation, .. }, .. } => {
                 out.push(Action::Reply { request: operation, reply: Err(unanswered()) });
                 return;
             }
-            State::Initializing { .. } => "initialize",
-            State::Looking => "what files it has",
-            State::Finding { .. } => "session/list",
-            State::Opening { opening } => opening.method(),
-            State::Configuring { .. } => "the request to set its model, mode or thinking",
-            State::Settling { .. } => "session/load to its end",
-            State::New | State::Ready { .. } | State::Over => return,
+            AcpState::Initializing { .. } => "initialize",
+            AcpState::Looking => "what files it has",
+            AcpState::Finding { .. } => "session/list",
+            AcpState::Opening { opening } => opening.method(),
+            AcpState::Configuring { .. } => "the request to set its model, mode or thinking",
+            AcpState::Settling { .. } => "session/load to its end",
+            AcpState::New | AcpState::Ready { .. } | AcpState::Over => return,
         };
         let reason = format!("its output ended before it answered {waited_for}");
         out.push(Action::Fail(WireError::AgentDied { reason }));
@@ -126,21 +131,21 @@ impl Adapter for Session {
 
     fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<()> {
         let session = match &self.state {
-            State::Ready { session, activity: Activity::Idle } => session.clone(),
-            State::Ready { .. } => return Err(WireError::Busy),
+            AcpState::Ready { session, activity: AcpActivity::Idle } => session.clone(),
+            AcpState::Ready { .. } => return Err(WireError::Busy),
             _ => return Err(self.unsupported("take a prompt: its session is not ready, or over")),
         };
         self.send_prompt(&session, prompt, out)?;
-        self.cost.turn_begins();
-        self.state = State::Ready { session, activity: Activity::Turn(Turn::default()) };
+        self.cost.begin_turn();
+        self.state = AcpState::Ready { session, activity: AcpActivity::Turn(AcpTurn::default()) };
         Ok(())
     }
 
     fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<()> {
-        if self.steering == Steering::No {
+        if self.steering == SteeringMode::No {
             return Err(self.unsupported("be steered while a turn runs: abort the turn, or queue the prompt"));
         }
-        let State::Ready { session, activity: Activity::Turn(turn) } = &self.state else {
+        let AcpState::Ready { session, activity: AcpActivity::Turn(turn) } = &self.state else {
             return Err(self.unsupported("be steered: no turn runs"));
         };
         if turn.steers >= MAX_STEERS {
@@ -148,19 +153,19 @@ impl Adapter for Session {
         }
         let session = session.clone();
         self.send_prompt(&session, prompt, out)?;
-        if let State::Ready { activity: Activity::Turn(turn), .. } = &mut self.state {
+        if let AcpState::Ready { activity: AcpActivity::Turn(turn), .. } = &mut self.state {
             turn.steers += 1;
         }
         Ok(())
     }
 
     fn abort(&mut self, out: &mut Vec<Action>) -> Result<()> {
-        let State::Ready { session, activity } = &mut self.state else { return Ok(()) };
+        let AcpState::Ready { session, activity } = &mut self.state else { return Ok(()) };
         let session = session.clone();
         match activity {
-            Activity::Idle => return Ok(()),
-            Activity::Turn(turn) => turn.cancelled = true,
-            Activity::Compacting { .. } => {}
+            AcpActivity::Idle => return Ok(()),
+            AcpActivity::Turn(turn) => turn.cancelled = true,
+            AcpActivity::Compacting { .. } => {}
         }
         // Requests go first: some agents do not read the cancellation while they wait for an answer.
         self.cancel_requests(out);
@@ -171,7 +176,7 @@ impl Adapter for Session {
     fn permission(&mut self, id: &str, answer: &PermissionAnswer, by: ResolvedBy, out: &mut Vec<Action>) -> Result<()> {
         let (call, allowed) = self.permissions.answer(id, answer, by, &self.agent, out)?;
         if allowed {
-            self.calls.allowed(&call);
+            self.calls.mark_allowed(&call);
         } else if self.offer.quirks.drops_rejected {
             // The agent sends nothing more about it.
             self.calls.end(&call, ToolStatus::Failed, Some("rejected".to_owned()), out);

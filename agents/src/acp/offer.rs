@@ -7,7 +7,7 @@ use agent_client_protocol_schema::v1::{
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::quirks::Quirks;
+use super::quirks::AcpQuirks;
 use crate::kit::bounds::words;
 
 /// Most choices listed in an error.
@@ -21,9 +21,9 @@ const PLAN: [&str; 3] = ["plan", "architect", "read-only"];
 
 /// Capabilities of an agent, and the choices of its session.
 #[derive(Debug, Default)]
-pub(super) struct Offer {
+pub(super) struct AgentOffer {
     pub(super) capabilities: AgentCapabilities,
-    pub(super) quirks: Quirks,
+    pub(super) quirks: AcpQuirks,
     modes: Option<SessionModeState>,
     /// Models of agents that still have the request that the schema dropped, as raw JSON.
     models: Option<Value>,
@@ -37,13 +37,13 @@ pub(super) struct Offer {
 
 /// Value of a session that can be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Setting {
+pub(super) enum AcpSetting {
     Model(String),
     Mode(String),
     Thinking(String),
 }
 
-impl Setting {
+impl AcpSetting {
     /// Describes the setting as the end of "agent … cannot".
     pub(super) fn describe(&self) -> String {
         match self {
@@ -55,20 +55,20 @@ impl Setting {
 }
 
 /// Request that sets a value: its method, and its parameters without the session's id.
-pub(super) type Request = (&'static str, Map<String, Value>);
+pub(super) type SetRequest = (&'static str, Map<String, Value>);
 
 /// Choices in the answer that opens a session.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Choices {
+struct OfferedChoices {
     modes: Option<SessionModeState>,
     models: Option<Value>,
     config_options: Option<Vec<SessionConfigOption>>,
 }
 
-impl Offer {
+impl AgentOffer {
     /// Returns whether the agent can continue a conversation of an earlier process.
-    pub(super) fn goes_on(&self) -> bool {
+    pub(super) fn can_resume(&self) -> bool {
         self.capabilities.load_session || self.capabilities.session_capabilities.resume.is_some()
     }
 
@@ -77,7 +77,7 @@ impl Offer {
         let info = response.agent_info;
         Self {
             capabilities: response.agent_capabilities,
-            quirks: info.as_ref().map(|info| Quirks::of(&info.name)).unwrap_or_default(),
+            quirks: info.as_ref().map(|info| AcpQuirks::of(&info.name)).unwrap_or_default(),
             program: info.map(|info| words(&format!("{} {}", info.name, info.version))),
             modes: None,
             models: None,
@@ -88,8 +88,8 @@ impl Offer {
     }
 
     /// Records the choices in an answer, if it has any.
-    pub(super) fn note_answer(&mut self, result: &str) {
-        let Ok(choices) = serde_json::from_str::<Choices>(result) else { return };
+    pub(super) fn record_answer(&mut self, result: &str) {
+        let Ok(choices) = serde_json::from_str::<OfferedChoices>(result) else { return };
         self.modes = choices.modes.or(self.modes.take());
         self.models = choices.models.filter(|models| !models.is_null()).or(self.models.take());
         if let Some(options) = choices.config_options {
@@ -98,9 +98,9 @@ impl Offer {
     }
 
     /// Records what an update changes. Returns whether the update is about the choices.
-    pub(super) fn note_update(&mut self, update: &SessionUpdate) -> bool {
+    pub(super) fn record_update(&mut self, update: &SessionUpdate) -> bool {
         match update {
-            SessionUpdate::CurrentModeUpdate(update) => self.note_mode(&update.current_mode_id.0),
+            SessionUpdate::CurrentModeUpdate(update) => self.record_mode(&update.current_mode_id.0),
             SessionUpdate::ConfigOptionUpdate(update) => self.options.clone_from(&update.config_options),
             SessionUpdate::AvailableCommandsUpdate(update) => {
                 let names = update.available_commands.iter().map(|command| command.name.clone());
@@ -112,17 +112,17 @@ impl Offer {
     }
 
     /// Records the agent's current mode.
-    pub(super) fn note_mode(&mut self, mode: &str) {
+    pub(super) fn record_mode(&mut self, mode: &str) {
         if let Some(modes) = &mut self.modes {
             modes.current_mode_id = mode.to_owned().into();
         }
     }
 
     /// Records the value that a request has set, where the agent's answer does not contain it.
-    pub(super) fn note_set(&mut self, request: &Request) {
+    pub(super) fn record_set(&mut self, request: &SetRequest) {
         let (method, params) = request;
         match (*method, params.get("modeId").or(params.get("modelId")).and_then(Value::as_str)) {
-            ("session/set_mode", Some(mode)) => self.note_mode(mode),
+            ("session/set_mode", Some(mode)) => self.record_mode(mode),
             ("session/set_model", Some(model)) => {
                 if let Some(Value::Object(models)) = &mut self.models {
                     models.insert("currentModelId".into(), model.into());
@@ -148,11 +148,11 @@ impl Offer {
     ///
     /// # Errors
     /// The missing ability, as the end of "agent … cannot".
-    pub(super) fn request(&self, setting: &Setting) -> Result<Option<Request>, String> {
+    pub(super) fn request(&self, setting: &AcpSetting) -> Result<Option<SetRequest>, String> {
         match setting {
-            Setting::Model(model) => self.set_model(model),
-            Setting::Mode(mode) => self.set_mode(mode),
-            Setting::Thinking(level) => self.set_thinking(level),
+            AcpSetting::Model(model) => self.set_model(model),
+            AcpSetting::Mode(mode) => self.set_mode(mode),
+            AcpSetting::Thinking(level) => self.set_thinking(level),
         }
     }
 
@@ -160,7 +160,7 @@ impl Offer {
         self.options.iter().find(|option| option.category.as_ref() == Some(category))
     }
 
-    fn set_model(&self, model: &str) -> Result<Option<Request>, String> {
+    fn set_model(&self, model: &str) -> Result<Option<SetRequest>, String> {
         match (self.option(&SessionConfigOptionCategory::Model), &self.models) {
             (Some(option), _) => {
                 let offered = values(option);
@@ -177,7 +177,7 @@ impl Offer {
         }
     }
 
-    fn set_mode(&self, mode: &str) -> Result<Option<Request>, String> {
+    fn set_mode(&self, mode: &str) -> Result<Option<SetRequest>, String> {
         let option = self.option(&SessionConfigOptionCategory::Mode);
         let offered: Vec<_> = match (option, &self.modes) {
             (Some(option), _) => values(option),
@@ -216,7 +216,7 @@ impl Offer {
         self.option(&SessionConfigOptionCategory::ThoughtLevel).is_some()
     }
 
-    fn set_thinking(&self, level: &str) -> Result<Option<Request>, String> {
+    fn set_thinking(&self, level: &str) -> Result<Option<SetRequest>, String> {
         let Some(option) = self.option(&SessionConfigOptionCategory::ThoughtLevel) else {
             let hint = "it offers no levels for its model; what takes one at its start alone is started or resumed with --thinking";
             return Err(format!("change how hard it thinks: {hint}"));
@@ -236,7 +236,7 @@ impl Offer {
 }
 
 /// Returns the request that sets `option`, or `None` if the value is already set.
-fn set_option(option: &SessionConfigOption, value: &str) -> Option<Request> {
+fn set_option(option: &SessionConfigOption, value: &str) -> Option<SetRequest> {
     let current = match &option.kind {
         SessionConfigKind::Select(select) => select.current_value.0.as_ref() == value,
         _ => false,

@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 
 use super::{
     errors,
-    gemini::Wanted,
-    listing::List,
-    offer::Setting,
-    session::Session,
-    state::{Activity, Asked, Purpose, State},
-    wire::{self, Answer},
+    gemini::LookupPurpose,
+    listing::ConversationPages,
+    offer::AcpSetting,
+    session::AcpSession,
+    state::{AcpActivity, AcpOperationRequest, AcpPurpose, AcpState},
+    wire::{self, AcpResponse},
 };
 use crate::{Action, Adapter as _, Result, kit::bounds};
 
@@ -19,14 +19,14 @@ const MAX_WAITING: usize = 256;
 
 /// Message of the agent's own protocol, as an operation gives it.
 #[derive(Debug, PartialEq)]
-pub(super) struct Native {
+pub(super) struct NativeRequest {
     pub(super) method: String,
     pub(super) params: Value,
     /// True for `"id": null`: no answer is expected.
     pub(super) is_notification: bool,
 }
 
-impl Native {
+impl NativeRequest {
     pub(super) fn parse(message: &Json) -> Result<Self> {
         let wrong = || WireError::Protocol {
             reason: r#"a native message of ACP is {"method": …, "params": …}; with "id": null it is a notification"#
@@ -39,7 +39,7 @@ impl Native {
     }
 }
 
-impl Session {
+impl AcpSession {
     /// Sends the request of an operation.
     pub(super) fn send_operation(
         &mut self,
@@ -47,23 +47,23 @@ impl Session {
         wanted: &Operation,
         out: &mut Vec<Action>,
     ) -> Result<()> {
-        let State::Ready { session, activity } = &self.state else {
+        let AcpState::Ready { session, activity } = &self.state else {
             return Err(self.unsupported(&format!("{}: its session is not ready, or over", wanted.describe())));
         };
-        let waiting = self.peer.pending.count(|purpose| matches!(purpose, Purpose::Operation(..)));
-        if waiting + self.looks.len() >= MAX_WAITING {
+        let waiting = self.peer.pending.count(|purpose| matches!(purpose, AcpPurpose::Operation(..)));
+        if waiting + self.lookups.len() >= MAX_WAITING {
             return Err(WireError::Busy);
         }
-        let (session, is_idle) = (session.clone(), matches!(activity, Activity::Idle));
+        let (session, is_idle) = (session.clone(), matches!(activity, AcpActivity::Idle));
         let (method, params, asked) = match wanted {
             Operation::SetModel { model } => {
-                return self.operate_setting(operation, Setting::Model(model.clone()), &session, out);
+                return self.operate_setting(operation, AcpSetting::Model(model.clone()), &session, out);
             }
             Operation::SetMode { mode } => {
-                return self.operate_setting(operation, Setting::Mode(mode.clone()), &session, out);
+                return self.operate_setting(operation, AcpSetting::Mode(mode.clone()), &session, out);
             }
             Operation::SetThinking { level } => {
-                return self.operate_setting(operation, Setting::Thinking(level.clone()), &session, out);
+                return self.operate_setting(operation, AcpSetting::Thinking(level.clone()), &session, out);
             }
             Operation::Compact => {
                 let command = self.offer.compact(self.compact_command.as_deref()).map(|command| command.into_owned());
@@ -71,9 +71,9 @@ impl Session {
                 if !is_idle {
                     return Err(WireError::Busy);
                 }
-                self.send_blocks(&session, &[command.into()], Purpose::Compact, out);
-                let activity = Activity::Compacting { operation, said: String::new() };
-                self.state = State::Ready { session, activity };
+                self.send_blocks(&session, &[command.into()], AcpPurpose::Compact, out);
+                let activity = AcpActivity::Compacting { operation, said: String::new() };
+                self.state = AcpState::Ready { session, activity };
                 return Ok(());
             }
             Operation::GetState => {
@@ -81,39 +81,39 @@ impl Session {
                 return Ok(());
             }
             Operation::ListSessions if self.offer.capabilities.session_capabilities.list.is_some() => {
-                let params = json!(List::request(self.cwd(), None));
-                ("session/list".to_owned(), params, Asked::List(List::default()))
+                let params = json!(ConversationPages::request(self.cwd(), None));
+                ("session/list".to_owned(), params, AcpOperationRequest::List(ConversationPages::default()))
             }
             Operation::ListSessions if self.offer.quirks.keeps_files && self.home.is_some() => {
-                self.look(Wanted::Tell(operation), out);
+                self.start_lookup(LookupPurpose::List(operation), out);
                 return Ok(());
             }
             Operation::ListSessions | Operation::GetMessages => return Err(self.unsupported(&wanted.describe())),
             Operation::Native { message } => {
-                let Native { method, params, is_notification } = Native::parse(message)?;
+                let NativeRequest { method, params, is_notification } = NativeRequest::parse(message)?;
                 if is_notification {
                     wire::RPC.notify(&method, Some(params), out);
                     out.push(Action::Reply { request: operation, reply: Ok(Json::null()) });
                     return Ok(());
                 }
-                (method, params, Asked::Native)
+                (method, params, AcpOperationRequest::Native)
             }
         };
-        self.peer.request(&method, Some(params), Purpose::Operation(operation, asked), out);
+        self.peer.request(&method, Some(params), AcpPurpose::Operation(operation, asked), out);
         Ok(())
     }
 
     fn operate_setting(
         &mut self,
         operation: RequestId,
-        setting: Setting,
+        setting: AcpSetting,
         session: &str,
         out: &mut Vec<Action>,
     ) -> Result<()> {
         match self.offer.request(&setting).map_err(|operation| self.unsupported(&operation))? {
             None => out.push(Action::Reply { request: operation, reply: Ok(Json::null()) }),
             Some(asked) => {
-                let purpose = Purpose::Operation(operation, Asked::Set(setting, asked.clone()));
+                let purpose = AcpPurpose::Operation(operation, AcpOperationRequest::Set(setting, asked.clone()));
                 self.set(session, &asked, purpose, out);
             }
         }
@@ -124,28 +124,28 @@ impl Session {
     pub(super) fn operated(
         &mut self,
         operation: RequestId,
-        asked: Asked,
-        answer: Answer<'_>,
+        asked: AcpOperationRequest,
+        answer: AcpResponse<'_>,
         line: &[u8],
         out: &mut Vec<Action>,
     ) {
         let refused = |reason: String| WireError::AgentRefused { agent: self.agent.clone(), reason };
         let reply = match (asked, answer) {
             // The caller checks whether the answer is an error.
-            (Asked::Native, _) => Ok(bounds::json(&serde_json::from_slice(line).unwrap_or_default())),
-            (Asked::Set(setting, _), Err(error)) => {
+            (AcpOperationRequest::Native, _) => Ok(bounds::json(&serde_json::from_slice(line).unwrap_or_default())),
+            (AcpOperationRequest::Set(setting, _), Err(error)) => {
                 Err(refused(format!("to {}: {}", setting.describe(), errors::describe(&error))))
             }
-            (Asked::Set(_, asked), Ok(result)) => {
-                self.offer.note_set(&asked);
-                self.offer.note_answer(result);
+            (AcpOperationRequest::Set(_, asked), Ok(result)) => {
+                self.offer.record_set(&asked);
+                self.offer.record_answer(result);
                 Ok(Json::null())
             }
-            (Asked::List(_), Err(error)) => Err(refused(errors::describe(&error))),
-            (Asked::List(mut list), Ok(result)) => match list.page(result) {
+            (AcpOperationRequest::List(_), Err(error)) => Err(refused(errors::describe(&error))),
+            (AcpOperationRequest::List(mut list), Ok(result)) => match list.page(result) {
                 Ok(Some(cursor)) => {
-                    let params = List::request(self.cwd(), Some(cursor));
-                    let purpose = Purpose::Operation(operation, Asked::List(list));
+                    let params = ConversationPages::request(self.cwd(), Some(cursor));
+                    let purpose = AcpPurpose::Operation(operation, AcpOperationRequest::List(list));
                     return self.peer.request("session/list", Some(params), purpose, out);
                 }
                 Ok(None) => Ok(list.reply(self.cwd())),
@@ -156,7 +156,7 @@ impl Session {
     }
 
     /// Handles the answer to the prompt that compacts the conversation.
-    pub(super) fn compacted(&self, operation: RequestId, said: String, answer: Answer<'_>, out: &mut Vec<Action>) {
+    pub(super) fn compacted(&self, operation: RequestId, said: String, answer: AcpResponse<'_>, out: &mut Vec<Action>) {
         let reply = match answer {
             Ok(result) => {
                 let result: Value = serde_json::from_str(result).unwrap_or_default();
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_native_message_is_a_method_and_its_parameters() {
-        let parse = |text: &str| Native::parse(&Json::new(text).expect("JSON"));
+        let parse = |text: &str| NativeRequest::parse(&Json::new(text).expect("JSON"));
         let native = parse(r#"{"method":"a/b","params":{"x":1},"id":7}"#).expect("a message");
         assert_eq!((native.method.as_str(), native.params, native.is_notification), ("a/b", json!({"x": 1}), false));
         assert!(parse(r#"{"method":"a","id":null}"#).is_ok_and(|native| native.is_notification));

@@ -8,14 +8,14 @@ use serde_json::value::RawValue;
 
 use super::{
     details,
-    quirks::Quirks,
-    tools::{self, ToolCalls},
+    quirks::AcpQuirks,
+    tools::{self, AcpToolCalls},
     wire,
 };
 use crate::{
     Action, Result,
     kit::bounds::MAX_ID,
-    permission::{Choice, OpenRequests},
+    permission::{AnswerChoice, OpenRequests},
 };
 
 /// Most options of a request.
@@ -25,7 +25,7 @@ const MAX_PATHS: usize = 1000;
 
 /// Data that answering a request needs.
 #[derive(Debug)]
-struct About {
+struct AcpReplyTo {
     /// The agent's id for the request as raw JSON: a number or a string.
     agent_id: Box<RawValue>,
     call: String,
@@ -33,17 +33,17 @@ struct About {
 
 /// Open requests of the session.
 #[derive(Debug, Default)]
-pub(super) struct Permissions(OpenRequests<About>);
+pub(super) struct AcpPermissions(OpenRequests<AcpReplyTo>);
 
-impl Permissions {
+impl AcpPermissions {
     /// Opens a request of the agent, or returns the error that refuses it. Starts its tool call if that is not started yet: some agents
     /// ask before they start the call.
     pub(super) fn ask(
         &mut self,
         agent_id: &RawValue,
         request: v1::RequestPermissionRequest,
-        calls: &mut ToolCalls,
-        quirks: &Quirks,
+        calls: &mut AcpToolCalls,
+        quirks: &AcpQuirks,
         out: &mut Vec<Action>,
     ) -> Result<(), v1::Error> {
         let v1::RequestPermissionRequest { tool_call, options, .. } = request;
@@ -60,7 +60,7 @@ impl Permissions {
             return Err(v1::Error::invalid_params().data(format!("an id of more than {MAX_ID} bytes")));
         }
         let call = tool_call_id.0.as_ref().to_owned();
-        calls.asked(&call, &fields, meta.as_ref(), out);
+        calls.begin_for_permission(&call, &fields, meta.as_ref(), out);
         let known = calls.get(&call).cloned().unwrap_or_default();
         let kind = fields.kind.map_or(known.kind, tools::kind);
         let title = fields.title.clone().unwrap_or_else(|| "permission".to_owned());
@@ -91,7 +91,7 @@ impl Permissions {
             options,
             parent: details::parent(meta.as_ref()).or(known.parent),
         };
-        self.0.ask(request, About { agent_id: agent_id.to_owned(), call }, out);
+        self.0.ask(request, AcpReplyTo { agent_id: agent_id.to_owned(), call }, out);
         Ok(())
     }
 
@@ -111,18 +111,20 @@ impl Permissions {
         let cannot =
             |operation: &str| Err(WireError::Unsupported { agent: agent.to_owned(), operation: operation.to_owned() });
         let (option, allowed) = match (open.choose(answer, &by)?, answer) {
-            (Choice::Option(at), _) => (open.option(at), open.allows(at)),
-            (Choice::Cancelled, _) => (None, false),
+            (AnswerChoice::Option(at), _) => (open.option(at), open.allows(at)),
+            (AnswerChoice::Cancelled, _) => (None, false),
             // The protocol has no field beyond the choice.
-            (Choice::More, PermissionAnswer::DenyWith { .. }) => return cannot("be told why something is rejected"),
-            (Choice::More, _) => return cannot("be allowed something with another input"),
+            (AnswerChoice::More, PermissionAnswer::DenyWith { .. }) => {
+                return cannot("be told why something is rejected");
+            }
+            (AnswerChoice::More, _) => return cannot("be allowed something with another input"),
         };
-        let call = open.about.call.clone();
+        let call = open.context.call.clone();
         let outcome = match &option {
             Some(option) => v1::RequestPermissionOutcome::Selected(v1::SelectedPermissionOutcome::new(option.clone())),
             None => v1::RequestPermissionOutcome::Cancelled,
         };
-        let reply = |about: About, out: &mut Vec<Action>| {
+        let reply = |about: AcpReplyTo, out: &mut Vec<Action>| {
             wire::RPC.reply(&about.agent_id, v1::RequestPermissionResponse::new(outcome), out);
         };
         self.0.resolve(id, option, by, reply, out);
@@ -136,7 +138,7 @@ impl Permissions {
 
     /// Cancels all open requests.
     pub(super) fn cancel_all(&mut self, out: &mut Vec<Action>) {
-        let cancelled = |about: About, out: &mut Vec<Action>| {
+        let cancelled = |about: AcpReplyTo, out: &mut Vec<Action>| {
             let response = v1::RequestPermissionResponse::new(v1::RequestPermissionOutcome::Cancelled);
             wire::RPC.reply(&about.agent_id, response, out);
         };

@@ -5,7 +5,7 @@ pub(super) const ASKING_MODE: &str = "default";
 
 /// The quirks of one agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Quirks {
+pub(super) struct AcpQuirks {
     /// The agent takes options of the Claude Agent SDK in `_meta`.
     pub(super) claude_options: bool,
     /// Where nobody names a mode it may begin in `auto`, in which a model decides what is asked.
@@ -15,7 +15,7 @@ pub(super) struct Quirks {
     /// A change of mode comes as text of the answer: `[MODE_UPDATE] plan`.
     pub(super) mode_in_text: bool,
     /// The replay of a loaded conversation goes on after the answer to `session/load`, up to the list of commands.
-    pub(super) tells_late: bool,
+    pub(super) replays_late: bool,
     /// The agent sends nothing more about a tool call that was rejected.
     pub(super) drops_rejected: bool,
     /// The conversations are files, which the protocol does not list and may destroy.
@@ -26,7 +26,7 @@ pub(super) struct Quirks {
     pub(super) title_is_command: bool,
 }
 
-impl Quirks {
+impl AcpQuirks {
     /// Returns the quirks of the agent that calls itself `name`.
     pub(super) fn of(name: &str) -> Self {
         match name {
@@ -38,7 +38,7 @@ impl Quirks {
             }
             "gemini-cli" => Self {
                 mode_in_text: true,
-                tells_late: true,
+                replays_late: true,
                 drops_rejected: true,
                 keeps_files: true,
                 title_is_command: true,

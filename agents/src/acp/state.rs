@@ -3,15 +3,15 @@
 use ipc_protocol::message::RequestId;
 
 use super::{
-    handshake::Opening,
-    listing::List,
-    offer::{self, Setting},
-    turn::Turn,
+    handshake::ConversationOpening,
+    listing::ConversationPages,
+    offer::{self, AcpSetting},
+    turn::AcpTurn,
 };
 
 /// Phase of the conversation.
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum AcpState {
     New,
     Initializing {
         /// True if `session/new` was sent without waiting for the answer to `initialize`.
@@ -21,17 +21,17 @@ pub(super) enum State {
     Looking,
     /// Searching for the most recent conversation.
     Finding {
-        list: List,
+        list: ConversationPages,
         fork: bool,
     },
     Opening {
-        opening: Opening,
+        opening: ConversationOpening,
     },
     /// Setting the values of the configuration.
     Configuring {
         session: String,
-        setting: Setting,
-        asked: offer::Request,
+        setting: AcpSetting,
+        asked: offer::SetRequest,
     },
     /// The agent still replays the conversation that it loaded.
     Settling {
@@ -39,7 +39,7 @@ pub(super) enum State {
     },
     Ready {
         session: String,
-        activity: Activity,
+        activity: AcpActivity,
     },
     /// The session has failed, or the agent has ended.
     Over,
@@ -47,9 +47,9 @@ pub(super) enum State {
 
 /// Activity of an agent that is ready.
 #[derive(Debug)]
-pub(super) enum Activity {
+pub(super) enum AcpActivity {
     Idle,
-    Turn(Turn),
+    Turn(AcpTurn),
     /// The agent compacts its conversation, as the answer to a prompt.
     Compacting {
         operation: RequestId,
@@ -59,7 +59,7 @@ pub(super) enum Activity {
 
 /// Effect of a prompt during a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Steering {
+pub(super) enum SteeringMode {
     /// The prompt cancels the turn, or its effect is unknown.
     No,
     /// The prompt steers the turn, and is answered like the turn's first prompt.
@@ -70,7 +70,7 @@ pub(super) enum Steering {
 
 /// Purpose of one of our requests.
 #[derive(Debug)]
-pub(super) enum Purpose {
+pub(super) enum AcpPurpose {
     Initialize,
     /// Search for the most recent conversation.
     Find,
@@ -81,14 +81,14 @@ pub(super) enum Purpose {
     Prompt,
     /// Prompt that compacts the conversation.
     Compact,
-    Operation(RequestId, Asked),
+    Operation(RequestId, AcpOperationRequest),
 }
 
 /// Request of an operation.
 #[derive(Debug)]
-pub(super) enum Asked {
-    Set(Setting, offer::Request),
+pub(super) enum AcpOperationRequest {
+    Set(AcpSetting, offer::SetRequest),
     /// Page of the conversation list, with the pages before it.
-    List(List),
+    List(ConversationPages),
     Native,
 }

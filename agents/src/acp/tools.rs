@@ -19,11 +19,11 @@ use crate::{
 };
 
 /// Most bytes that are remembered of what one call would do.
-const MAX_DOES: usize = 64 * 1024;
+const MAX_DETAILS: usize = 64 * 1024;
 
 /// State of a tool call.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Call {
+pub(super) struct AcpToolCall {
     pub(super) name: String,
     pub(super) kind: String,
     pub(super) parent: Option<String>,
@@ -40,16 +40,16 @@ pub(super) struct Call {
     is_allowed: bool,
 }
 
-impl Call {
+impl AcpToolCall {
     /// Records the command and the paths that `fields` name.
-    fn learn(&mut self, fields: &ToolCallUpdateFields) {
+    fn record_details(&mut self, fields: &ToolCallUpdateFields) {
         let command = details::command(&self.kind, fields.raw_input.as_ref());
         let paths = details::paths(fields);
         if command.is_none() && paths.is_empty() {
             return;
         }
         let bytes = command.as_ref().map_or(0, String::len) + paths.iter().map(String::len).sum::<usize>();
-        self.is_long = bytes > MAX_DOES;
+        self.is_long = bytes > MAX_DETAILS;
         if self.is_long {
             (self.command, self.paths) = (None, Vec::new());
             return;
@@ -62,9 +62,9 @@ impl Call {
 }
 
 /// Tool calls of the session. An update of a call that is known no more starts it again.
-pub(super) type ToolCalls = ToolCallLedger<Call>;
+pub(super) type AcpToolCalls = ToolCallLedger<AcpToolCall>;
 
-impl ToolCalls {
+impl AcpToolCalls {
     /// Handles a new call. Returns `false` if it breaks a bound.
     pub(super) fn call(&mut self, call: ToolCall, out: &mut Vec<Action>) -> bool {
         // A call's first content describes what it will do, not its result.
@@ -88,7 +88,7 @@ impl ToolCalls {
         if let Some(call) = self.get_mut(id) {
             call.is_silent = false;
             call.is_prepared &= begun || fields.raw_input.is_none();
-            call.learn(&fields);
+            call.record_details(&fields);
         }
         if let Some(piece) = details::terminal_output(meta.as_ref()) {
             // What its terminal shows is told in pieces beside the protocol.
@@ -141,20 +141,20 @@ impl ToolCalls {
             parent: parent.clone(),
         };
         let is_prepared = fields.raw_input.as_ref().is_some_and(|input| *input == serde_json::json!({}));
-        self.start(start, Call { name, kind, parent, is_prepared, ..Call::default() }, out);
+        self.start(start, AcpToolCall { name, kind, parent, is_prepared, ..AcpToolCall::default() }, out);
         true
     }
 
     /// Ends every call that has not ended. A call that was allowed, and about which the agent has sent nothing else, counts as
     /// completed.
     pub(super) fn end_all(&mut self, why: &str, out: &mut Vec<Action>) {
-        let is_done = |call: &Call| call.is_silent && call.is_allowed;
+        let is_done = |call: &AcpToolCall| call.is_silent && call.is_allowed;
         let (done, failed) = ((ToolStatus::Completed, Some("")), (ToolStatus::Failed, Some(why)));
         self.end_each(|call| Some(if is_done(call) { done } else { failed }), out);
     }
 
     /// Starts the call `id` that the agent asks permission for, unless it is known. Tells the input that a known one lacks.
-    pub(super) fn asked(
+    pub(super) fn begin_for_permission(
         &mut self,
         id: &str,
         fields: &ToolCallUpdateFields,
@@ -168,13 +168,13 @@ impl ToolCalls {
         } else if let (Some(call), Some(input)) = (self.get_mut(id), &fields.raw_input)
             && std::mem::take(&mut call.is_prepared)
         {
-            call.learn(fields);
+            call.record_details(fields);
             emit_update(ToolUpdate { input: Some(json(input)), ..no_update(id) }, out);
         }
     }
 
     /// Records that the call `id` was allowed.
-    pub(super) fn allowed(&mut self, id: &str) {
+    pub(super) fn mark_allowed(&mut self, id: &str) {
         if let Some(call) = self.get_mut(id) {
             call.is_allowed = true;
         }

@@ -13,7 +13,7 @@ pub(super) const MAX_STEERS: usize = 64;
 
 /// Turn in progress.
 #[derive(Debug, Default)]
-pub(super) struct Turn {
+pub(super) struct AcpTurn {
     /// Number of prompts that have steered the turn. The turn ends when the last of its prompts is answered.
     pub(super) steers: usize,
     pub(super) cancelled: bool,
@@ -26,7 +26,7 @@ pub(super) struct Turn {
     pub(super) usage: Option<Usage>,
 }
 
-impl Turn {
+impl AcpTurn {
     /// Adds the usage of one call of the model, of an agent that sends no sum.
     pub(super) fn add_call(&mut self, call: Usage) {
         let sum = self.usage.get_or_insert_default();
@@ -39,7 +39,7 @@ impl Turn {
     }
 
     /// Records the answer to a prompt.
-    pub(super) fn answered(&mut self, (stop_reason, usage): (StopReason, Option<Usage>)) {
+    pub(super) fn record_answer(&mut self, (stop_reason, usage): (StopReason, Option<Usage>)) {
         self.stop_reason = Some(stop_reason);
         if let Some(usage) = usage {
             let most = self.usage.get_or_insert_default();
@@ -53,39 +53,39 @@ impl Turn {
 
 /// Cost of the conversation, in US dollars. Agents report the sum of all turns.
 #[derive(Debug, Default)]
-pub(super) struct Cost {
+pub(super) struct ConversationCost {
     /// Sum so far; unknown for a continued conversation until the agent reports it.
     total: Option<f64>,
     /// Sum when the turn started.
     before: Option<f64>,
     /// True if the agent reported the sum in this turn.
-    is_said: bool,
+    is_reported: bool,
 }
 
-impl Cost {
+impl ConversationCost {
     /// Makes the cost of a new or of a continued conversation.
     pub(super) fn of(is_new: bool) -> Self {
         Self { total: is_new.then_some(0.0), ..Self::default() }
     }
 
-    pub(super) fn turn_begins(&mut self) {
+    pub(super) fn begin_turn(&mut self) {
         self.before = self.total;
-        self.is_said = false;
+        self.is_reported = false;
     }
 
     /// Records a reported sum. Returns whether the turn's cost is now known.
-    pub(super) fn note(&mut self, update: &UsageUpdate) -> bool {
+    pub(super) fn record(&mut self, update: &UsageUpdate) -> bool {
         let Some(cost) = update.cost.as_ref().filter(|cost| cost.currency == "USD" && cost.amount.is_finite()) else {
             return false;
         };
         self.total = Some(cost.amount);
-        self.is_said = true;
+        self.is_reported = true;
         self.before.is_some()
     }
 
     /// Returns the cost of the turn, as far as the agent reports it.
     pub(super) fn of_turn(&self) -> Option<f64> {
-        let (total, before) = (self.total.filter(|_| self.is_said)?, self.before?);
+        let (total, before) = (self.total.filter(|_| self.is_reported)?, self.before?);
         Some((total - before).max(0.0))
     }
 }
@@ -170,20 +170,20 @@ mod tests {
             let update = serde_json::json!({"used": 1, "size": 2, "cost": {"amount": amount, "currency": "USD"}});
             serde_json::from_value(update).expect("an update")
         };
-        let mut cost = Cost::of(true);
-        cost.turn_begins();
-        assert!(cost.note(&update(0.5)) && cost.note(&update(1.5)));
+        let mut cost = ConversationCost::of(true);
+        cost.begin_turn();
+        assert!(cost.record(&update(0.5)) && cost.record(&update(1.5)));
         assert_eq!(cost.of_turn(), Some(1.5));
-        cost.turn_begins();
+        cost.begin_turn();
         assert_eq!(cost.of_turn(), None, "nothing was said");
-        assert!(cost.note(&update(2.0)));
+        assert!(cost.record(&update(2.0)));
         assert_eq!(cost.of_turn(), Some(0.5));
-        let mut cost = Cost::of(false);
-        cost.turn_begins();
-        assert!(!cost.note(&update(7.0)));
+        let mut cost = ConversationCost::of(false);
+        cost.begin_turn();
+        assert!(!cost.record(&update(7.0)));
         assert_eq!(cost.of_turn(), None, "what earlier turns have cost is not known");
-        cost.turn_begins();
-        assert!(cost.note(&update(7.25)));
+        cost.begin_turn();
+        assert!(cost.record(&update(7.25)));
         assert_eq!(cost.of_turn(), Some(0.25));
     }
 }

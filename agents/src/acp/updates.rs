@@ -6,7 +6,7 @@ use ipc_protocol::{Event, PlanEntry, ToolUpdate};
 use super::{
     content::{text_of_chunk, word},
     details,
-    tools::ToolCalls,
+    tools::AcpToolCalls,
 };
 use crate::{
     Action,
@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Emits the events of `update`. Returns `false` if the update is unknown or breaks a bound.
-pub(super) fn events(update: SessionUpdate, calls: &mut ToolCalls, out: &mut Vec<Action>) -> bool {
+pub(super) fn events(update: SessionUpdate, calls: &mut AcpToolCalls, out: &mut Vec<Action>) -> bool {
     let mut event = |event| out.push(Action::Event(event));
     match update {
         SessionUpdate::AgentMessageChunk(chunk) | SessionUpdate::AgentThoughtChunk(chunk)

@@ -13,10 +13,10 @@ use crate::kit::{bounds::words, json_lines::hot, json_rpc::RpcDialect};
 pub(super) const RPC: RpcDialect = RpcDialect::Standard;
 
 /// Outcome of one of our requests.
-pub(super) type Answer<'a> = Result<&'a str, v1::Error>;
+pub(super) type AcpResponse<'a> = Result<&'a str, v1::Error>;
 
 /// Decodes the outcome in an answer: the result as JSON text, or the error.
-pub(super) fn answer<'a>(answer: Result<&'a RawValue, &'a RawValue>) -> Answer<'a> {
+pub(super) fn answer<'a>(answer: Result<&'a RawValue, &'a RawValue>) -> AcpResponse<'a> {
     // Some agents send malformed errors; they are errors all the same.
     let error =
         |error: &RawValue| serde_json::from_str(error.get()).unwrap_or_else(|_| v1::Error::new(0, words(error.get())));
@@ -25,7 +25,7 @@ pub(super) fn answer<'a>(answer: Result<&'a RawValue, &'a RawValue>) -> Answer<'
 
 /// Chunk of text or thinking: the only thing that a line of the hot path is decoded to.
 #[derive(Debug, Deserialize)]
-pub(super) struct Chunk<'a> {
+pub(super) struct TextChunk<'a> {
     #[serde(borrow)]
     method: Cow<'a, str>,
     #[serde(borrow)]
@@ -69,10 +69,10 @@ enum TextKind {
     Text,
 }
 
-impl Chunk<'_> {
+impl TextChunk<'_> {
     /// Returns the event of `line` if it is a chunk of text of `session`. Any other line is `None` and needs the full decoder.
     pub(super) fn event(line: &[u8], session: &str) -> Option<Event> {
-        let chunk: Chunk<'_> = hot(line)?;
+        let chunk: TextChunk<'_> = hot(line)?;
         if chunk.method != "session/update" || chunk.params.session_id != session {
             return None;
         }

@@ -5,12 +5,12 @@ use std::{collections::HashSet, fmt::Display};
 use serde::{Deserializer, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{AgentSpec, Field, check::instead};
+use super::{AgentSpec, RowError, check::suggest_known};
 
 /// Format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
-pub enum Format {
+pub enum FileFormat {
     Toml,
     Json,
 }
@@ -19,12 +19,12 @@ pub enum Format {
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum LoadError {
     /// The file does not parse.
-    #[error("{file} is no {}: {reason}", match format { Format::Toml => "TOML", Format::Json => "JSON" })]
+    #[error("{file} is no {}: {reason}", match format { FileFormat::Toml => "TOML", FileFormat::Json => "JSON" })]
     Syntax {
         /// Name of the file.
         file: String,
         /// Expected format.
-        format: Format,
+        format: FileFormat,
         /// Error and its position.
         reason: String,
     },
@@ -42,7 +42,7 @@ pub enum LoadError {
         /// Id of the row, else its number as in `#2`.
         row: String,
         /// Field with its error.
-        field: Field,
+        field: RowError,
     },
 }
 
@@ -69,12 +69,17 @@ pub fn schema() -> Value {
 }
 
 /// Parses the rows of a file.
-pub(super) fn rows(text: &str, format: Format, protocols: &[&str], file: &str) -> Result<Vec<AgentSpec>, LoadError> {
+pub(super) fn rows(
+    text: &str,
+    format: FileFormat,
+    protocols: &[&str],
+    file: &str,
+) -> Result<Vec<AgentSpec>, LoadError> {
     let syntax =
         |reason: String| LoadError::Syntax { file: file.to_owned(), format, reason: reason.trim_end().to_owned() };
     let document: Value = match format {
-        Format::Json => serde_json::from_str(text).map_err(|error| syntax(error.to_string()))?,
-        Format::Toml => toml::from_str(text).map_err(|error| syntax(error.to_string()))?,
+        FileFormat::Json => serde_json::from_str(text).map_err(|error| syntax(error.to_string()))?,
+        FileFormat::Toml => toml::from_str(text).map_err(|error| syntax(error.to_string()))?,
     };
     let no_rows = || LoadError::NoRows { file: file.to_owned() };
     let rows = match document {
@@ -99,7 +104,7 @@ pub(super) fn rows(text: &str, format: Format, protocols: &[&str], file: &str) -
         let spec: AgentSpec = typed(row).map_err(refused)?;
         spec.check(protocols).map_err(refused)?;
         if !ids.insert(spec.id.clone()) {
-            return Err(refused(Field { name: "id".into(), reason: "another row of this file has it too".into() }));
+            return Err(refused(RowError { name: "id".into(), reason: "another row of this file has it too".into() }));
         }
         Ok(spec)
     };
@@ -112,14 +117,14 @@ pub(super) fn rows(text: &str, format: Format, protocols: &[&str], file: &str) -
 /// The field that does not fit.
 pub(crate) fn typed<'de, T: DeserializeOwned, E: Display>(
     value: impl Deserializer<'de, Error = E>,
-) -> Result<T, Field> {
+) -> Result<T, RowError> {
     serde_path_to_error::deserialize(value).map_err(|error: serde_path_to_error::Error<E>| {
         let path = error.path().to_string();
         let reason = error.into_inner().to_string().trim_end().to_owned();
         // For an error in a complete row serde has no path, but its text names the field.
         let name = quoted(&reason).next().filter(|_| path == "." && reason.contains("field `"));
         let name = name.map_or_else(|| if path == "." { "(row)".to_owned() } else { path.clone() }, str::to_owned);
-        Field { name, reason: explained(&reason) }
+        RowError { name, reason: explained(&reason) }
     })
 }
 
@@ -128,7 +133,7 @@ fn explained(reason: &str) -> String {
     let mut names = quoted(reason);
     let unknown = reason.strip_prefix("unknown ").and_then(|rest| Some((rest.split_once(' ')?.0, names.next()?)));
     match unknown {
-        Some((what, name)) => format!("unknown {what}: {}", instead(name, &names.collect::<Vec<_>>())),
+        Some((what, name)) => format!("unknown {what}: {}", suggest_known(name, &names.collect::<Vec<_>>())),
         // The value itself may be a secret.
         None if reason.starts_with("invalid ") => match reason.rsplit_once(", expected ") {
             Some((_, expected)) => format!("it has to be {expected}"),

@@ -6,19 +6,19 @@ mod spec;
 
 use std::sync::LazyLock;
 
-pub use check::{Field, PROTOCOLS};
+pub use check::{PROTOCOLS, RowError};
 pub(crate) use load::typed;
-pub use load::{Format, LoadError, schema};
+pub use load::{FileFormat, LoadError, schema};
 pub use spec::{
-    AgentSpec, ApplyMethod, Discovery, DiscoveryCapabilities, Model, Models, Mount, PerPlatform, PermissionConfig,
-    PermissionSetting, ResourceLimits, SessionConfig,
+    AgentSpec, ApplyMethod, ContainerMount, DiscoveryCapabilities, DiscoverySpec, ModelSpec, ModelSpecs, PerPlatform,
+    PermissionConfig, PermissionSetting, ResourceLimits, SessionConfig,
 };
 
 use crate::provision::caller_variable;
 
 /// Built-in rows.
 static BUILT_IN: LazyLock<Vec<AgentSpec>> = LazyLock::new(|| {
-    load::rows(include_str!("builtin.toml"), Format::Toml, &PROTOCOLS, "builtin.toml").expect("a test loads them")
+    load::rows(include_str!("builtin.toml"), FileFormat::Toml, &PROTOCOLS, "builtin.toml").expect("a test loads them")
 });
 
 /// Reason why an agent of the catalog cannot run.
@@ -78,7 +78,7 @@ impl Catalog {
     ///
     /// # Errors
     /// [`LoadError`] names file, row and field. No row is added then.
-    pub fn load(&mut self, text: &str, format: Format, protocols: &[&str], file: &str) -> Result<(), LoadError> {
+    pub fn load(&mut self, text: &str, format: FileFormat, protocols: &[&str], file: &str) -> Result<(), LoadError> {
         load::rows(text, format, protocols, file)?.into_iter().for_each(|row| self.add(row));
         Ok(())
     }

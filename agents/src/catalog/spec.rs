@@ -55,7 +55,7 @@ pub struct AgentSpec {
     pub env: EnvVars,
     /// Mounts of the container. There are no containers yet: an enabled row that has some is refused.
     #[serde(default)]
-    pub mounts: Vec<Mount>,
+    pub mounts: Vec<ContainerMount>,
     /// Limits of its sessions, where these set none.
     #[serde(default)]
     pub resource_limits: ResourceLimits,
@@ -89,10 +89,10 @@ pub struct AgentSpec {
     pub permission_settings: BTreeMap<String, PermissionSetting>,
     /// Settings for finding the installed agent.
     #[serde(default)]
-    pub discovery: Discovery,
+    pub discovery: DiscoverySpec,
     /// Models of the agent.
     #[serde(default)]
-    pub model_config: Models,
+    pub model_config: ModelSpecs,
     /// The command that installs it.
     #[serde(default)]
     pub install: String,
@@ -104,7 +104,7 @@ pub struct AgentSpec {
 /// A mount of a container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Mount {
+pub struct ContainerMount {
     /// Path outside of the container.
     pub source: String,
     /// Path inside of the container.
@@ -196,7 +196,7 @@ pub enum ApplyMethod {
 /// Settings for finding an installed agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Discovery {
+pub struct DiscoverySpec {
     /// Names of its program in PATH, or paths; that of `cmd` where none is given.
     pub executables: PerPlatform,
     /// Files that say that it is set up; `~` is the home directory.
@@ -219,7 +219,7 @@ pub struct Discovery {
     pub discovery_capabilities: DiscoveryCapabilities,
 }
 
-impl Default for Discovery {
+impl Default for DiscoverySpec {
     fn default() -> Self {
         Self {
             executables: PerPlatform::default(),
@@ -261,17 +261,17 @@ pub struct DiscoveryCapabilities {
 /// An agent's models.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Models {
+pub struct ModelSpecs {
     /// The one that is used where nobody says; empty for the agent's own choice.
     pub default_model: String,
     /// Some that it has, for people and whoever chooses: others may be named as well. One may be the default.
-    pub available_models: Vec<Model>,
+    pub available_models: Vec<ModelSpec>,
 }
 
 /// A model. Only its id and whether it is the default mean anything here: the size of its context is what the agent tells.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Model {
+pub struct ModelSpec {
     /// In the agent's spelling.
     pub id: String,
     /// Name for people.
@@ -335,8 +335,8 @@ impl AgentSpec {
             session_config: SessionConfig::default(),
             permission_config: PermissionConfig::default(),
             permission_settings: BTreeMap::new(),
-            discovery: Discovery::default(),
-            model_config: Models::default(),
+            discovery: DiscoverySpec::default(),
+            model_config: ModelSpecs::default(),
             install: String::new(),
             inherited: EnvVars::default(),
         }

@@ -5,9 +5,9 @@ use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
 use super::{
-    plan::Plan,
+    plan::TodoPlan,
     tools,
-    usage::{Meter, Tokens},
+    usage::{ClaudeUsage, RequestTokens},
 };
 use crate::{
     Action,
@@ -22,11 +22,11 @@ use crate::{
 /// Most sub-agents remembered.
 const MAX_AGENTS: usize = 256;
 /// Most bytes of a change to the plan. The change is kept until the agent has made it.
-const MAX_KEPT: usize = 4096;
+const MAX_PLAN_INPUT: usize = 4096;
 
 /// Tool call that has started and not ended.
 #[derive(Debug)]
-struct Call {
+struct ClaudeToolCall {
     name: Box<str>,
     /// Id of the call whose sub-agent makes this call.
     parent: Option<Box<str>>,
@@ -38,10 +38,10 @@ struct Call {
 
 /// Contents of a `stream_event` line.
 #[derive(Debug, Deserialize)]
-struct Streamed<'a> {
+struct StreamedLine<'a> {
     #[serde(borrow)]
     event: StreamedEvent<'a>,
-    abandoned_blocks: Option<Abandoned>,
+    abandoned_blocks: Option<AbandonedBlocks>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -51,22 +51,22 @@ struct StreamedEvent<'a> {
     #[serde(borrow, default)]
     message: Option<MessageHead<'a>>,
     #[serde(borrow, default)]
-    content_block: Option<Block<'a>>,
+    content_block: Option<ContentBlock<'a>>,
     #[serde(borrow, default)]
-    delta: Option<DeltaText<'a>>,
-    usage: Option<Tokens>,
+    delta: Option<ClaudeDeltaText<'a>>,
+    usage: Option<RequestTokens>,
     #[serde(default)]
     index: u64,
 }
 
 /// Range of blocks in a message that broke off.
 #[derive(Debug, Deserialize)]
-struct Abandoned {
+struct AbandonedBlocks {
     from_block_index: u64,
 }
 
 #[derive(Debug, Deserialize)]
-struct DeltaText<'a> {
+struct ClaudeDeltaText<'a> {
     #[serde(borrow, default)]
     text: Option<std::borrow::Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -81,9 +81,9 @@ struct MessageHead<'a> {
 
 /// Contents of an `assistant` or `user` line.
 #[derive(Debug, Deserialize)]
-struct Whole<'a> {
+struct WholeMessageLine<'a> {
     #[serde(borrow)]
-    message: Message<'a>,
+    message: ClaudeMessage<'a>,
     /// Set in a message that the agent makes up for a failed request.
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
@@ -93,17 +93,17 @@ struct Whole<'a> {
 }
 
 #[derive(Debug, Deserialize)]
-struct Message<'a> {
+struct ClaudeMessage<'a> {
     id: Option<String>,
     model: Option<String>,
     /// Array of blocks, or a text.
     #[serde(borrow)]
     content: &'a RawValue,
-    usage: Option<Tokens>,
+    usage: Option<RequestTokens>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Block<'a> {
+struct ContentBlock<'a> {
     #[serde(rename = "type")]
     kind: String,
     text: Option<String>,
@@ -120,28 +120,28 @@ struct Block<'a> {
 
 /// State of the conversation's messages.
 #[derive(Debug, Default)]
-pub(super) struct Messages {
+pub(super) struct ClaudeMessages {
     /// Id of the last message of the main conversation that came in pieces. The complete message after it is not emitted again.
     streamed: Option<String>,
     /// Whether it has begun and not ended.
     is_open: bool,
     pub(super) answer: OpenAnswer,
-    calls: ToolCallLedger<Call>,
+    calls: ToolCallLedger<ClaudeToolCall>,
     /// Ids of sub-agents, each with the call that started it.
     agents: BoundedMap<Box<str>, MAX_AGENTS>,
-    plan: Plan,
+    plan: TodoPlan,
 }
 
-impl Messages {
+impl ClaudeMessages {
     /// Handles a `stream_event` that was too unusual for the hot path.
     pub(super) fn streamed(
         &mut self,
         line: &[u8],
         parent: Option<&str>,
-        meter: &mut Meter,
+        meter: &mut ClaudeUsage,
         out: &mut Vec<Action>,
     ) -> bool {
-        let Ok(Streamed { event, abandoned_blocks }) = serde_json::from_slice::<Streamed<'_>>(line) else {
+        let Ok(StreamedLine { event, abandoned_blocks }) = serde_json::from_slice::<StreamedLine<'_>>(line) else {
             return false;
         };
         let main = parent.is_none();
@@ -169,12 +169,12 @@ impl Messages {
                 }
             }
             "content_block_delta" if main => {
-                let delta = event.delta.unwrap_or(DeltaText { text: None, thinking: None });
-                say(delta.text.as_deref(), delta.thinking.as_deref(), out);
+                let delta = event.delta.unwrap_or(ClaudeDeltaText { text: None, thinking: None });
+                emit_text(delta.text.as_deref(), delta.thinking.as_deref(), out);
             }
             "message_delta" if main => {
                 if let Some(tokens) = event.usage {
-                    meter.answered(tokens);
+                    meter.record_request(tokens);
                 }
             }
             "message_stop" if main => {
@@ -188,7 +188,7 @@ impl Messages {
         true
     }
 
-    fn block_started(&mut self, block: &Block<'_>, parent: Option<&str>, out: &mut Vec<Action>) {
+    fn block_started(&mut self, block: &ContentBlock<'_>, parent: Option<&str>, out: &mut Vec<Action>) {
         if let (Some(id), Some(name)) = (&block.id, &block.name) {
             let start = ToolStart {
                 id: id.clone(),
@@ -201,7 +201,7 @@ impl Messages {
             };
             self.begin(start, out);
         } else if parent.is_none() {
-            say(block.text.as_deref(), block.thinking.as_deref(), out);
+            emit_text(block.text.as_deref(), block.thinking.as_deref(), out);
         }
     }
 
@@ -210,10 +210,12 @@ impl Messages {
         &mut self,
         line: &[u8],
         parent: Option<&str>,
-        meter: &mut Meter,
+        meter: &mut ClaudeUsage,
         out: &mut Vec<Action>,
     ) -> bool {
-        let Ok(Whole { message, error, .. }) = serde_json::from_slice::<Whole<'_>>(line) else { return false };
+        let Ok(WholeMessageLine { message, error, .. }) = serde_json::from_slice::<WholeMessageLine<'_>>(line) else {
+            return false;
+        };
         let Some(blocks) = blocks(message.content) else { return false };
         let told = message.id.is_some() && message.id == self.streamed;
         // The result reports the failure as an error.
@@ -221,15 +223,15 @@ impl Messages {
         let model = message.model.as_deref().filter(|model| model.len() <= MAX_ID && *model != "<synthetic>");
         if let Some(model) = model.filter(|_| parent.is_none() && !told && !failed) {
             meter.model(model);
-            meter.answered(message.usage.unwrap_or_default());
+            meter.record_request(message.usage.unwrap_or_default());
         }
         for block in blocks {
             match (block.kind.as_str(), parent) {
                 ("text" | "thinking", None) if !told && !failed => {
-                    say(block.text.as_deref(), block.thinking.as_deref(), out);
+                    emit_text(block.text.as_deref(), block.thinking.as_deref(), out);
                 }
                 // A sub-agent's text is not part of the answer: it is progress of the call that started the sub-agent.
-                ("text", Some(parent)) if self.knows(parent) => {
+                ("text", Some(parent)) if self.has_call(parent) => {
                     let output = block.text.filter(|text| !text.is_empty());
                     out.extend(output.map(|text| update(parent, None, None, Some(bounds::output(text)))));
                 }
@@ -244,7 +246,7 @@ impl Messages {
     }
 
     /// Handles a block that may be a complete tool call.
-    fn called(&mut self, block: &Block<'_>, parent: Option<&str>, out: &mut Vec<Action>) {
+    fn called(&mut self, block: &ContentBlock<'_>, parent: Option<&str>, out: &mut Vec<Action>) {
         let (Some(id), Some(name), Some(raw)) = (&block.id, &block.name, block.input) else { return };
         let input = tools::value(Some(raw));
         let title = tools::title(name, &input);
@@ -269,7 +271,7 @@ impl Messages {
         if parent.is_none() {
             out.extend(self.plan.called(name, &input).map(Action::Event));
             if name == "TaskUpdate"
-                && raw.get().len() <= MAX_KEPT
+                && raw.get().len() <= MAX_PLAN_INPUT
                 && let Some(call) = self.calls.get_mut(id)
             {
                 call.input = input;
@@ -279,7 +281,9 @@ impl Messages {
 
     /// Handles a `user` line: tool results, or text that the agent adds in the user's name.
     pub(super) fn user(&mut self, line: &[u8], parent: Option<&str>, out: &mut Vec<Action>) -> bool {
-        let Ok(Whole { message, tool_use_result, .. }) = serde_json::from_slice::<Whole<'_>>(line) else {
+        let Ok(WholeMessageLine { message, tool_use_result, .. }) =
+            serde_json::from_slice::<WholeMessageLine<'_>>(line)
+        else {
             return false;
         };
         for block in blocks(message.content).unwrap_or_default() {
@@ -289,7 +293,13 @@ impl Messages {
     }
 
     /// Handles a block that may be a tool result.
-    fn ended(&mut self, block: &Block<'_>, parent: Option<&str>, result: Option<&RawValue>, out: &mut Vec<Action>) {
+    fn ended(
+        &mut self,
+        block: &ContentBlock<'_>,
+        parent: Option<&str>,
+        result: Option<&RawValue>,
+        out: &mut Vec<Action>,
+    ) {
         let Some(id) = &block.tool_use_id else { return };
         let status = if block.is_error == Some(true) { ToolStatus::Failed } else { ToolStatus::Completed };
         let Some(call) = self.calls.end(id, status, Some(output(block.content)), out) else { return };
@@ -302,14 +312,15 @@ impl Messages {
     /// Begins a call, if it is new and fits the bounds.
     fn begin(&mut self, start: ToolStart, out: &mut Vec<Action>) {
         let ids = [Some(&start.id), Some(&start.name), start.parent.as_ref()];
-        if ids.into_iter().flatten().all(|id| id.len() <= MAX_ID) && !self.knows(&start.id) {
+        if ids.into_iter().flatten().all(|id| id.len() <= MAX_ID) && !self.has_call(&start.id) {
             let (name, parent) = (start.name.as_str().into(), start.parent.as_deref().map(Into::into));
-            let call = Call { name, parent, pending: start.status == ToolStatus::Pending, input: Value::Null };
+            let call =
+                ClaudeToolCall { name, parent, pending: start.status == ToolStatus::Pending, input: Value::Null };
             self.calls.start(start, call, out);
         }
     }
 
-    pub(super) fn knows(&self, id: &str) -> bool {
+    pub(super) fn has_call(&self, id: &str) -> bool {
         self.calls.is_running(id)
     }
 
@@ -358,17 +369,17 @@ pub(super) fn update(id: &str, title: Option<String>, status: Option<ToolStatus>
     Action::Event(Event::ToolUpdate(Box::new(update)))
 }
 
-fn say(text: Option<&str>, thinking: Option<&str>, out: &mut Vec<Action>) {
+fn emit_text(text: Option<&str>, thinking: Option<&str>, out: &mut Vec<Action>) {
     let spoken = text.filter(|text| !text.is_empty()).map(|text| Event::Text { text: text.to_owned() });
     let thought = thinking.filter(|text| !text.is_empty()).map(|text| Event::Thinking { text: text.to_owned() });
     out.extend([spoken, thought].into_iter().flatten().map(Action::Event));
 }
 
 /// Parses the blocks of a message. A message that is a text is one block.
-fn blocks(content: &RawValue) -> Option<Vec<Block<'_>>> {
+fn blocks(content: &RawValue) -> Option<Vec<ContentBlock<'_>>> {
     if content.get().starts_with('"') {
         let text = serde_json::from_str(content.get()).ok()?;
-        return Some(vec![Block {
+        return Some(vec![ContentBlock {
             kind: "text".to_owned(),
             text: Some(text),
             thinking: None,

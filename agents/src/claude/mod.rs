@@ -31,6 +31,7 @@ use crate::{Adapter, AdapterSetup, Result};
 /// [`WireError::Unsupported`] for a thinking level that the agent does not have.
 pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>> {
     let agent = setup.agent.clone();
-    let session = session::Session::new(setup).map_err(|operation| WireError::Unsupported { agent, operation })?;
+    let session =
+        session::ClaudeSession::new(setup).map_err(|operation| WireError::Unsupported { agent, operation })?;
     Ok(Box::new(session))
 }

@@ -4,7 +4,7 @@ use ipc_protocol::{Json, Operation, WireError, message::RequestId};
 use serde::Serialize;
 use serde_json::{Value, json, value::RawValue};
 
-use super::wire::{self, Answer, Refused};
+use super::wire::{self, ControlOutcome, ControlRefusal};
 use crate::{
     Action, Result,
     kit::{pending::PendingRequests, unanswered},
@@ -19,7 +19,7 @@ const EFFORTS: [&str; 5] = ["low", "medium", "high", "xhigh", "max"];
 
 /// Purpose of a control request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum ClaudeRequestPurpose {
     /// The handshake.
     Initialize,
     /// Part of the session's configuration. The agent is ready when the last part is answered.
@@ -39,7 +39,7 @@ pub(super) enum Purpose {
     Native(RequestId),
 }
 
-impl Purpose {
+impl ClaudeRequestPurpose {
     /// Returns the operation that the request belongs to.
     fn operation(self) -> Option<RequestId> {
         match self {
@@ -54,34 +54,34 @@ const ID_PREFIX: &str = "agent-proxy-";
 
 /// Requests that wait for an answer.
 #[derive(Debug, Default)]
-pub(super) struct Pending(PendingRequests<Purpose>);
+pub(super) struct ClaudePending(PendingRequests<ClaudeRequestPurpose>);
 
-impl Pending {
+impl ClaudePending {
     /// Sends a request.
-    pub(super) fn send(&mut self, purpose: Purpose, request: impl Serialize, out: &mut Vec<Action>) {
+    pub(super) fn send(&mut self, purpose: ClaudeRequestPurpose, request: impl Serialize, out: &mut Vec<Action>) {
         let id = format!("{ID_PREFIX}{}", self.0.add(purpose));
         wire::request(&id, request, out);
     }
 
     /// Removes the request `id` and returns its purpose, or `None` if there is no such request.
-    pub(super) fn answered(&mut self, id: &str) -> Option<Purpose> {
+    pub(super) fn take(&mut self, id: &str) -> Option<ClaudeRequestPurpose> {
         self.0.take(id.strip_prefix(ID_PREFIX)?.parse().ok()?)
     }
 
     /// Returns whether the session's configuration is complete.
-    pub(super) fn configured(&self) -> bool {
-        self.0.count(|purpose| *purpose == Purpose::Configure) == 0
+    pub(super) fn is_configured(&self) -> bool {
+        self.0.count(|purpose| *purpose == ClaudeRequestPurpose::Configure) == 0
     }
 
-    pub(super) fn full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.0.len() >= MAX_PENDING
     }
 
     /// Interrupts the turn. Returns whether there was room for the request.
     pub(super) fn interrupt(&mut self, out: &mut Vec<Action>) -> bool {
-        let interrupts = self.0.count(|purpose| *purpose == Purpose::Interrupt);
+        let interrupts = self.0.count(|purpose| *purpose == ClaudeRequestPurpose::Interrupt);
         if interrupts < MAX_INTERRUPTS {
-            self.send(Purpose::Interrupt, json!({ "subtype": "interrupt", "cancel_queued": true }), out);
+            self.send(ClaudeRequestPurpose::Interrupt, json!({ "subtype": "interrupt", "cancel_queued": true }), out);
         }
         interrupts < MAX_INTERRUPTS
     }
@@ -89,17 +89,17 @@ impl Pending {
     /// Answers the operation that `purpose` belongs to, if there is one.
     pub(super) fn reply(
         &mut self,
-        purpose: Purpose,
-        answer: &Answer<'_>,
+        purpose: ClaudeRequestPurpose,
+        answer: &ControlOutcome<'_>,
         whole: &RawValue,
         agent: &str,
         out: &mut Vec<Action>,
     ) {
         let Some(request) = purpose.operation() else { return };
         let reply = match (purpose, answer.outcome()) {
-            (Purpose::Native(_), _) => json(whole.get(), agent),
-            (Purpose::Step(_), Ok(_)) => return,
-            (Purpose::Ask(_), Ok(response)) => json(response, agent),
+            (ClaudeRequestPurpose::Native(_), _) => json(whole.get(), agent),
+            (ClaudeRequestPurpose::Step(_), Ok(_)) => return,
+            (ClaudeRequestPurpose::Ask(_), Ok(response)) => json(response, agent),
             (_, Ok(_)) => Ok(Json::null()),
             (_, Err(refused)) => Err(error(refused, agent)),
         };
@@ -111,7 +111,7 @@ impl Pending {
     /// Answers all waiting operations with an error, since the agent has ended.
     pub(super) fn close_all(&mut self, out: &mut Vec<Action>) {
         let mut closed = Vec::new();
-        for request in self.0.drain().filter_map(Purpose::operation) {
+        for request in self.0.drain().filter_map(ClaudeRequestPurpose::operation) {
             if !closed.contains(&request) {
                 closed.push(request);
                 out.push(Action::Reply { request, reply: Err(unanswered()) });
@@ -121,7 +121,7 @@ impl Pending {
 }
 
 /// Converts a refusal to an error.
-pub(super) fn error(refused: Refused, agent: &str) -> WireError {
+pub(super) fn error(refused: ControlRefusal, agent: &str) -> WireError {
     let agent = agent.to_owned();
     if refused.unknown {
         return WireError::Unsupported { agent, operation: format!("do that in this version ({})", refused.reason) };
@@ -158,7 +158,7 @@ pub(super) fn thinking(level: &str, off: bool) -> Result<Vec<Value>, String> {
 }
 
 /// Operation that takes a single request.
-pub(super) enum Simple {
+pub(super) enum SingleRequest {
     /// Answered with `null`.
     Change(Value),
     /// Answered with the response.
@@ -171,14 +171,14 @@ pub(super) enum Simple {
 ///
 /// # Errors
 /// The missing ability, as the end of "agent … cannot".
-pub(super) fn simple(operation: &Operation) -> Result<Option<Simple>, String> {
+pub(super) fn simple(operation: &Operation) -> Result<Option<SingleRequest>, String> {
     Ok(Some(match operation {
-        Operation::SetModel { model } => Simple::Change(json!({ "subtype": "set_model", "model": model })),
+        Operation::SetModel { model } => SingleRequest::Change(json!({ "subtype": "set_model", "model": model })),
         Operation::SetMode { mode } => {
-            Simple::Change(json!({ "subtype": "set_permission_mode", "mode": permission_mode(mode) }))
+            SingleRequest::Change(json!({ "subtype": "set_permission_mode", "mode": permission_mode(mode) }))
         }
-        Operation::GetState => Simple::Ask(json!({ "subtype": "get_context_usage", "detail": "summary" })),
-        Operation::Native { message } => Simple::Native(native(message.value())?),
+        Operation::GetState => SingleRequest::Ask(json!({ "subtype": "get_context_usage", "detail": "summary" })),
+        Operation::Native { message } => SingleRequest::Native(native(message.value())?),
         Operation::GetMessages => {
             return Err(
                 "tell its conversation: it keeps one in a file of its own, and has no request for it".to_owned()

@@ -14,7 +14,7 @@ use super::{tools, wire};
 use crate::{
     Action, Result,
     kit::bounds::{self, MAX_ID, words},
-    permission::{Choice, Open, OpenRequests},
+    permission::{AnswerChoice, OpenRequest, OpenRequests},
 };
 
 /// Most bytes of all open requests. The input is kept, since the answer contains it.
@@ -34,7 +34,7 @@ const NOT_ALLOWED: &str = "This was not allowed. Go on without it, or say what y
 
 /// Contents of a `can_use_tool` request.
 #[derive(Debug, Deserialize)]
-pub(super) struct Asked<'a> {
+pub(super) struct CanUseTool<'a> {
     tool_name: String,
     #[serde(borrow, default)]
     input: Option<&'a RawValue>,
@@ -50,13 +50,13 @@ pub(super) struct Asked<'a> {
 
 /// Data that answering a request needs.
 #[derive(Debug)]
-struct About {
+struct ClaudeReplyTo {
     agent_id: String,
     input: Box<RawValue>,
     suggestions: Option<Box<RawValue>>,
 }
 
-impl About {
+impl ClaudeReplyTo {
     fn bytes(&self) -> usize {
         self.input.get().len() + self.suggestions.as_ref().map_or(0, |suggestions| suggestions.get().len())
     }
@@ -65,7 +65,7 @@ impl About {
 /// Answer in the agent's form.
 #[derive(Serialize)]
 #[serde(tag = "behavior", rename_all = "lowercase", rename_all_fields = "camelCase")]
-enum Answer<'a> {
+enum PermissionResult<'a> {
     Allow {
         updated_input: &'a RawValue,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,7 +80,7 @@ enum Answer<'a> {
 }
 
 /// Decision about a request.
-struct Decision {
+struct ClaudeDecision {
     /// Option that the decision corresponds to.
     option: Option<String>,
     allowed: bool,
@@ -91,7 +91,7 @@ struct Decision {
     always: bool,
 }
 
-impl Decision {
+impl ClaudeDecision {
     fn allow(option: &str) -> Self {
         let option = Some(option.to_owned());
         Self { option, allowed: true, input: None, message: None, interrupt: false, always: false }
@@ -105,14 +105,14 @@ impl Decision {
 
 /// Open requests of the session.
 #[derive(Debug, Default)]
-pub(super) struct Permissions(OpenRequests<About>);
+pub(super) struct ClaudePermissions(OpenRequests<ClaudeReplyTo>);
 
-impl Permissions {
+impl ClaudePermissions {
     /// Opens a request of the agent, or refuses it if it breaks a bound. `parent` is the tool call of the sub-agent that asks.
-    pub(super) fn ask(&mut self, agent_id: &str, asked: Asked<'_>, parent: Option<String>, out: &mut Vec<Action>) {
-        let bytes: usize = self.0.iter().map(|open| open.about.bytes()).sum();
+    pub(super) fn ask(&mut self, agent_id: &str, asked: CanUseTool<'_>, parent: Option<String>, out: &mut Vec<Action>) {
+        let bytes: usize = self.0.iter().map(|open| open.context.bytes()).sum();
         let empty = || RawValue::from_string("{}".to_owned()).unwrap_or_default();
-        let about = About {
+        let about = ClaudeReplyTo {
             agent_id: agent_id.to_owned(),
             input: asked.input.map_or_else(empty, RawValue::to_owned),
             suggestions: asked.permission_suggestions.map(RawValue::to_owned),
@@ -124,7 +124,7 @@ impl Permissions {
         {
             let message = "too many or too large permission requests are open, or an id is too long";
             out.push(Action::Event(Event::error("permission", message, false)));
-            return wire::reply(agent_id, Answer::Deny { message, interrupt: false }, out);
+            return wire::reply(agent_id, PermissionResult::Deny { message, interrupt: false }, out);
         }
         let input = tools::value(Some(&about.input));
         let suggestions = tools::value(asked.permission_suggestions.filter(|_| !asked.suppress_always_allow_rule));
@@ -156,15 +156,15 @@ impl Permissions {
     ) -> Result<()> {
         let open = self.0.get(id)?;
         let decision = decide(open, answer, open.choose(answer, &by)?, &by)?;
-        let reply = |about: About, out: &mut Vec<Action>| {
+        let reply = |about: ClaudeReplyTo, out: &mut Vec<Action>| {
             let response = if decision.allowed {
-                Answer::Allow {
+                PermissionResult::Allow {
                     updated_input: decision.input.as_deref().unwrap_or(&about.input),
                     updated_permissions: about.suggestions.as_deref().filter(|_| decision.always),
                 }
             } else {
                 let message = decision.message.as_deref().unwrap_or(NOT_ALLOWED);
-                Answer::Deny { message, interrupt: decision.interrupt }
+                PermissionResult::Deny { message, interrupt: decision.interrupt }
             };
             wire::reply(&about.agent_id, response, out);
         };
@@ -173,7 +173,7 @@ impl Permissions {
     }
 
     /// Closes a request that the agent has withdrawn.
-    pub(super) fn taken_back(&mut self, agent_id: &str, by: &ResolvedBy, out: &mut Vec<Action>) {
+    pub(super) fn withdraw(&mut self, agent_id: &str, by: &ResolvedBy, out: &mut Vec<Action>) {
         self.0.close(by, |about| about.agent_id == agent_id, |_, _| {}, out);
     }
 
@@ -247,38 +247,43 @@ fn choices(input: &Value) -> Option<(&str, Vec<&str>)> {
     Some((question.get("question")?.as_str()?, labels.filter(|label| label.len() <= MAX_ID).collect()))
 }
 
-fn decide(open: &Open<About>, answer: &PermissionAnswer, choice: Choice, by: &ResolvedBy) -> Result<Decision> {
+fn decide(
+    open: &OpenRequest<ClaudeReplyTo>,
+    answer: &PermissionAnswer,
+    choice: AnswerChoice,
+    by: &ResolvedBy,
+) -> Result<ClaudeDecision> {
     let option = match (choice, answer) {
-        (Choice::Option(at), _) => open.option(at).unwrap_or_default(),
-        (Choice::Cancelled, _) => return Ok(Decision::deny(None, true)),
-        (Choice::More, PermissionAnswer::AllowWith { input }) => {
+        (AnswerChoice::Option(at), _) => open.option(at).unwrap_or_default(),
+        (AnswerChoice::Cancelled, _) => return Ok(ClaudeDecision::deny(None, true)),
+        (AnswerChoice::More, PermissionAnswer::AllowWith { input }) => {
             // Serialized again, so that it is one line in any case.
             let value = input.value();
             if !value.is_object() {
                 let reason = "the input of a tool is an object, and the answer has something else".to_owned();
                 return Err(WireError::Protocol { reason });
             }
-            return Ok(Decision { input: raw(&value), ..Decision::allow(ALLOW) });
+            return Ok(ClaudeDecision { input: raw(&value), ..ClaudeDecision::allow(ALLOW) });
         }
-        (Choice::More, PermissionAnswer::DenyWith { message }) => {
-            return Ok(Decision { message: Some(message.clone()), ..Decision::deny(Some(REJECT), false) });
+        (AnswerChoice::More, PermissionAnswer::DenyWith { message }) => {
+            return Ok(ClaudeDecision { message: Some(message.clone()), ..ClaudeDecision::deny(Some(REJECT), false) });
         }
-        (Choice::More, _) => return Ok(Decision::deny(None, false)),
+        (AnswerChoice::More, _) => return Ok(ClaudeDecision::deny(None, false)),
     };
     Ok(match option.as_str() {
         // Only a person decides which requests later sessions skip.
         ALLOW_ALWAYS if matches!(by, ResolvedBy::User { .. }) => {
-            Decision { always: true, ..Decision::allow(ALLOW_ALWAYS) }
+            ClaudeDecision { always: true, ..ClaudeDecision::allow(ALLOW_ALWAYS) }
         }
-        ALLOW | ALLOW_ALWAYS => Decision::allow(ALLOW),
-        REJECT => Decision::deny(Some(REJECT), false),
-        REJECT_AND_STOP => Decision::deny(Some(REJECT_AND_STOP), true),
-        chosen => Decision { input: chosen_input(&open.about, chosen), ..Decision::allow(chosen) },
+        ALLOW | ALLOW_ALWAYS => ClaudeDecision::allow(ALLOW),
+        REJECT => ClaudeDecision::deny(Some(REJECT), false),
+        REJECT_AND_STOP => ClaudeDecision::deny(Some(REJECT_AND_STOP), true),
+        chosen => ClaudeDecision { input: chosen_input(&open.context, chosen), ..ClaudeDecision::allow(chosen) },
     })
 }
 
 /// Returns a question's input with the answer that the option `chosen` stands for.
-fn chosen_input(open: &About, chosen: &str) -> Option<Box<RawValue>> {
+fn chosen_input(open: &ClaudeReplyTo, chosen: &str) -> Option<Box<RawValue>> {
     let mut input = tools::value(Some(&open.input));
     let question = choices(&input)?.0.to_owned();
     input["answers"] = json!({ question: chosen.strip_prefix(CHOOSE)? });

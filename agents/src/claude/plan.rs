@@ -9,7 +9,7 @@ use crate::kit::bounds::{MAX_ID, words};
 const MAX_STEPS: usize = 256;
 
 #[derive(Debug)]
-struct Step {
+struct TodoStep {
     /// Number that the agent gives the step; empty if the agent sends the complete list.
     id: String,
     content: String,
@@ -18,11 +18,11 @@ struct Step {
 
 /// Steps so far.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
-    steps: Vec<Step>,
+pub(super) struct TodoPlan {
+    steps: Vec<TodoStep>,
 }
 
-impl Plan {
+impl TodoPlan {
     /// Handles a tool call with its complete input. Returns the new plan if the call is about the plan.
     pub(super) fn called(&mut self, tool: &str, input: &Value) -> Option<Event> {
         match tool {
@@ -74,7 +74,7 @@ impl Plan {
     }
 
     fn event(&self) -> Event {
-        let entry = |step: &Step| PlanEntry {
+        let entry = |step: &TodoStep| PlanEntry {
             content: step.content.clone(),
             status: step.status.clone(),
             priority: "medium".to_owned(),
@@ -89,9 +89,9 @@ fn whole(text: &str) -> Event {
     Event::Plan { entries: vec![entry] }
 }
 
-fn step(value: &Value, content: &str) -> Option<Step> {
+fn step(value: &Value, content: &str) -> Option<TodoStep> {
     let status = value.get("status").and_then(Value::as_str).unwrap_or("pending");
-    Some(Step {
+    Some(TodoStep {
         id: value.get("id").map_or_else(|| Some(String::new()), id)?,
         content: words(value.get(content)?.as_str()?),
         status: words(status),
@@ -119,13 +119,13 @@ mod tests {
     #[test]
     fn a_list_of_todos_is_the_plan() {
         let todos = json!({ "todos": [{ "content": "a", "status": "in_progress" }, { "content": "b" }, { "no": 1 }] });
-        let told = told(Plan::default().called("TodoWrite", &todos));
+        let told = told(TodoPlan::default().called("TodoWrite", &todos));
         assert_eq!(told, [("a".into(), "in_progress".into()), ("b".into(), "pending".into())]);
     }
 
     #[test]
     fn tasks_come_one_by_one() {
-        let mut plan = Plan::default();
+        let mut plan = TodoPlan::default();
         plan.ended("TaskCreate", &json!({}), &json!({ "task": { "id": "1", "subject": "do" } }));
         let two = plan.ended("TaskCreate", &json!({}), &json!({ "task": { "id": 2, "subject": "rest" } }));
         assert_eq!(told(two).len(), 2);

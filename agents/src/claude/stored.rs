@@ -14,7 +14,7 @@ pub(super) const SUFFIX: &str = ".jsonl";
 /// Longest directory name that consists of the path alone. Longer ones are cut and end in a hash that only the agent computes.
 const MAX_SLUG: usize = 200;
 /// Bytes of a file that are read; a shorter head is the complete file.
-const WHOLE: usize = 4096;
+const HEAD_BYTES: usize = 4096;
 /// Longest title, in characters.
 const MAX_TITLE: usize = 200;
 
@@ -55,14 +55,14 @@ pub(super) fn describe(file: &ListedFile) -> Option<Value> {
                     return None;
                 }
                 if !set("isMeta") {
-                    asked = asked.or_else(|| words(&line["message"]["content"]));
+                    asked = asked.or_else(|| user_text(&line["message"]["content"]));
                 }
             }
             _ => {}
         }
     }
     let title = title.or(asked);
-    if title.is_none() && file.head.len() < WHOLE {
+    if title.is_none() && file.head.len() < HEAD_BYTES {
         return None;
     }
     let updated = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(file.modified_ms))?;
@@ -104,7 +104,7 @@ fn cut_off(line: &[u8]) -> Option<Value> {
 }
 
 /// Returns the first line of a message that a person wrote: not the text in `<…>` that the agent adds.
-fn words(content: &Value) -> Option<String> {
+fn user_text(content: &Value) -> Option<String> {
     let own = |text: &str| {
         let text = text.trim();
         (!text.is_empty() && !text.starts_with('<')).then(|| text.lines().next().unwrap_or_default().to_owned())
@@ -156,7 +156,7 @@ mod tests {
         assert!(told["title"].as_str().is_some_and(|title| title.starts_with("fix \"it\" ä")), "{told}");
         let closed = "{\"type\":\"user\",\"message\":{\"content\":\"a \\\"b\\\"\"},\"uuid\":\"01";
         assert_eq!(describe(&file(closed)).expect("a conversation")["title"], "a \"b\"");
-        let unseen = describe(&file(&" ".repeat(WHOLE))).expect("who knows what comes after that");
+        let unseen = describe(&file(&" ".repeat(HEAD_BYTES))).expect("who knows what comes after that");
         assert_eq!((&unseen["id"], unseen.get("title")), (&json!("0d5c"), None));
         let sidechain = "{\"type\":\"user\",\"isSidechain\":true,\"message\":{\"content\":\"x\"}}\n";
         assert_eq!((describe(&file(sidechain)), describe(&file("")), describe(&file("\0{"))), (None, None, None));

@@ -11,7 +11,7 @@ use crate::{Action, kit::bounds::words};
 /// Fields of all `system` lines. A field that a line does not have is empty.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct System {
+pub(super) struct SystemLine {
     pub(super) cwd: Option<String>,
     pub(super) tools: Option<Vec<String>>,
     /// A word, or `null`.
@@ -37,7 +37,7 @@ pub(super) struct System {
     error: Option<Value>,
 }
 
-impl System {
+impl SystemLine {
     /// Converts an `api_retry` line: a request failed and is retried.
     pub(super) fn retry(&self) -> Event {
         let word = match (self.error.as_ref().and_then(Value::as_str), self.error_status) {
@@ -54,7 +54,7 @@ impl System {
     }
 
     /// Returns the event for a line of this subtype. The outer `None` means that the subtype is unknown.
-    pub(super) fn note(&self, subtype: &str) -> Option<Option<Event>> {
+    pub(super) fn event(&self, subtype: &str) -> Option<Option<Event>> {
         let text = |text: &Option<String>| words(text.as_deref().unwrap_or_default());
         let parts = |parts: [Option<&str>; 2]| parts.into_iter().flatten().map(words).collect::<Vec<_>>().join(": ");
         Some(match subtype {
@@ -97,14 +97,14 @@ const MAX_SERVERS: usize = 64;
 
 /// The agent's answer about its MCP servers.
 #[derive(Debug, Default, Deserialize)]
-struct Servers {
+struct McpServerStates {
     #[serde(default)]
     errors: BTreeMap<String, String>,
 }
 
 /// Emits an error for each server that the agent could not reach.
 pub(super) fn server_errors(response: &str, out: &mut Vec<Action>) {
-    let Servers { errors } = serde_json::from_str(response).unwrap_or_default();
+    let McpServerStates { errors } = serde_json::from_str(response).unwrap_or_default();
     out.extend(errors.into_iter().take(MAX_SERVERS).map(|(name, reason)| {
         let message = format!("MCP server {:?}: {}", words(&name), words(&reason));
         Action::Event(Event::error("mcp-server", message, false))

@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(glob(json!({ "pattern": "**/*.rs", "path": "/w" })), ["/w"]);
         assert_eq!(paths("Grep", &json!({ "pattern": "/etc/.*", "path": "/w" })), ["/w"]);
         let long = title("Bash", &json!({ "command": "ä".repeat(5000) }));
-        assert_eq!(long.chars().count(), bounds::MAX_WORDS);
+        assert_eq!(long.chars().count(), bounds::MAX_CHARS);
         assert_eq!(command("Read", &json!({ "command": "x" })), None);
     }
 }

@@ -12,7 +12,7 @@ use crate::kit::bounds::words;
 
 /// Contents of a `result` line: the end of one of the agent's turns.
 #[derive(Debug, Deserialize)]
-pub(super) struct Outcome {
+pub(super) struct TurnResult {
     #[serde(default)]
     subtype: String,
     #[serde(default)]
@@ -27,16 +27,16 @@ pub(super) struct Outcome {
     user_message_uuid: Option<String>,
     #[serde(default)]
     user_message_uuids: Vec<String>,
-    origin: Option<Origin>,
+    origin: Option<MessageOrigin>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Origin {
+struct MessageOrigin {
     #[serde(default)]
     kind: String,
 }
 
-impl Outcome {
+impl TurnResult {
     /// Returns the agent's text for a failure.
     pub(super) fn reason(&self) -> String {
         let result = self.result.as_deref().filter(|text| !text.is_empty());
@@ -101,17 +101,17 @@ impl Outcome {
 
 /// Message that was sent to the agent.
 #[derive(Debug)]
-struct Sent {
+struct SentMessage {
     uuid: String,
     /// True once the agent has received it.
-    taken: bool,
+    is_taken: bool,
 }
 
 /// Turn in progress.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct ClaudeTurn {
     /// Unanswered messages: the first, and those that steer the turn.
-    sent: Vec<Sent>,
+    sent: Vec<SentMessage>,
     pub(super) steers: usize,
     pub(super) cancelled: bool,
     usage: Option<Usage>,
@@ -119,24 +119,24 @@ pub(super) struct Turn {
     stop: Option<StopReason>,
 }
 
-impl Turn {
+impl ClaudeTurn {
     pub(super) fn new(uuid: String) -> Self {
-        Self { sent: vec![Sent { uuid, taken: false }], steers: 0, cancelled: false, usage: None, stop: None }
+        Self { sent: vec![SentMessage { uuid, is_taken: false }], steers: 0, cancelled: false, usage: None, stop: None }
     }
 
     /// Adds a message that steers the turn.
     pub(super) fn steer(&mut self, uuid: String) {
         self.steers += 1;
-        self.sent.push(Sent { uuid, taken: false });
+        self.sent.push(SentMessage { uuid, is_taken: false });
     }
 
     /// Returns whether the result belongs to this turn.
-    pub(super) fn has(&self, outcome: &Outcome) -> bool {
+    pub(super) fn has(&self, outcome: &TurnResult) -> bool {
         self.sent.iter().any(|sent| outcome.answers(&sent.uuid))
     }
 
     /// Handles a result that used `usage`. Returns the turn's usage so far, and the error if the result is one.
-    pub(super) fn result(&mut self, outcome: &Outcome, usage: Usage) -> (Usage, Option<Event>) {
+    pub(super) fn result(&mut self, outcome: &TurnResult, usage: Usage) -> (Usage, Option<Event>) {
         self.sent.retain(|sent| !outcome.answers(&sent.uuid));
         let sum = self.usage.map_or(usage, |sum| usage::add(sum, usage));
         self.usage = Some(sum);
@@ -153,21 +153,21 @@ impl Turn {
     }
 
     /// Records that the agent has received a message.
-    pub(super) fn taken(&mut self, uuid: &str) {
+    pub(super) fn mark_taken(&mut self, uuid: &str) {
         if let Some(sent) = self.sent.iter_mut().find(|sent| sent.uuid == uuid) {
-            sent.taken = true;
+            sent.is_taken = true;
         }
     }
 
     /// Handles the end of a message. Returns whether the agent skipped it, since it knew the name: the message then has no result.
-    pub(super) fn passed_over(&mut self, uuid: &str) -> bool {
+    pub(super) fn mark_finished(&mut self, uuid: &str) -> bool {
         let before = self.sent.len();
-        self.sent.retain(|sent| sent.uuid != uuid || sent.taken);
+        self.sent.retain(|sent| sent.uuid != uuid || sent.is_taken);
         self.sent.len() < before
     }
 
     /// Handles a message that the agent dropped before it started on it: the message has no result.
-    pub(super) fn dropped(&mut self, uuid: &str) {
+    pub(super) fn remove(&mut self, uuid: &str) {
         let before = self.sent.len();
         self.sent.retain(|sent| sent.uuid != uuid);
         if self.sent.len() < before && self.sent.is_empty() && self.stop.is_none() {
@@ -176,7 +176,7 @@ impl Turn {
     }
 
     /// Returns whether every message is answered.
-    pub(super) fn over(&self) -> bool {
+    pub(super) fn is_complete(&self) -> bool {
         self.sent.is_empty()
     }
 

@@ -19,14 +19,14 @@ const MAX_MODELS: usize = 256;
 /// Tokens of one request to the model, as the API reports them.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Tokens {
+pub(super) struct RequestTokens {
     input_tokens: Option<u64>,
     output_tokens: Option<u64>,
     cache_read_input_tokens: Option<u64>,
     cache_creation_input_tokens: Option<u64>,
 }
 
-impl Tokens {
+impl RequestTokens {
     fn all(self) -> u64 {
         [self.input_tokens, self.output_tokens, self.cache_read_input_tokens, self.cache_creation_input_tokens]
             .into_iter()
@@ -35,8 +35,8 @@ impl Tokens {
     }
 }
 
-impl From<Tokens> for Usage {
-    fn from(tokens: Tokens) -> Self {
+impl From<RequestTokens> for Usage {
+    fn from(tokens: RequestTokens) -> Self {
         Self {
             input_tokens: tokens.input_tokens,
             output_tokens: tokens.output_tokens,
@@ -62,7 +62,7 @@ pub(super) struct ModelUsage {
 
 /// Usage of all models.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Totals {
+struct ModelTotals {
     input: u64,
     output: u64,
     cache_read: u64,
@@ -70,7 +70,7 @@ struct Totals {
     cost: f64,
 }
 
-impl Totals {
+impl ModelTotals {
     fn of(models: &BTreeMap<String, ModelUsage>) -> Self {
         models.values().fold(Self::default(), |sum, model| Self {
             input: sum.input.saturating_add(model.input_tokens),
@@ -96,8 +96,8 @@ impl Totals {
     }
 }
 
-impl From<Totals> for Usage {
-    fn from(totals: Totals) -> Self {
+impl From<ModelTotals> for Usage {
+    fn from(totals: ModelTotals) -> Self {
         Self {
             input_tokens: Some(totals.input),
             output_tokens: Some(totals.output),
@@ -111,8 +111,8 @@ impl From<Totals> for Usage {
 /// Usage fields of a `result` line.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Taken {
-    usage: Option<Tokens>,
+pub(super) struct ResultUsage {
+    usage: Option<RequestTokens>,
     #[serde(rename = "modelUsage")]
     model_usage: BTreeMap<String, ModelUsage>,
     model_usage_since_last_result: Option<BTreeMap<String, ModelUsage>>,
@@ -120,25 +120,25 @@ pub(super) struct Taken {
 
 /// Counters of the session.
 #[derive(Debug, Default)]
-pub(super) struct Meter {
+pub(super) struct ClaudeUsage {
     /// Running totals; unknown before the first result of a continued conversation.
-    totals: Option<Totals>,
+    totals: Option<ModelTotals>,
     /// Context window sizes of the models used.
     windows: BTreeMap<String, u64>,
     /// Model of the main conversation.
     model: Option<String>,
     /// Tokens of the last request of the main conversation.
-    last: Option<Tokens>,
+    last: Option<RequestTokens>,
 }
 
-impl Meter {
+impl ClaudeUsage {
     /// Makes the counters of a new conversation, or of one that has a past.
     pub(super) fn new(has_past: bool) -> Self {
-        Self { totals: (!has_past).then(Totals::default), ..Self::default() }
+        Self { totals: (!has_past).then(ModelTotals::default), ..Self::default() }
     }
 
     /// Records the answer to a request of the main conversation.
-    pub(super) fn answered(&mut self, tokens: Tokens) {
+    pub(super) fn record_request(&mut self, tokens: RequestTokens) {
         self.last = Some(tokens);
     }
 
@@ -151,19 +151,19 @@ impl Meter {
 
     /// Records that the conversation was compacted to this many tokens.
     pub(super) fn compacted(&mut self, tokens: u64) {
-        self.last = Some(Tokens { input_tokens: Some(tokens), ..Tokens::default() });
+        self.last = Some(RequestTokens { input_tokens: Some(tokens), ..RequestTokens::default() });
     }
 
     /// Resets the counters, since the conversation was cleared.
     pub(super) fn reset(&mut self) {
-        (self.totals, self.last) = (Some(Totals::default()), None);
+        (self.totals, self.last) = (Some(ModelTotals::default()), None);
     }
 
     /// Records the usage of a result and returns it.
-    pub(super) fn taken(&mut self, taken: Taken) -> Usage {
-        let totals = Totals::of(&taken.model_usage);
+    pub(super) fn record_result(&mut self, taken: ResultUsage) -> Usage {
+        let totals = ModelTotals::of(&taken.model_usage);
         let usage = match (&taken.model_usage_since_last_result, self.totals) {
-            (Some(since), _) => Totals::of(since).into(),
+            (Some(since), _) => ModelTotals::of(since).into(),
             (None, Some(before)) if !taken.model_usage.is_empty() => totals.since(before).into(),
             (None, _) => taken.usage.unwrap_or_default().into(),
         };
@@ -215,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    fn taken(input: u64, cost: f64, since: Option<u64>) -> Taken {
+    fn taken(input: u64, cost: f64, since: Option<u64>) -> ResultUsage {
         let model =
             |input: u64, cost: f64| json!({ "m": { "inputTokens": input, "costUSD": cost, "contextWindow": 1000 } });
         let mut value = json!({ "modelUsage": model(input, cost), "usage": { "input_tokens": 7 } });
@@ -227,29 +227,33 @@ mod tests {
 
     #[test]
     fn a_turn_is_what_came_on_top() {
-        let mut meter = Meter::new(false);
-        assert_eq!(meter.taken(taken(10, 1.0, None)).input_tokens, Some(10));
-        let second = meter.taken(taken(25, 1.5, None));
+        let mut meter = ClaudeUsage::new(false);
+        assert_eq!(meter.record_result(taken(10, 1.0, None)).input_tokens, Some(10));
+        let second = meter.record_result(taken(25, 1.5, None));
         assert_eq!((second.input_tokens, second.cost_usd), (Some(15), Some(0.5)));
-        assert_eq!(meter.taken(taken(5, 0.25, None)).input_tokens, Some(5), "the agent began to count anew");
-        assert_eq!(meter.taken(taken(99, 9.0, Some(3))).input_tokens, Some(3), "the agent says it itself");
+        assert_eq!(meter.record_result(taken(5, 0.25, None)).input_tokens, Some(5), "the agent began to count anew");
+        assert_eq!(meter.record_result(taken(99, 9.0, Some(3))).input_tokens, Some(3), "the agent says it itself");
     }
 
     #[test]
     fn the_past_of_a_resumed_conversation_is_not_the_turns() {
-        let mut meter = Meter::new(true);
-        let first = meter.taken(taken(1000, 10.0, None));
+        let mut meter = ClaudeUsage::new(true);
+        let first = meter.record_result(taken(1000, 10.0, None));
         assert_eq!((first.input_tokens, first.cost_usd), (Some(7), None));
-        assert_eq!(meter.taken(taken(1010, 10.0, None)).input_tokens, Some(10));
+        assert_eq!(meter.record_result(taken(1010, 10.0, None)).input_tokens, Some(10));
     }
 
     #[test]
     fn the_window_is_told_once_its_size_is_known() {
-        let mut meter = Meter::new(false);
+        let mut meter = ClaudeUsage::new(false);
         meter.model("m");
-        meter.answered(Tokens { input_tokens: Some(100), output_tokens: Some(20), ..Tokens::default() });
+        meter.record_request(RequestTokens {
+            input_tokens: Some(100),
+            output_tokens: Some(20),
+            ..RequestTokens::default()
+        });
         assert_eq!(meter.context_window(), None);
-        meter.taken(taken(1, 0.0, None));
+        meter.record_result(taken(1, 0.0, None));
         assert_eq!(meter.context_window(), Some(Event::context_window(120, 1000)));
     }
 }

@@ -16,10 +16,10 @@ use crate::{
 
 /// Piece of the model's answer: the only thing that a line of the hot path is decoded to.
 #[derive(Debug, Deserialize)]
-pub(super) struct Delta<'a> {
+pub(super) struct ClaudeDelta<'a> {
     #[serde(rename = "type")]
     _kind: StreamEvent,
-    event: DeltaEvent<'a>,
+    event: ClaudeDeltaEvent<'a>,
     #[serde(borrow, default)]
     parent_tool_use_id: Option<Cow<'a, str>>,
 }
@@ -31,7 +31,7 @@ enum StreamEvent {
 }
 
 #[derive(Debug, Deserialize)]
-struct DeltaEvent<'a> {
+struct ClaudeDeltaEvent<'a> {
     #[serde(rename = "type")]
     _kind: BlockDelta,
     #[serde(borrow)]
@@ -53,11 +53,11 @@ struct DeltaText<'a> {
     thinking: Option<String>,
 }
 
-impl Delta<'_> {
+impl ClaudeDelta<'_> {
     /// Decodes a line of the hot path. Returns `None` for any other line, and `Some(None)` for a piece that is no event of its own: a
     /// part of a tool's input, which comes complete later, or of a sub-agent's text.
     pub(super) fn of(line: &[u8]) -> Option<Option<Event>> {
-        let delta: Delta<'_> = hot(line)?;
+        let delta: ClaudeDelta<'_> = hot(line)?;
         if delta.parent_tool_use_id.is_some() {
             return Some(None);
         }
@@ -72,7 +72,7 @@ impl Delta<'_> {
 
 /// Fields that tell lines apart.
 #[derive(Debug, Deserialize)]
-pub(super) struct Head<'a> {
+pub(super) struct LineHead<'a> {
     #[serde(rename = "type", borrow)]
     pub(super) kind: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -111,14 +111,14 @@ pub(super) struct ControlResponse<'a> {
 
 /// Kind of a request.
 #[derive(Debug, Deserialize)]
-pub(super) struct Subtype<'a> {
+pub(super) struct ControlSubtype<'a> {
     #[serde(borrow)]
     pub(super) subtype: Cow<'a, str>,
 }
 
 /// Answer to an interrupt.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Interrupted {
+pub(super) struct InterruptResponse {
     /// Messages of ours that the agent had not started on.
     #[serde(default)]
     pub(super) cancelled: Vec<String>,
@@ -126,7 +126,7 @@ pub(super) struct Interrupted {
 
 /// Contents of a `command_lifecycle` line: the progress of one of our messages.
 #[derive(Debug, Deserialize)]
-pub(super) struct Lifecycle<'a> {
+pub(super) struct CommandLifecycle<'a> {
     #[serde(borrow)]
     pub(super) command_uuid: Cow<'a, str>,
     #[serde(borrow)]
@@ -135,7 +135,7 @@ pub(super) struct Lifecycle<'a> {
 
 /// Contents of a [`ControlResponse`].
 #[derive(Debug, Deserialize)]
-pub(super) struct Answer<'a> {
+pub(super) struct ControlOutcome<'a> {
     #[serde(borrow)]
     pub(super) subtype: Cow<'a, str>,
     #[serde(borrow)]
@@ -150,54 +150,54 @@ pub(super) struct Answer<'a> {
 
 /// Reason why the agent did not do what we asked.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(super) struct ControlRefusal {
     pub(super) reason: String,
     /// True if the agent does not know the request.
     pub(super) unknown: bool,
 }
 
-impl<'a> Answer<'a> {
+impl<'a> ControlOutcome<'a> {
     /// Returns the response as JSON text.
-    pub(super) fn outcome(&self) -> Result<&'a str, Refused> {
+    pub(super) fn outcome(&self) -> Result<&'a str, ControlRefusal> {
         if self.subtype == "success" {
             return Ok(self.response.map_or("null", RawValue::get));
         }
         let reason = self.error.as_deref().unwrap_or("no reason given");
         let unknown = self.error_code.as_deref() == Some("unsupported_request")
             || reason.starts_with("Unsupported control request subtype");
-        Err(Refused { reason: words(reason), unknown })
+        Err(ControlRefusal { reason: words(reason), unknown })
     }
 }
 
 #[derive(Serialize)]
-struct Request<'a, R> {
+struct OutgoingControlRequest<'a, R> {
     r#type: &'static str,
     request_id: &'a str,
     request: R,
 }
 
 #[derive(Serialize)]
-struct Response<R> {
+struct OutgoingControlResponse<R> {
     r#type: &'static str,
     response: R,
 }
 
 #[derive(Serialize)]
-struct Success<'a, R> {
+struct ControlSuccess<'a, R> {
     subtype: &'static str,
     request_id: &'a str,
     response: R,
 }
 
 #[derive(Serialize)]
-struct Failure<'a> {
+struct ControlFailure<'a> {
     subtype: &'static str,
     request_id: &'a str,
     error: &'a str,
 }
 
 #[derive(Serialize)]
-struct User<'a, C> {
+struct OutgoingUserLine<'a, C> {
     r#type: &'static str,
     session_id: &'static str,
     parent_tool_use_id: Option<()>,
@@ -213,23 +213,23 @@ struct UserMessage<C> {
 
 /// Writes a request.
 pub(super) fn request(id: &str, request: impl Serialize, out: &mut Vec<Action>) {
-    write_line(&Request { r#type: "control_request", request_id: id, request }, out);
+    write_line(&OutgoingControlRequest { r#type: "control_request", request_id: id, request }, out);
 }
 
 /// Answers a request from the agent.
 pub(super) fn reply(id: &str, response: impl Serialize, out: &mut Vec<Action>) {
-    let response = Success { subtype: "success", request_id: id, response };
-    write_line(&Response { r#type: "control_response", response }, out);
+    let response = ControlSuccess { subtype: "success", request_id: id, response };
+    write_line(&OutgoingControlResponse { r#type: "control_response", response }, out);
 }
 
 /// Refuses a request from the agent.
 pub(super) fn refuse(id: &str, error: &str, out: &mut Vec<Action>) {
-    let response = Failure { subtype: "error", request_id: id, error };
-    write_line(&Response { r#type: "control_response", response }, out);
+    let response = ControlFailure { subtype: "error", request_id: id, error };
+    write_line(&OutgoingControlResponse { r#type: "control_response", response }, out);
 }
 
 /// Writes a user message, named `uuid`.
 pub(super) fn user(uuid: &str, content: impl Serialize, out: &mut Vec<Action>) {
     let message = UserMessage { role: "user", content };
-    write_line(&User { r#type: "user", session_id: "", parent_tool_use_id: None, uuid, message }, out);
+    write_line(&OutgoingUserLine { r#type: "user", session_id: "", parent_tool_use_id: None, uuid, message }, out);
 }

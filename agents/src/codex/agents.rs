@@ -1,6 +1,6 @@
 //! Sub-agents: threads other than ours, started by our tool calls.
 
-use super::items::Calls;
+use super::items::CodexToolCalls;
 use crate::kit::bounded_map::BoundedMap;
 use serde_json::Value;
 
@@ -47,7 +47,7 @@ impl SubAgents {
     }
 
     /// Returns the tool call that started `thread`. While that call is still running, it is the latest call of its kind.
-    pub(super) fn parent(&self, thread: &str, calls: &Calls) -> Option<String> {
+    pub(super) fn parent(&self, thread: &str, calls: &CodexToolCalls) -> Option<String> {
         let known = self.0.get(thread).and_then(|agent| agent.parent.clone());
         known.or_else(|| calls.latest("spawnAgent").map(str::to_owned))
     }

@@ -6,13 +6,13 @@ use ipc_protocol::{Json, PermissionAnswer, PermissionOptionKind as Kind, Permiss
 use serde_json::{Value, json, value::RawValue};
 
 use super::{
-    items::{self, Calls},
+    items::{self, CodexToolCalls},
     wire,
 };
 use crate::{
     Action, Result,
     kit::bounds::{self, MAX_ID, title},
-    permission::{Choice, OpenRequests, PreparedOption, plain_request},
+    permission::{AnswerChoice, OpenRequests, PreparedOption, plain_request},
 };
 
 /// Most options of a request.
@@ -20,7 +20,7 @@ const MAX_OPTIONS: usize = 64;
 
 /// Handling of an answer with input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Input {
+enum InputForm {
     /// Such an answer is refused.
     None,
     /// The input is the complete answer.
@@ -31,27 +31,27 @@ enum Input {
 
 /// Data that answering a request needs.
 #[derive(Debug)]
-struct About {
+struct CodexReplyTo {
     agent_id: Box<RawValue>,
     thread: String,
     turn: Option<String>,
     /// Answer of each option, in the order of the options.
     answers: Vec<Value>,
     cancelled: Value,
-    input: Input,
+    input: InputForm,
 }
 
 /// Request with its answers.
-struct Asked {
+struct ApprovalPrompt {
     request: PermissionRequest,
     choices: Vec<PreparedOption>,
     cancelled: Value,
-    input: Input,
+    input: InputForm,
 }
 
 /// Reason of a denial, which is sent to the model separately from the answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Reason {
+pub(super) struct RefusalReason {
     pub(super) thread: String,
     pub(super) turn: String,
     pub(super) message: String,
@@ -59,16 +59,16 @@ pub(super) struct Reason {
 
 /// Open requests of the session.
 #[derive(Debug, Default)]
-pub(super) struct Approvals(OpenRequests<About>);
+pub(super) struct CodexApprovals(OpenRequests<CodexReplyTo>);
 
-impl Approvals {
+impl CodexApprovals {
     /// Opens a request of the agent, or returns the reason why it is refused.
     pub(super) fn ask(
         &mut self,
         agent_id: &RawValue,
         method: &str,
         params: &Value,
-        calls: &Calls,
+        calls: &CodexToolCalls,
         parent: Option<&str>,
         out: &mut Vec<Action>,
     ) -> Result<(), &'static str> {
@@ -80,7 +80,7 @@ impl Approvals {
             "mcpServer/elicitation/request" => elicitation(params, calls),
             _ => return Err("not supported by this client"),
         };
-        let Asked { mut request, choices, cancelled, input } = asked;
+        let ApprovalPrompt { mut request, choices, cancelled, input } = asked;
         let texts = [agent_id.get(), text(params, "threadId"), text(params, "turnId"), text(params, "itemId")];
         if texts.iter().any(|id| id.len() > MAX_ID) {
             return Err("an id of more than 1024 bytes");
@@ -93,7 +93,7 @@ impl Approvals {
             choices.into_iter().map(|PreparedOption { option, answer }| (option, answer)).unzip();
         request.parent = parent.map(str::to_owned);
         request.tool_call_id = request.tool_call_id.or_else(|| params["itemId"].as_str().map(str::to_owned));
-        let about = About {
+        let about = CodexReplyTo {
             agent_id: agent_id.to_owned(),
             thread: text(params, "threadId").to_owned(),
             turn: params["turnId"].as_str().map(str::to_owned),
@@ -116,12 +116,12 @@ impl Approvals {
         answer: &PermissionAnswer,
         by: ResolvedBy,
         out: &mut Vec<Action>,
-    ) -> Result<Option<Reason>> {
+    ) -> Result<Option<RefusalReason>> {
         let open = self.0.get(id)?;
-        let about = &open.about;
+        let about = &open.context;
         let reason = match (answer, &about.turn) {
             (PermissionAnswer::DenyWith { message }, Some(turn)) => {
-                Some(Reason { thread: about.thread.clone(), turn: turn.clone(), message: message.clone() })
+                Some(RefusalReason { thread: about.thread.clone(), turn: turn.clone(), message: message.clone() })
             }
             (PermissionAnswer::DenyWith { .. }, None) => {
                 return Err(unsupported(agent, "be told a reason outside a turn"));
@@ -131,11 +131,13 @@ impl Approvals {
         // The answer cannot contain a reason.
         let plain = if reason.is_some() { &PermissionAnswer::Deny } else { answer };
         let (option, value) = match (open.choose(plain, &by)?, answer) {
-            (Choice::Option(at), _) => (open.option(at), about.answers[at].clone()),
-            (Choice::More, PermissionAnswer::AllowWith { input }) => (None, with_input(about.input, agent, input)?),
-            (Choice::More | Choice::Cancelled, _) => (None, about.cancelled.clone()),
+            (AnswerChoice::Option(at), _) => (open.option(at), about.answers[at].clone()),
+            (AnswerChoice::More, PermissionAnswer::AllowWith { input }) => {
+                (None, with_input(about.input, agent, input)?)
+            }
+            (AnswerChoice::More | AnswerChoice::Cancelled, _) => (None, about.cancelled.clone()),
         };
-        let reply = |about: About, out: &mut Vec<Action>| wire::RPC.reply(&about.agent_id, &value, out);
+        let reply = |about: CodexReplyTo, out: &mut Vec<Action>| wire::RPC.reply(&about.agent_id, &value, out);
         self.0.resolve(id, option, by, reply, out);
         Ok(reason)
     }
@@ -148,7 +150,8 @@ impl Approvals {
 
     /// Answers all open requests with a cancellation, since the turn is being interrupted.
     pub(super) fn cancel_all(&mut self, out: &mut Vec<Action>) {
-        let cancelled = |about: About, out: &mut Vec<Action>| wire::RPC.reply(&about.agent_id, &about.cancelled, out);
+        let cancelled =
+            |about: CodexReplyTo, out: &mut Vec<Action>| wire::RPC.reply(&about.agent_id, &about.cancelled, out);
         self.0.close(&ResolvedBy::Abort, |_| true, cancelled, out);
     }
 
@@ -163,11 +166,11 @@ impl Approvals {
     }
 }
 
-fn with_input(place: Input, agent: &str, input: &Json) -> Result<Value> {
+fn with_input(place: InputForm, agent: &str, input: &Json) -> Result<Value> {
     match place {
-        Input::None => Err(unsupported(agent, "take another input with its permission")),
-        Input::Whole => Ok(input.value()),
-        Input::Content => Ok(json!({ "action": "accept", "content": input.value(), "_meta": null })),
+        InputForm::None => Err(unsupported(agent, "take another input with its permission")),
+        InputForm::Whole => Ok(input.value()),
+        InputForm::Content => Ok(json!({ "action": "accept", "content": input.value(), "_meta": null })),
     }
 }
 
@@ -197,7 +200,7 @@ fn request(tool: &str, kind: &str, title: &str, input: &Value) -> PermissionRequ
     plain_request(tool, kind, self::title(title), bounds::json(input))
 }
 
-fn command(params: &Value) -> Asked {
+fn command(params: &Value) -> ApprovalPrompt {
     let mut choices = decisions();
     let proposed = params["availableDecisions"].as_array().map(Vec::as_slice).unwrap_or_default();
     // Proposed decisions that are objects change the rules of later sessions too.
@@ -221,11 +224,11 @@ fn command(params: &Value) -> Asked {
     // Permissions of the command beyond its sandbox are granted with it.
     let (more, paths) = permitted(&params["additionalPermissions"]);
     kinds.extend(more.into_iter().filter(|kind| host.is_null() || *kind != "fetch"));
-    Asked {
+    ApprovalPrompt {
         request: PermissionRequest { command, paths, ..request(tool, &kinds.join("+"), &title, params) },
         choices,
         cancelled: json!({ "decision": "cancel" }),
-        input: Input::None,
+        input: InputForm::None,
     }
 }
 
@@ -245,7 +248,7 @@ fn amendment(decision: &Value) -> Option<PreparedOption> {
     Some(PreparedOption::new(id, &format!("Yes, and always what begins with {prefix}"), Kind::AllowAlways, answer))
 }
 
-fn file_change(params: &Value, calls: &Calls) -> Asked {
+fn file_change(params: &Value, calls: &CodexToolCalls) -> ApprovalPrompt {
     let tool = calls.tool(text(params, "itemId"));
     let (title, kind, input, paths) = match tool {
         Some(tool) => (tool.title.clone(), tool.kind, tool.input.clone(), tool.paths.clone()),
@@ -254,15 +257,15 @@ fn file_change(params: &Value, calls: &Calls) -> Asked {
     };
     let paths = paths.into_iter().chain(params["grantRoot"].as_str().map(str::to_owned)).collect();
     let title = if title.is_empty() { "change files".to_owned() } else { format!("{kind} {title}") };
-    Asked {
+    ApprovalPrompt {
         request: PermissionRequest { paths, ..request("fileChange", kind, &title, &input) },
         choices: decisions(),
         cancelled: json!({ "decision": "cancel" }),
-        input: Input::None,
+        input: InputForm::None,
     }
 }
 
-fn permissions(params: &Value) -> Asked {
+fn permissions(params: &Value) -> ApprovalPrompt {
     let granted = |scope: &str| {
         let asked = params["permissions"].as_object().cloned().unwrap_or_default();
         let given: serde_json::Map<_, _> = asked.into_iter().filter(|(_, value)| !value.is_null()).collect();
@@ -272,7 +275,7 @@ fn permissions(params: &Value) -> Asked {
     let (kinds, paths) = permitted(&params["permissions"]);
     let kind = if kinds.is_empty() { "other".to_owned() } else { kinds.join("+") };
     let title = params["reason"].as_str().unwrap_or("more permissions");
-    Asked {
+    ApprovalPrompt {
         request: PermissionRequest { paths, ..request("requestPermissions", &kind, title, &params["permissions"]) },
         choices: vec![
             PreparedOption::new("accept", "Yes, for this turn", Kind::AllowOnce, granted("turn")),
@@ -285,7 +288,7 @@ fn permissions(params: &Value) -> Asked {
             PreparedOption::new("decline", "No", Kind::RejectOnce, none.clone()),
         ],
         cancelled: none,
-        input: Input::Whole,
+        input: InputForm::Whole,
     }
 }
 
@@ -330,7 +333,7 @@ fn permitted(permissions: &Value) -> (Vec<&'static str>, Vec<String>) {
 
 /// Makes the request for questions. A single question has its answers as options. Several questions are answered with input:
 /// `{"answers": {ID: {"answers": ["…"]}}}`.
-fn questions(params: &Value) -> Asked {
+fn questions(params: &Value) -> ApprovalPrompt {
     let none = json!({ "answers": {} });
     let questions = params["questions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut choices = Vec::new();
@@ -344,15 +347,15 @@ fn questions(params: &Value) -> Asked {
     }
     choices.push(PreparedOption::new("skip", "No answer", Kind::RejectOnce, none.clone()));
     let title = questions.iter().map(|question| text(question, "question")).collect::<Vec<_>>().join(" / ");
-    Asked {
+    ApprovalPrompt {
         request: request("requestUserInput", "question", &title, &params["questions"]),
         choices,
         cancelled: none,
-        input: Input::Whole,
+        input: InputForm::Whole,
     }
 }
 
-fn elicitation(params: &Value, calls: &Calls) -> Asked {
+fn elicitation(params: &Value, calls: &CodexToolCalls) -> ApprovalPrompt {
     let meta = &params["_meta"];
     let answer =
         |action: &str, content: Value, meta: Value| json!({ "action": action, "content": content, "_meta": meta });
@@ -374,11 +377,11 @@ fn elicitation(params: &Value, calls: &Calls) -> Asked {
         let request = request(&tool, "other", message, &meta["tool_params"]);
         // The request does not name its call.
         let tool_call_id = calls.latest(&tool).map(str::to_owned);
-        return Asked {
+        return ApprovalPrompt {
             request: PermissionRequest { tool_call_id, ..request },
             choices,
             cancelled: none,
-            input: Input::None,
+            input: InputForm::None,
         };
     }
     // A form with fields cannot be accepted without their values.
@@ -388,11 +391,11 @@ fn elicitation(params: &Value, calls: &Calls) -> Asked {
         choices.insert(0, accept("accept", "Yes", Kind::AllowOnce, Value::Null));
     }
     let title = [text(params, "serverName"), message].join(": ");
-    Asked {
+    ApprovalPrompt {
         request: request("elicitation", "question", &title, params),
         choices,
         cancelled: none,
-        input: Input::Content,
+        input: InputForm::Content,
     }
 }
 
@@ -466,7 +469,7 @@ mod tests {
 
     #[test]
     fn a_change_of_which_nothing_is_known_has_a_path_of_which_nothing_is() {
-        let asked = file_change(&json!({ "itemId": "c", "grantRoot": "/src" }), &Calls::default());
+        let asked = file_change(&json!({ "itemId": "c", "grantRoot": "/src" }), &CodexToolCalls::default());
         assert_eq!(asked.request.paths, ["unknown://change", "/src"]);
     }
 }

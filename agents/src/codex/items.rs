@@ -16,7 +16,7 @@ use crate::{
 
 /// Tool call that an item describes.
 #[derive(Debug, PartialEq)]
-pub(super) struct Tool {
+pub(super) struct ToolItem {
     /// Type of the item, or the name of an MCP tool: Codex does not expose its tools' names.
     pub(super) name: String,
     pub(super) title: String,
@@ -30,15 +30,15 @@ pub(super) struct Tool {
 
 /// Call in progress.
 #[derive(Debug)]
-pub(super) struct Call {
-    tool: Tool,
+pub(super) struct CodexToolCall {
+    tool: ToolItem,
     thread: String,
 }
 
 /// Calls of the conversation and its sub-agents.
-pub(super) type Calls = ToolCallLedger<Call>;
+pub(super) type CodexToolCalls = ToolCallLedger<CodexToolCall>;
 
-impl Calls {
+impl CodexToolCalls {
     /// Handles `item/started`. Returns whether the item is a tool call.
     pub(super) fn started(&mut self, item: &Value, thread: &str, parent: Option<&str>, out: &mut Vec<Action>) -> bool {
         let (Some(id), Some(tool)) = (id(item), tool(item)) else { return false };
@@ -52,7 +52,7 @@ impl Calls {
                 status: ToolStatus::InProgress,
                 parent: parent.map(str::to_owned),
             };
-            self.start(start, Call { tool, thread: thread.to_owned() }, out);
+            self.start(start, CodexToolCall { tool, thread: thread.to_owned() }, out);
         }
         true
     }
@@ -80,7 +80,7 @@ impl Calls {
     }
 
     /// Returns the tool of the call `id`, while the call is in progress.
-    pub(super) fn tool(&self, id: &str) -> Option<&Tool> {
+    pub(super) fn tool(&self, id: &str) -> Option<&ToolItem> {
         self.get(id).map(|call| &call.tool)
     }
 
@@ -113,8 +113,8 @@ fn text<'a>(item: &'a Value, key: &str) -> &'a str {
 }
 
 /// Converts `item` to a tool call, or `None` if it is none.
-pub(super) fn tool(item: &Value) -> Option<Tool> {
-    let plain = |kind, title: &str, input| Tool {
+pub(super) fn tool(item: &Value) -> Option<ToolItem> {
+    let plain = |kind, title: &str, input| ToolItem {
         name: text(item, "type").to_owned(),
         title: self::title(title),
         kind,
@@ -126,19 +126,19 @@ pub(super) fn tool(item: &Value) -> Option<Tool> {
         "commandExecution" => {
             let command = script(text(item, "command"));
             let tool = plain("execute", &command, json!({ "command": command, "cwd": item["cwd"] }));
-            Tool { command: Some(command), ..tool }
+            ToolItem { command: Some(command), ..tool }
         }
         "fileChange" => {
             let paths = changed(&item["changes"]);
-            Tool { paths: paths.clone(), ..plain(change_kind(&item["changes"]), &paths.join(", "), changes(item)) }
+            ToolItem { paths: paths.clone(), ..plain(change_kind(&item["changes"]), &paths.join(", "), changes(item)) }
         }
         "mcpToolCall" => {
             let name = mcp_tool(text(item, "server"), text(item, "tool"));
-            Tool { name: name.clone(), ..plain("other", &name, item["arguments"].clone()) }
+            ToolItem { name: name.clone(), ..plain("other", &name, item["arguments"].clone()) }
         }
         "dynamicToolCall" => {
             let name = text(item, "tool");
-            Tool { name: name.to_owned(), ..plain("other", name, item["arguments"].clone()) }
+            ToolItem { name: name.to_owned(), ..plain("other", name, item["arguments"].clone()) }
         }
         "collabAgentToolCall" => {
             let name = text(item, "tool");
@@ -146,7 +146,7 @@ pub(super) fn tool(item: &Value) -> Option<Tool> {
                 "prompt": item["prompt"], "model": item["model"], "receiverThreadIds": item["receiverThreadIds"],
             });
             let words = [name, text(item, "prompt")].join(" ");
-            Tool { name: name.to_owned(), ..plain("other", &words, input) }
+            ToolItem { name: name.to_owned(), ..plain("other", &words, input) }
         }
         "webSearch" => plain("fetch", text(item, "query"), json!({ "query": item["query"], "action": item["action"] })),
         "imageView" => plain("read", text(item, "path"), json!({ "path": item["path"] })),

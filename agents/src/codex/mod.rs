@@ -33,8 +33,8 @@ use ipc_protocol::{Operation, PermissionAnswer, Prompt, PromptPart, ResolvedBy, 
 use serde_json::json;
 
 use self::{
-    session::Session,
-    state::{Pending, Shape, State, Turn},
+    session::CodexSession,
+    state::{CodexPurpose, CodexReplyShape, CodexState, CodexTurn},
 };
 use crate::{
     Action, Adapter, AdapterSetup, Result,
@@ -51,18 +51,18 @@ const MAX_HELD: usize = 64;
 /// ephemeral session that continues a conversation without forking it.
 pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>> {
     start::check(&setup)?;
-    Ok(Box::new(Session::new(setup)))
+    Ok(Box::new(CodexSession::new(setup)))
 }
 
-impl Adapter for Session {
+impl Adapter for CodexSession {
     fn agent(&self) -> &str {
         &self.agent
     }
 
     fn start(&mut self, out: &mut Vec<Action>) {
-        if matches!(self.state, State::New) {
-            self.state = State::Starting(None);
-            self.request("initialize", &start::initialize(), Pending::Initialize, out);
+        if matches!(self.state, CodexState::New) {
+            self.state = CodexState::Starting(None);
+            self.request("initialize", &start::initialize(), CodexPurpose::Initialize, out);
             wire::RPC.notify("initialized", None::<()>, out);
             self.open(out);
         }
@@ -86,14 +86,14 @@ impl Adapter for Session {
         self.calls.end_all(None, out);
         for pending in self.peer.pending.drain() {
             // A compaction is answered below.
-            if let Pending::Operation(request, shape) = pending
-                && shape != Shape::Compact
+            if let CodexPurpose::Operation(request, shape) = pending
+                && shape != CodexReplyShape::Compact
             {
                 out.push(Action::Reply { request, reply: Err(unanswered()) });
             }
         }
-        match std::mem::replace(&mut self.state, State::Over) {
-            State::Ready(thread) => {
+        match std::mem::replace(&mut self.state, CodexState::Over) {
+            CodexState::Ready(thread) => {
                 if let Some(request) = thread.compaction {
                     out.push(Action::Reply { request, reply: Err(unanswered()) });
                 }
@@ -101,49 +101,51 @@ impl Adapter for Session {
                     cut_turn_short(out);
                 }
             }
-            State::Starting(_) => {
+            CodexState::Starting(_) => {
                 let reason = "its output ended before its conversation was ready".to_owned();
                 out.push(Action::Fail(WireError::AgentDied { reason }));
             }
-            State::New | State::Over => {}
+            CodexState::New | CodexState::Over => {}
         }
     }
 
     fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<()> {
         let input = start::input(&prompt.parts, self.cwd());
-        let State::Ready(thread) = &mut self.state else {
+        let CodexState::Ready(thread) = &mut self.state else {
             return Err(self.unsupported("take a prompt: its session is not ready, or over"));
         };
         if thread.turn.is_some() || thread.compaction.is_some() || !self.peer.pending.has_room(1) {
             return Err(WireError::Busy);
         }
-        thread.turn = Some(Turn::default());
+        thread.turn = Some(CodexTurn::default());
         thread.tokens.begin();
         let params = json!({ "threadId": thread.id, "input": input });
         self.streamed.clear();
         self.output.answer.begin();
-        self.request("turn/start", &params, Pending::TurnStart, out);
+        self.request("turn/start", &params, CodexPurpose::TurnStart, out);
         Ok(())
     }
 
     fn steer(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<()> {
         let input = start::input(&prompt.parts, self.cwd());
-        let State::Ready(thread) = &mut self.state else { return Err(self.unsupported("be steered: no turn runs")) };
+        let CodexState::Ready(thread) = &mut self.state else {
+            return Err(self.unsupported("be steered: no turn runs"));
+        };
         let thread_id = thread.id.clone();
         let Some(turn) = &mut thread.turn else { return Err(self.unsupported("be steered: no turn runs")) };
         match turn.id.clone() {
             Some(id) if self.peer.pending.has_room(1) => self.send_steer(&thread_id, &id, &input, out),
-            None if turn.held.len() < MAX_HELD => turn.held.push(input),
+            None if turn.held_steers.len() < MAX_HELD => turn.held_steers.push(input),
             _ => return Err(WireError::Busy),
         }
         Ok(())
     }
 
     fn abort(&mut self, out: &mut Vec<Action>) -> Result<()> {
-        let State::Ready(thread) = &mut self.state else { return Ok(()) };
+        let CodexState::Ready(thread) = &mut self.state else { return Ok(()) };
         let Some(turn) = &mut thread.turn else { return Ok(()) };
         turn.aborting = true;
-        turn.held.clear();
+        turn.held_steers.clear();
         self.approvals.cancel_all(out);
         for (thread, turn) in self.sub_agents.running() {
             if !self.peer.pending.has_room(2) {
@@ -151,8 +153,13 @@ impl Adapter for Session {
                 break;
             }
             let params = json!({ "threadId": thread, "turnId": turn });
-            self.request("turn/interrupt", &params, Pending::Ignored, out);
-            self.request("thread/backgroundTerminals/clean", &json!({ "threadId": thread }), Pending::Ignored, out);
+            self.request("turn/interrupt", &params, CodexPurpose::Ignored, out);
+            self.request(
+                "thread/backgroundTerminals/clean",
+                &json!({ "threadId": thread }),
+                CodexPurpose::Ignored,
+                out,
+            );
         }
         self.interrupt(out);
         Ok(())

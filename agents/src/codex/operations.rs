@@ -5,17 +5,17 @@ use serde_json::{Map, Value, json};
 
 use super::{
     errors,
-    session::{Session, collaboration_mode},
+    session::{CodexSession, collaboration_mode},
     start,
-    state::{Pending, Shape, State},
-    wire::Answer,
+    state::{CodexPurpose, CodexReplyShape, CodexState},
+    wire::CodexResponse,
 };
 use crate::{Action, Adapter as _, Result};
 
 /// Most conversations in a list.
 const MAX_LISTED: u32 = 100;
 
-impl Session {
+impl CodexSession {
     /// Sends the request of an operation.
     pub(super) fn send_operation(
         &mut self,
@@ -23,7 +23,7 @@ impl Session {
         operation: &Operation,
         out: &mut Vec<Action>,
     ) -> Result<()> {
-        let State::Ready(thread) = &mut self.state else {
+        let CodexState::Ready(thread) = &mut self.state else {
             return Err(self.unsupported(&format!("{}: its session is not ready, or over", operation.describe())));
         };
         if !self.peer.pending.has_room(1) {
@@ -31,8 +31,9 @@ impl Session {
         }
         let id = thread.id.clone();
         let this = json!({ "threadId": id });
-        let settings =
-            |key: &str, value: Value| ("thread/settings/update", json!({ "threadId": id, key: value }), Shape::Done);
+        let settings = |key: &str, value: Value| {
+            ("thread/settings/update", json!({ "threadId": id, key: value }), CodexReplyShape::Done)
+        };
         let (method, params, shape) = match operation {
             Operation::SetModel { model } => settings("model", json!(model)),
             Operation::SetThinking { level } => settings("effort", json!(start::effort(level))),
@@ -45,14 +46,18 @@ impl Session {
                     return Err(WireError::Busy);
                 }
                 thread.compaction = Some(request);
-                ("thread/compact/start", this, Shape::Compact)
+                ("thread/compact/start", this, CodexReplyShape::Compact)
             }
-            Operation::GetState => ("thread/read", this, Shape::Result),
-            Operation::GetMessages => ("thread/read", json!({ "threadId": id, "includeTurns": true }), Shape::Result),
-            Operation::ListSessions => ("thread/list", start::list(&self.config, MAX_LISTED), Shape::Sessions),
+            Operation::GetState => ("thread/read", this, CodexReplyShape::Result),
+            Operation::GetMessages => {
+                ("thread/read", json!({ "threadId": id, "includeTurns": true }), CodexReplyShape::Result)
+            }
+            Operation::ListSessions => {
+                ("thread/list", start::list(&self.config, MAX_LISTED), CodexReplyShape::Sessions)
+            }
             Operation::Native { message } => return self.native(request, message, out),
         };
-        self.request(method, &params, Pending::Operation(request, shape), out);
+        self.request(method, &params, CodexPurpose::Operation(request, shape), out);
         Ok(())
     }
 
@@ -61,30 +66,30 @@ impl Session {
         let method = message["method"].as_str().ok_or_else(|| WireError::Protocol {
             reason: "a message to this agent is {\"method\": …, \"params\": …}, without an id".to_owned(),
         })?;
-        self.peer.request(method, message.get("params"), Pending::Operation(request, Shape::Reply), out);
+        self.peer.request(method, message.get("params"), CodexPurpose::Operation(request, CodexReplyShape::Reply), out);
         Ok(())
     }
 
     pub(super) fn operation_answered(
         &mut self,
         request: RequestId,
-        shape: Shape,
-        answer: Answer,
+        shape: CodexReplyShape,
+        answer: CodexResponse,
         line: &[u8],
         out: &mut Vec<Action>,
     ) {
         let raw = std::str::from_utf8(line).ok().and_then(|line| Json::new(line.trim()).ok());
-        if let (Shape::Reply, Some(reply)) = (shape, raw) {
+        if let (CodexReplyShape::Reply, Some(reply)) = (shape, raw) {
             out.push(Action::Reply { request, reply: Ok(reply) });
             return;
         }
         let reply = match (shape, answer) {
-            (Shape::Compact, Ok(_)) => return,
-            (Shape::Done, Ok(_)) => Ok(Value::Null),
-            (Shape::Result | Shape::Reply, Ok(result)) => Ok(result),
-            (Shape::Sessions, Ok(list)) => Ok(sessions(&list)),
+            (CodexReplyShape::Compact, Ok(_)) => return,
+            (CodexReplyShape::Done, Ok(_)) => Ok(Value::Null),
+            (CodexReplyShape::Result | CodexReplyShape::Reply, Ok(result)) => Ok(result),
+            (CodexReplyShape::Sessions, Ok(list)) => Ok(sessions(&list)),
             // If its turn has already ended, the operation has its reply.
-            (Shape::Compact, Err(_)) if !self.stop_compacting() => return,
+            (CodexReplyShape::Compact, Err(_)) if !self.stop_compacting() => return,
             (_, Err(refusal)) => Err(WireError::AgentRefused { agent: self.agent.clone(), reason: refusal.message }),
         };
         out.push(Action::Reply { request, reply: reply.map(|value| Json::from(&value)) });
@@ -93,7 +98,7 @@ impl Session {
     /// Ends the wait for a compaction. Returns whether there was one.
     fn stop_compacting(&mut self) -> bool {
         match &mut self.state {
-            State::Ready(thread) => thread.compaction.take().is_some(),
+            CodexState::Ready(thread) => thread.compaction.take().is_some(),
             _ => false,
         }
     }

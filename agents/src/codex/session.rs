@@ -7,12 +7,12 @@ use serde_json::{Value, json, value::RawValue};
 
 use super::{
     agents::SubAgents,
-    approvals::Approvals,
-    items::Calls,
+    approvals::CodexApprovals,
+    items::CodexToolCalls,
     start,
-    state::{Pending, State, Thread},
-    usage::{self, Tokens},
-    wire::{self, Answer, Delta},
+    state::{CodexPurpose, CodexState, CodexThread},
+    usage::{self, ThreadTokens},
+    wire::{self, CodexDelta, CodexResponse},
 };
 use crate::{
     Action, AdapterSetup, Result,
@@ -28,16 +28,16 @@ use crate::{
 const MAX_STREAMED: usize = 1024;
 
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct CodexSession {
     pub(super) agent: String,
     pub(super) config: AgentSessionConfig,
     protocol_config: Value,
     resume: Option<NativeResume>,
-    pub(super) state: State,
+    pub(super) state: CodexState,
     pub(super) output: AgentOutput,
-    pub(super) peer: RpcPeer<Pending>,
-    pub(super) approvals: Approvals,
-    pub(super) calls: Calls,
+    pub(super) peer: RpcPeer<CodexPurpose>,
+    pub(super) approvals: CodexApprovals,
+    pub(super) calls: CodexToolCalls,
     pub(super) sub_agents: SubAgents,
     /// Items whose text came in pieces. The text of any other item is emitted when the item is complete.
     pub(super) streamed: HashSet<Box<str>>,
@@ -46,7 +46,7 @@ pub(super) struct Session {
     pub(super) rate_limits: Value,
 }
 
-impl Session {
+impl CodexSession {
     pub(super) fn new(setup: AdapterSetup) -> Self {
         let AdapterSetup { config, agent, protocol_config, resume, .. } = setup;
         Self {
@@ -54,11 +54,11 @@ impl Session {
             config,
             protocol_config,
             resume,
-            state: State::New,
+            state: CodexState::New,
             output: AgentOutput::default(),
             peer: RpcPeer::new(wire::RPC),
-            approvals: Approvals::default(),
-            calls: Calls::default(),
+            approvals: CodexApprovals::default(),
+            calls: CodexToolCalls::default(),
             sub_agents: SubAgents::default(),
             streamed: HashSet::new(),
             streaming: String::new(),
@@ -71,11 +71,11 @@ impl Session {
     }
 
     /// Sends a request.
-    pub(super) fn request(&mut self, method: &str, params: &Value, pending: Pending, out: &mut Vec<Action>) {
+    pub(super) fn request(&mut self, method: &str, params: &Value, pending: CodexPurpose, out: &mut Vec<Action>) {
         self.peer.request(method, Some(params), pending, out);
     }
 
-    fn piece(&mut self, delta: Delta<'_>, out: &mut Vec<Action>) {
+    fn piece(&mut self, delta: CodexDelta<'_>, out: &mut Vec<Action>) {
         if delta.item() != self.streaming && delta.item().len() <= MAX_ID {
             self.streaming = delta.item().to_owned();
             if self.streamed.len() < MAX_STREAMED {
@@ -86,8 +86,8 @@ impl Session {
     }
 
     /// Handles a request from the agent.
-    fn asked(&mut self, id: &RawValue, method: &str, params: &Value, out: &mut Vec<Action>) -> bool {
-        let State::Ready(thread) = &self.state else {
+    fn handle_request(&mut self, id: &RawValue, method: &str, params: &Value, out: &mut Vec<Action>) -> bool {
+        let CodexState::Ready(thread) = &self.state else {
             wire::refuse(id, "the session is not ready", out);
             return false;
         };
@@ -105,50 +105,50 @@ impl Session {
     }
 
     /// Handles the answer to a request of ours; `line` contains it.
-    fn answered(&mut self, pending: Pending, answer: Answer, line: &[u8], out: &mut Vec<Action>) {
+    fn handle_response(&mut self, pending: CodexPurpose, answer: CodexResponse, line: &[u8], out: &mut Vec<Action>) {
         let done = match pending {
-            Pending::Initialize => match answer {
+            CodexPurpose::Initialize => match answer {
                 Ok(result) => {
                     out.extend(start::program(&result).map(Action::Program));
                     Ok(())
                 }
                 Err(refusal) => Err(self.refused("initialize", &refusal)),
             },
-            Pending::Newest => self.newest(answer, out),
-            Pending::Thread => self.opened(answer, out),
-            Pending::Settings => self.settled(answer, out),
-            Pending::TurnStart => {
+            CodexPurpose::Newest => self.handle_newest(answer, out),
+            CodexPurpose::Thread => self.opened(answer, out),
+            CodexPurpose::Settings => self.settled(answer, out),
+            CodexPurpose::TurnStart => {
                 self.turn_started(answer, out);
                 Ok(())
             }
-            Pending::Steer => {
+            CodexPurpose::Steer => {
                 if let Err(refusal) = answer {
                     let action = "steer".to_owned();
                     out.push(Action::Event(Event::ActionFailed { action, error: refusal.message }));
                 }
                 Ok(())
             }
-            Pending::Interrupt => {
+            CodexPurpose::Interrupt => {
                 self.interrupted(answer.is_ok());
                 Ok(())
             }
-            Pending::Clean => {
+            CodexPurpose::Clean => {
                 self.cleaned(out);
                 Ok(())
             }
-            Pending::Ignored => Ok(()),
-            Pending::Operation(request, shape) => {
+            CodexPurpose::Ignored => Ok(()),
+            CodexPurpose::Operation(request, shape) => {
                 self.operation_answered(request, shape, answer, line, out);
                 Ok(())
             }
         };
         if let Err(error) = done {
-            self.state = State::Over;
+            self.state = CodexState::Over;
             out.push(Action::Fail(error));
         }
     }
 
-    fn refused(&self, what: &str, refusal: &wire::Refusal) -> WireError {
+    fn refused(&self, what: &str, refusal: &wire::OutgoingError) -> WireError {
         let reason = format!("it answered {what} with error {}: {}", refusal.code, refusal.message);
         WireError::AgentRefused { agent: self.agent.clone(), reason }
     }
@@ -165,25 +165,25 @@ impl Session {
                 if self.config.ephemeral {
                     params.insert("ephemeral".to_owned(), json!(true));
                 }
-                self.request("thread/start", &params.into(), Pending::Thread, out);
+                self.request("thread/start", &params.into(), CodexPurpose::Thread, out);
             }
-            Some(NativeResume { id: Some(id), fork }) => self.go_on(&id, fork, out),
+            Some(NativeResume { id: Some(id), fork }) => self.resume_thread(&id, fork, out),
             Some(NativeResume { id: None, .. }) => {
-                self.request("thread/list", &start::list(&self.config, 1), Pending::Newest, out);
+                self.request("thread/list", &start::list(&self.config, 1), CodexPurpose::Newest, out);
             }
         }
     }
 
-    fn newest(&mut self, answer: Answer, out: &mut Vec<Action>) -> Result<()> {
+    fn handle_newest(&mut self, answer: CodexResponse, out: &mut Vec<Action>) -> Result<()> {
         let list = answer.map_err(|refusal| self.missing(refusal.message))?;
         let id = list["data"][0]["id"].as_str().filter(|id| !id.is_empty() && id.len() <= MAX_ID);
         let id = id.ok_or_else(|| self.missing("it knows none of this working directory"))?;
         let fork = self.resume.as_ref().is_some_and(|resume| resume.fork);
-        self.go_on(id, fork, out);
+        self.resume_thread(id, fork, out);
         Ok(())
     }
 
-    fn go_on(&mut self, id: &str, fork: bool, out: &mut Vec<Action>) {
+    fn resume_thread(&mut self, id: &str, fork: bool, out: &mut Vec<Action>) {
         let mut params = start::thread(&self.config, &self.protocol_config);
         params.insert("threadId".to_owned(), json!(id));
         params.insert("excludeTurns".to_owned(), json!(true));
@@ -191,10 +191,10 @@ impl Session {
             params.insert("ephemeral".to_owned(), json!(self.config.ephemeral));
         }
         let method = if fork { "thread/fork" } else { "thread/resume" };
-        self.request(method, &params.into(), Pending::Thread, out);
+        self.request(method, &params.into(), CodexPurpose::Thread, out);
     }
 
-    fn opened(&mut self, answer: Answer, out: &mut Vec<Action>) -> Result<()> {
+    fn opened(&mut self, answer: CodexResponse, out: &mut Vec<Action>) -> Result<()> {
         let result = match (answer, &self.resume) {
             (Ok(result), _) => result,
             (Err(refusal), Some(_)) => return Err(self.missing(refusal.message)),
@@ -205,11 +205,11 @@ impl Session {
             agent: self.agent.clone(),
             reason: "its thread has no usable id".to_owned(),
         })?;
-        let thread = Thread {
+        let thread = CodexThread {
             id: id.to_owned(),
             model: result["model"].as_str().map(words).unwrap_or_default(),
             effort: result["reasoningEffort"].clone(),
-            tokens: if self.resume.is_some() { Tokens::default() } else { Tokens::of_new() },
+            tokens: if self.resume.is_some() { ThreadTokens::default() } else { ThreadTokens::of_new() },
             turn: None,
             compaction: None,
         };
@@ -225,15 +225,15 @@ impl Session {
             self.ready(thread, out);
         } else {
             settings.insert("threadId".to_owned(), json!(thread.id));
-            self.state = State::Starting(Some(thread));
-            self.request("thread/settings/update", &settings.into(), Pending::Settings, out);
+            self.state = CodexState::Starting(Some(thread));
+            self.request("thread/settings/update", &settings.into(), CodexPurpose::Settings, out);
         }
         Ok(())
     }
 
-    fn settled(&mut self, answer: Answer, out: &mut Vec<Action>) -> Result<()> {
+    fn settled(&mut self, answer: CodexResponse, out: &mut Vec<Action>) -> Result<()> {
         answer.map_err(|refusal| self.refused("thread/settings/update", &refusal))?;
-        if let State::Starting(thread @ Some(_)) = &mut self.state
+        if let CodexState::Starting(thread @ Some(_)) = &mut self.state
             && let Some(thread) = thread.take()
         {
             self.ready(thread, out);
@@ -241,18 +241,18 @@ impl Session {
         Ok(())
     }
 
-    fn ready(&mut self, thread: Thread, out: &mut Vec<Action>) {
+    fn ready(&mut self, thread: CodexThread, out: &mut Vec<Action>) {
         out.push(Action::Ready { native_session_id: Some(thread.id.clone()) });
-        self.state = State::Ready(thread);
+        self.state = CodexState::Ready(thread);
     }
 
     /// Handles a notification. Notifications of other methods remain available as raw lines.
-    fn notified(&mut self, method: &str, params: &Value, out: &mut Vec<Action>) {
+    fn handle_notification(&mut self, method: &str, params: &Value, out: &mut Vec<Action>) {
         let thread = match &mut self.state {
-            State::Ready(thread) => thread,
-            State::Starting(Some(thread)) if method == "thread/settings/updated" => thread,
+            CodexState::Ready(thread) => thread,
+            CodexState::Starting(Some(thread)) if method == "thread/settings/updated" => thread,
             // No event is emitted before the agent is ready.
-            State::New | State::Starting(_) | State::Over => return,
+            CodexState::New | CodexState::Starting(_) | CodexState::Over => return,
         };
         let told = params["threadId"].as_str();
         let ours = told == Some(thread.id.as_str());
@@ -288,14 +288,14 @@ impl Session {
     }
 }
 
-impl JsonLinesAgent for Session {
+impl JsonLinesAgent for CodexSession {
     fn output(&mut self) -> &mut AgentOutput {
         &mut self.output
     }
 
     fn delta(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
-        let State::Ready(thread) = &self.state else { return false };
-        let Some(delta) = Delta::parse(line) else { return false };
+        let CodexState::Ready(thread) = &self.state else { return false };
+        let Some(delta) = CodexDelta::parse(line) else { return false };
         // A sub-agent's text is not part of the answer.
         if delta.thread() == thread.id {
             self.piece(delta, out);
@@ -305,18 +305,18 @@ impl JsonLinesAgent for Session {
 
     fn message(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
         let message = match serde_json::from_slice::<RpcMessage<'_>>(line) {
-            Ok(message) if !matches!(self.state, State::Over) => message,
+            Ok(message) if !matches!(self.state, CodexState::Over) => message,
             _ => return false,
         };
         match message.incoming() {
-            RpcIncoming::Request { id, method, params } => self.asked(id, method, &params.value(), out),
+            RpcIncoming::Request { id, method, params } => self.handle_request(id, method, &params.value(), out),
             RpcIncoming::Notification { method, params } => {
-                self.notified(method, &params.value(), out);
+                self.handle_notification(method, &params.value(), out);
                 true
             }
             RpcIncoming::Answer { id, answer } => {
                 let Some(pending) = self.peer.answered(id) else { return false };
-                self.answered(pending, wire::answer(answer), line, out);
+                self.handle_response(pending, wire::answer(answer), line, out);
                 true
             }
             RpcIncoming::Invalid => false,
@@ -328,7 +328,7 @@ impl JsonLinesAgent for Session {
             RpcDropped::Request(id) => wire::refuse(&id, "the request is longer than what is taken", out),
             RpcDropped::Answer(pending) => {
                 let message = "its answer is longer than what is taken".to_owned();
-                self.answered(pending, Err(wire::Refusal { code: 0, message }), &[], out);
+                self.handle_response(pending, Err(wire::OutgoingError { code: 0, message }), &[], out);
             }
             RpcDropped::Unknown => {}
             RpcDropped::Notification if head["method"] == "turn/completed" => self.turn_dropped(&head["params"], out),

@@ -3,7 +3,7 @@
 use ipc_protocol::{AgentSandbox, AgentSessionConfig, McpTransport, PermissionMode, PromptPart};
 use serde_json::{Map, Value, json};
 
-use crate::{Result, discovery::Version, kit::refuse_asked};
+use crate::{Result, discovery::ProgramVersion, kit::refuse_asked};
 
 /// Codex's word for no sandbox.
 const FULL_ACCESS: &str = "danger-full-access";
@@ -56,7 +56,7 @@ pub(super) fn initialize() -> Value {
 
 /// The program that answered [`initialize`]: it names its version behind our own name.
 pub(super) fn program(answer: &Value) -> Option<String> {
-    let version = Version::parse(answer["userAgent"].as_str()?.split_once('/')?.1)?;
+    let version = ProgramVersion::parse(answer["userAgent"].as_str()?.split_once('/')?.1)?;
     Some(format!("@openai/codex {version}"))
 }
 

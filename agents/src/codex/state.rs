@@ -3,11 +3,11 @@
 use ipc_protocol::message::RequestId;
 use serde_json::Value;
 
-use super::usage::Tokens;
+use super::usage::ThreadTokens;
 
 /// Purpose of one of our requests.
 #[derive(Debug)]
-pub(super) enum Pending {
+pub(super) enum CodexPurpose {
     Initialize,
     /// List that starts with the most recent conversation.
     Newest,
@@ -22,53 +22,53 @@ pub(super) enum Pending {
     Ignored,
     /// End of the processes that an interrupted turn left.
     Clean,
-    Operation(RequestId, Shape),
+    Operation(RequestId, CodexReplyShape),
 }
 
 /// Phase of the conversation.
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum CodexState {
     New,
     /// Until all requests are answered; with the thread once it is known.
-    Starting(Option<Thread>),
-    Ready(Thread),
+    Starting(Option<CodexThread>),
+    Ready(CodexThread),
     /// The session has failed, or the agent has ended.
     Over,
 }
 
 /// Open conversation.
 #[derive(Debug)]
-pub(super) struct Thread {
+pub(super) struct CodexThread {
     pub(super) id: String,
     pub(super) model: String,
     pub(super) effort: Value,
-    pub(super) tokens: Tokens,
-    pub(super) turn: Option<Turn>,
+    pub(super) tokens: ThreadTokens,
+    pub(super) turn: Option<CodexTurn>,
     /// Operation that compacts the conversation, until the turn for it has ended.
     pub(super) compaction: Option<RequestId>,
 }
 
 /// Turn in progress.
 #[derive(Debug, Default)]
-pub(super) struct Turn {
+pub(super) struct CodexTurn {
     /// Id of the turn, once the agent has sent it.
     pub(super) id: Option<String>,
     /// True if the turn is to be interrupted.
     pub(super) aborting: bool,
     /// True once the interrupt was sent.
     pub(super) interrupt_sent: bool,
-    pub(super) held: Vec<Value>,
+    pub(super) held_steers: Vec<Value>,
     /// Failed attempts since the last progress.
     pub(super) failed_attempts: u32,
     /// True if the turn's error was emitted.
-    pub(super) error_said: bool,
+    pub(super) error_is_reported: bool,
     /// True while the processes of the interrupted turn are being ended.
     pub(super) ending: bool,
 }
 
 /// Conversion of the agent's answer to a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum CodexReplyShape {
     /// `null`: the request succeeded.
     Done,
     /// The unchanged result.

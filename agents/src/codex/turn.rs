@@ -5,35 +5,35 @@ use serde_json::{Value, json};
 
 use super::{
     errors, items,
-    session::{Session, status},
-    state::{Pending, State},
-    usage::{self, Update},
-    wire::Answer,
+    session::{CodexSession, status},
+    state::{CodexPurpose, CodexState},
+    usage::{self, TokenUsageUpdate},
+    wire::CodexResponse,
 };
 use crate::{
     Action,
     kit::bounds::{MAX_ID, words},
 };
 
-impl Session {
+impl CodexSession {
     pub(super) fn send_steer(&mut self, thread: &str, turn: &str, input: &Value, out: &mut Vec<Action>) {
         let params = json!({ "threadId": thread, "expectedTurnId": turn, "input": input });
-        self.request("turn/steer", &params, Pending::Steer, out);
+        self.request("turn/steer", &params, CodexPurpose::Steer, out);
     }
 
     /// Sends the interrupt if the turn is to be interrupted and has an id.
     pub(super) fn interrupt(&mut self, out: &mut Vec<Action>) {
-        let State::Ready(thread) = &mut self.state else { return };
+        let CodexState::Ready(thread) = &mut self.state else { return };
         let Some(turn) = &mut thread.turn else { return };
         let Some(id) = turn.id.clone().filter(|_| turn.aborting && !turn.interrupt_sent) else { return };
         turn.interrupt_sent = true;
         let params = json!({ "threadId": thread.id, "turnId": id });
-        self.request("turn/interrupt", &params, Pending::Interrupt, out);
+        self.request("turn/interrupt", &params, CodexPurpose::Interrupt, out);
     }
 
     /// Handles the answer to an interrupt. Codex refuses an interrupt before the turn has really started; it is sent again then.
     pub(super) fn interrupted(&mut self, done: bool) {
-        if let State::Ready(thread) = &mut self.state
+        if let CodexState::Ready(thread) = &mut self.state
             && let Some(turn) = &mut thread.turn
         {
             turn.interrupt_sent = done;
@@ -41,7 +41,7 @@ impl Session {
     }
 
     /// Handles the answer to `turn/start`.
-    pub(super) fn turn_started(&mut self, answer: Answer, out: &mut Vec<Action>) {
+    pub(super) fn turn_started(&mut self, answer: CodexResponse, out: &mut Vec<Action>) {
         match answer {
             Ok(result) => self.turn_named(result["turn"]["id"].as_str().unwrap_or_default(), out),
             Err(refusal) => {
@@ -54,13 +54,13 @@ impl Session {
 
     /// Records the turn's id.
     fn turn_named(&mut self, id: &str, out: &mut Vec<Action>) {
-        let State::Ready(thread) = &mut self.state else { return };
+        let CodexState::Ready(thread) = &mut self.state else { return };
         let thread_id = thread.id.clone();
         let Some(turn) = &mut thread.turn else { return };
         // An empty id would match no end of a turn.
         if turn.id.is_none() && !id.is_empty() && id.len() <= MAX_ID {
             turn.id = Some(id.to_owned());
-            for input in std::mem::take(&mut turn.held) {
+            for input in std::mem::take(&mut turn.held_steers) {
                 self.send_steer(&thread_id, id, &input, out);
             }
         }
@@ -121,14 +121,14 @@ impl Session {
         }
         match (kind, done) {
             ("agentMessage" | "plan" | "reasoning", true) => self.whole_text(item, kind == "reasoning", out),
-            ("contextCompaction", _) => out.push(status("compaction", word(done))),
+            ("contextCompaction", _) => out.push(status("compaction", stage_name(done))),
             ("enteredReviewMode" | "exitedReviewMode", true) => {
                 out.push(status("review", words(item["review"].as_str().unwrap_or_default())));
             }
             _ => {}
         }
         if done
-            && let State::Ready(thread) = &mut self.state
+            && let CodexState::Ready(thread) = &mut self.state
             && let Some(turn) = &mut thread.turn
         {
             turn.failed_attempts = 0;
@@ -155,8 +155,8 @@ impl Session {
     }
 
     fn usage(&mut self, params: &Value, out: &mut Vec<Action>) {
-        let State::Ready(thread) = &mut self.state else { return };
-        let Ok(update) = serde_json::from_value::<Update>(params["tokenUsage"].clone()) else { return };
+        let CodexState::Ready(thread) = &mut self.state else { return };
+        let Ok(update) = serde_json::from_value::<TokenUsageUpdate>(params["tokenUsage"].clone()) else { return };
         let running = thread.turn.as_ref().and_then(|turn| turn.id.as_deref());
         let news = thread.tokens.update(&update, running.is_some() && running == params["turnId"].as_str());
         if let Some(usage) = news.usage {
@@ -169,7 +169,7 @@ impl Session {
 
     /// Emits an error of the turn: one after which the agent retries, or the last one.
     fn error(&mut self, params: &Value, out: &mut Vec<Action>) {
-        let State::Ready(thread) = &mut self.state else { return };
+        let CodexState::Ready(thread) = &mut self.state else { return };
         let error = &params["error"];
         let (code, message, retryable) = errors::describe(error);
         let Some(turn) = &mut thread.turn else {
@@ -177,7 +177,7 @@ impl Session {
             return;
         };
         if params["willRetry"] != true {
-            turn.error_said = true;
+            turn.error_is_reported = true;
             if error["codexErrorInfo"] == errors::USAGE_LIMIT {
                 let resets_at = usage::resets_at(&self.rate_limits);
                 let (limit, message) = (code.clone(), message.clone());
@@ -194,7 +194,7 @@ impl Session {
     }
 
     fn turn_completed(&mut self, turn: &Value, out: &mut Vec<Action>) {
-        let State::Ready(thread) = &mut self.state else { return };
+        let CodexState::Ready(thread) = &mut self.state else { return };
         let status = turn["status"].as_str().unwrap_or_default();
         let Some(running) = &mut thread.turn else {
             if let Some(request) = thread.compaction.take() {
@@ -210,10 +210,10 @@ impl Session {
             "interrupted" => {
                 running.ending = true;
                 let params = json!({ "threadId": thread.id });
-                self.request("thread/backgroundTerminals/clean", &params, Pending::Clean, out);
+                self.request("thread/backgroundTerminals/clean", &params, CodexPurpose::Clean, out);
             }
             "failed" => {
-                let said = running.error_said;
+                let said = running.error_is_reported;
                 let (code, message, retryable) = errors::describe(&turn["error"]);
                 self.end_turn(Some(Event::error(code, message, retryable)).filter(|_| !said), out);
             }
@@ -223,11 +223,11 @@ impl Session {
 
     /// The end of a turn was dropped, since all that was said in it is in it, and came before. An error is said before, too.
     pub(super) fn turn_dropped(&mut self, params: &Value, out: &mut Vec<Action>) {
-        let State::Ready(thread) = &self.state else { return };
+        let CodexState::Ready(thread) = &self.state else { return };
         let ours = params["threadId"] == *thread.id;
         let status = match &thread.turn {
             Some(turn) if turn.aborting => "interrupted",
-            Some(turn) if turn.error_said => "failed",
+            Some(turn) if turn.error_is_reported => "failed",
             _ => "completed",
         };
         let turn = json!({ "id": params["turn"]["id"], "status": status });
@@ -237,7 +237,7 @@ impl Session {
 
     /// Completes an interrupted turn, since its processes have ended.
     pub(super) fn cleaned(&mut self, out: &mut Vec<Action>) {
-        let State::Ready(thread) = &self.state else { return };
+        let CodexState::Ready(thread) = &self.state else { return };
         if !thread.turn.as_ref().is_some_and(|turn| turn.ending) {
             return;
         }
@@ -246,13 +246,13 @@ impl Session {
     }
 
     fn complete(&mut self, stop_reason: StopReason, out: &mut Vec<Action>) {
-        let State::Ready(thread) = &self.state else { return };
+        let CodexState::Ready(thread) = &self.state else { return };
         let usage = thread.tokens.of_turn();
         self.end_turn(Some(Event::Complete { stop_reason, usage }), out);
     }
 
     fn end_turn(&mut self, last: Option<Event>, out: &mut Vec<Action>) {
-        let State::Ready(thread) = &mut self.state else { return };
+        let CodexState::Ready(thread) = &mut self.state else { return };
         if thread.turn.take().is_none() {
             return;
         }
@@ -262,6 +262,6 @@ impl Session {
     }
 }
 
-fn word(done: bool) -> String {
+fn stage_name(done: bool) -> String {
     if done { "done".to_owned() } else { "begun".to_owned() }
 }

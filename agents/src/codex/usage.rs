@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// Count of the app-server. `inputTokens` includes cached tokens, `outputTokens` includes reasoning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Count {
+pub(super) struct TokenCount {
     total_tokens: u64,
     input_tokens: u64,
     cached_input_tokens: u64,
@@ -15,7 +15,7 @@ pub(super) struct Count {
     output_tokens: u64,
 }
 
-impl Count {
+impl TokenCount {
     /// Returns the increase since `base`.
     fn since(&self, base: &Self) -> Self {
         Self {
@@ -41,68 +41,68 @@ impl Count {
 /// Parameters of `thread/tokenUsage/updated`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Update {
+pub(super) struct TokenUsageUpdate {
     /// Count of the whole conversation.
-    total: Count,
+    total: TokenCount,
     /// Count of the last request to the model. Codex repeats it when a request fails, so a sum of these would be wrong.
-    last: Count,
+    last: TokenCount,
     model_context_window: Option<u64>,
 }
 
 /// Token counts of a conversation, and of its current turn.
 #[derive(Debug, Default)]
-pub(super) struct Tokens {
+pub(super) struct ThreadTokens {
     /// Last total; `None` in a continued conversation until Codex reports its total.
-    total: Option<Count>,
+    total: Option<TokenCount>,
     /// Total when the turn started.
-    base: Option<Count>,
+    base: Option<TokenCount>,
     /// Usage of the turn that was emitted last.
-    said: Option<Usage>,
+    reported: Option<Usage>,
     window: Option<(u64, u64)>,
 }
 
 /// New information in an update.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct News {
+pub(super) struct UsageChange {
     /// Tokens of the turn.
     pub(super) usage: Option<Usage>,
     /// Tokens in the context window, and its size.
     pub(super) window: Option<(u64, u64)>,
 }
 
-impl Tokens {
+impl ThreadTokens {
     /// Makes the counts of a new conversation.
     pub(super) fn of_new() -> Self {
-        Self { total: Some(Count::default()), ..Self::default() }
+        Self { total: Some(TokenCount::default()), ..Self::default() }
     }
 
     /// Starts a turn.
     pub(super) fn begin(&mut self) {
         self.base = self.total;
-        self.said = None;
+        self.reported = None;
     }
 
     /// Records an update; `ours` says that it belongs to the current turn.
-    pub(super) fn update(&mut self, update: &Update, ours: bool) -> News {
+    pub(super) fn update(&mut self, update: &TokenUsageUpdate, ours: bool) -> UsageChange {
         let window = update.model_context_window.map(|size| (update.last.total_tokens, size));
         let window = window.filter(|window| self.window != Some(*window)).inspect(|window| self.window = Some(*window));
         self.total = Some(update.total);
         if !ours {
             // A resumed conversation first reports its total, which may arrive after a turn was already requested.
             self.base = Some(update.total);
-            return News { usage: None, window };
+            return UsageChange { usage: None, window };
         }
         let base = *self.base.get_or_insert_with(|| update.total.since(&update.last));
         let count = update.total.since(&base);
         // A failed request repeats the count of the request before it.
-        let usage = Some(count.usage()).filter(|usage| count != Count::default() && self.said != Some(*usage));
-        self.said = usage.or(self.said);
-        News { usage, window }
+        let usage = Some(count.usage()).filter(|usage| count != TokenCount::default() && self.reported != Some(*usage));
+        self.reported = usage.or(self.reported);
+        UsageChange { usage, window }
     }
 
     /// Returns the usage of the turn, if Codex reported it.
     pub(super) fn of_turn(&self) -> Option<Box<Usage>> {
-        self.said.map(Box::new)
+        self.reported.map(Box::new)
     }
 }
 
@@ -123,23 +123,23 @@ pub(super) fn resets_at(limits: &Value) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn update(total: u64, last: u64) -> Update {
-        let count = |tokens| Count { total_tokens: tokens, input_tokens: tokens, ..Count::default() };
-        Update { total: count(total), last: count(last), model_context_window: Some(1000) }
+    fn update(total: u64, last: u64) -> TokenUsageUpdate {
+        let count = |tokens| TokenCount { total_tokens: tokens, input_tokens: tokens, ..TokenCount::default() };
+        TokenUsageUpdate { total: count(total), last: count(last), model_context_window: Some(1000) }
     }
 
-    fn input(news: &News) -> Option<u64> {
+    fn input(news: &UsageChange) -> Option<u64> {
         news.usage.and_then(|usage| usage.input_tokens)
     }
 
     #[test]
     fn a_turn_takes_what_the_total_grows_by() {
-        let mut tokens = Tokens::of_new();
+        let mut tokens = ThreadTokens::of_new();
         tokens.begin();
         assert_eq!(input(&tokens.update(&update(100, 100), true)), Some(100));
         assert_eq!(input(&tokens.update(&update(250, 150), true)), Some(250));
         tokens.begin();
-        assert_eq!(tokens.update(&update(250, 150), true), News::default(), "nothing new");
+        assert_eq!(tokens.update(&update(250, 150), true), UsageChange::default(), "nothing new");
         assert_eq!(tokens.of_turn(), None);
         assert_eq!(input(&tokens.update(&update(300, 50), true)), Some(50));
         assert_eq!(tokens.of_turn().and_then(|usage| usage.input_tokens), Some(50));
@@ -147,12 +147,12 @@ mod tests {
 
     #[test]
     fn a_resumed_conversation_begins_where_it_stood() {
-        let mut told = Tokens::default();
+        let mut told = ThreadTokens::default();
         told.begin();
-        assert_eq!(told.update(&update(900, 100), false), News { usage: None, window: Some((100, 1000)) });
+        assert_eq!(told.update(&update(900, 100), false), UsageChange { usage: None, window: Some((100, 1000)) });
         assert_eq!(input(&told.update(&update(950, 50), true)), Some(50));
         // A fork reports no total before its first turn.
-        let mut fork = Tokens::default();
+        let mut fork = ThreadTokens::default();
         fork.begin();
         assert_eq!(input(&fork.update(&update(950, 50), true)), Some(50));
     }

@@ -19,22 +19,22 @@ use crate::{
 pub(super) const RPC: RpcDialect = RpcDialect::Unversioned;
 
 /// Outcome of one of our requests.
-pub(super) type Answer = Result<Value, Refusal>;
+pub(super) type CodexResponse = Result<Value, OutgoingError>;
 
 /// Error that answers one of our requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct OutgoingError {
     pub(super) code: i64,
     /// Message in one line.
     pub(super) message: String,
 }
 
 /// Decodes the outcome in an answer.
-pub(super) fn answer(answer: Result<&RawValue, &RawValue>) -> Answer {
-    answer.map(json_rpc::value).map_err(|error| Refusal::new(&json_rpc::value(error)))
+pub(super) fn answer(answer: Result<&RawValue, &RawValue>) -> CodexResponse {
+    answer.map(json_rpc::value).map_err(|error| OutgoingError::new(&json_rpc::value(error)))
 }
 
-impl Refusal {
+impl OutgoingError {
     fn new(error: &Value) -> Self {
         let message = match (error["message"].as_str(), &error["data"]) {
             (Some(message), Value::Null) => message.to_owned(),
@@ -47,14 +47,14 @@ impl Refusal {
 
 /// Piece of text: the only thing that a line of the hot path is decoded to.
 #[derive(Debug, Deserialize)]
-pub(super) struct Delta<'a> {
-    method: DeltaKind,
+pub(super) struct CodexDelta<'a> {
+    method: CodexDeltaKind,
     #[serde(borrow)]
     params: DeltaParams<'a>,
 }
 
 #[derive(Debug, Deserialize)]
-enum DeltaKind {
+enum CodexDeltaKind {
     #[serde(rename = "item/agentMessage/delta", alias = "item/plan/delta")]
     Text,
     #[serde(rename = "item/reasoning/summaryTextDelta", alias = "item/reasoning/textDelta")]
@@ -71,7 +71,7 @@ struct DeltaParams<'a> {
     delta: String,
 }
 
-impl<'a> Delta<'a> {
+impl<'a> CodexDelta<'a> {
     /// Parses the piece of text in `line`, if it is one.
     pub(super) fn parse(line: &'a [u8]) -> Option<Self> {
         hot(line)
@@ -88,8 +88,8 @@ impl<'a> Delta<'a> {
     pub(super) fn event(self) -> Event {
         let text = self.params.delta;
         match self.method {
-            DeltaKind::Text => Event::Text { text },
-            DeltaKind::Thinking => Event::Thinking { text },
+            CodexDeltaKind::Text => Event::Text { text },
+            CodexDeltaKind::Thinking => Event::Thinking { text },
         }
     }
 }

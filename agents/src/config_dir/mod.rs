@@ -17,7 +17,8 @@ use std::{
 use toml_edit::Table;
 
 use crate::{
-    Catalog, Field, Format, KeySource, LoadError, ModelConfig, Profile, ProfileError, Profiles, Secret, StoredModel,
+    Catalog, FileFormat, KeySource, LoadError, ModelConfig, Profile, ProfileError, Profiles, RowError, Secret,
+    StoredModel,
 };
 
 /// Failure of an access to a configuration directory.
@@ -58,7 +59,7 @@ pub enum ConfigError {
         /// Name of the profile or the model configuration.
         name: String,
         /// Field with its error.
-        field: Field,
+        field: RowError,
     },
     /// Other users can read a key.
     #[error("{} holds a key and others may read it (mode {mode:04o}): chmod 600 it", path.display())]
@@ -124,7 +125,7 @@ pub struct ConfigDir {
 
 /// Precondition of a save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Save {
+pub enum SaveMode {
     /// The name is new.
     New,
     /// The name exists.
@@ -152,8 +153,8 @@ impl ConfigDir {
         files.extend(tables::files(&self.path.join("agents.d"))?);
         for path in files {
             let format = match path.extension().and_then(|extension| extension.to_str()) {
-                Some("toml") => Format::Toml,
-                Some("json") => Format::Json,
+                Some("toml") => FileFormat::Toml,
+                Some("json") => FileFormat::Json,
                 _ => continue,
             };
             if let Some(text) = tables::read(&path)? {
@@ -177,7 +178,7 @@ impl ConfigDir {
             let entry = |name: &str, field| ConfigError::Entry { path: self.profiles_path(), name: name.into(), field };
             if profile.agent.is_empty() {
                 let reason = "it is not there: which agent is it of?";
-                return Err(entry(&name, Field { name: "agent".into(), reason: reason.into() }));
+                return Err(entry(&name, RowError { name: "agent".into(), reason: reason.into() }));
             }
             profiles.add(Profile { name, ..profile });
         }
@@ -189,11 +190,11 @@ impl ConfigDir {
     /// # Errors
     /// [`ConfigError::Exists`], [`ConfigError::Missing`], [`ConfigError::Locked`], [`ConfigError::Write`], and as
     /// [`ConfigDir::profiles`].
-    pub fn save_profile(&self, profile: &Profile, save: Save) -> Result<(), ConfigError> {
+    pub fn save_profile(&self, profile: &Profile, save: SaveMode) -> Result<(), ConfigError> {
         let table = tables::table(profile).map_err(|reason| ConfigError::Entry {
             path: self.profiles_path(),
             name: profile.name.clone(),
-            field: Field { name: "(profile)".into(), reason },
+            field: RowError { name: "(profile)".into(), reason },
         })?;
         let advice = "change it, or delete it first";
         tables::edit(&self.path, &self.profiles_path(), |document| {
@@ -260,7 +261,7 @@ impl ConfigDir {
         let path = self.models_path();
         model.check().map_err(|field| ConfigError::Entry { path: path.clone(), name: name.into(), field })?;
         tables::edit(&self.path, &path, |document| {
-            tables::put(document, (MODEL, name), model_table(model), Save::New, "delete it first")
+            tables::put(document, (MODEL, name), model_table(model), SaveMode::New, "delete it first")
         })
     }
 

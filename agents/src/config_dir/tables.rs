@@ -14,8 +14,8 @@ use std::{
 use serde::{Serialize, de::DeserializeOwned};
 use toml_edit::{DocumentMut, Item, Table, TomlError};
 
-use super::{ConfigError, Save};
-use crate::{Field, catalog::typed};
+use super::{ConfigError, SaveMode};
+use crate::{RowError, catalog::typed};
 
 /// Longest configuration file, in bytes.
 const LONGEST: u64 = 1 << 20;
@@ -93,7 +93,7 @@ pub(super) fn load<T: DeserializeOwned>(path: &Path) -> Result<BTreeMap<String, 
         check_name(&name).map_err(refused)?;
         if !value.is_table() {
             let reason = "a table is needed, as in [NAME]".to_owned();
-            return Err(refused(Field { name: "(table)".to_owned(), reason }));
+            return Err(refused(RowError { name: "(table)".to_owned(), reason }));
         }
         Ok((name.clone(), typed(value).map_err(refused)?))
     };
@@ -101,11 +101,11 @@ pub(super) fn load<T: DeserializeOwned>(path: &Path) -> Result<BTreeMap<String, 
 }
 
 /// Checks a name, since names go into files and command lines.
-fn check_name(name: &str) -> Result<(), Field> {
+fn check_name(name: &str) -> Result<(), RowError> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
         let reason = "a name is 1 to 64 characters of A-Z a-z 0-9 . _ -";
-        return Err(Field { name: "(name)".into(), reason: reason.into() });
+        return Err(RowError { name: "(name)".into(), reason: reason.into() });
     }
     Ok(())
 }
@@ -136,14 +136,14 @@ pub(super) fn put(
     document: &mut DocumentMut,
     (what, name): (&'static str, &str),
     table: Table,
-    save: Save,
+    save: SaveMode,
     advice: &'static str,
 ) -> Result<(), ConfigError> {
     check_name(name).map_err(|field| ConfigError::Entry { path: PathBuf::from(what), name: name.into(), field })?;
     match (save, document.contains_key(name)) {
-        (Save::New, true) => return Err(ConfigError::Exists { what, name: name.to_owned(), advice }),
-        (Save::Changed, false) => return Err(missing(document, (what, name))),
-        (Save::Changed, true) => {
+        (SaveMode::New, true) => return Err(ConfigError::Exists { what, name: name.to_owned(), advice }),
+        (SaveMode::Changed, false) => return Err(missing(document, (what, name))),
+        (SaveMode::Changed, true) => {
             // The comments above the table, and its place among the others, stay.
             let mut table = table;
             if let Some(old) = document.get(name).and_then(Item::as_table) {
@@ -152,7 +152,7 @@ pub(super) fn put(
             }
             document.insert(name, Item::Table(table));
         }
-        (Save::New, false) => {
+        (SaveMode::New, false) => {
             let mut table = table;
             if !document.is_empty() {
                 table.decor_mut().set_prefix("\n");

@@ -9,7 +9,7 @@ const MAX_BLOCKS: usize = 1024;
 
 /// Bytes of text and of thinking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Amount {
+struct TextAmount {
     text: u64,
     thinking: u64,
 }
@@ -17,9 +17,9 @@ struct Amount {
 /// The answer to the request that the agent has made of the model last.
 #[derive(Debug, Default)]
 pub(crate) struct OpenAnswer {
-    sent: Amount,
+    sent: TextAmount,
     /// What was sent when each block of it began, by its index, where the agent numbers them.
-    blocks: Vec<Amount>,
+    blocks: Vec<TextAmount>,
     /// It is whole with the line that is being read.
     is_settled: bool,
 }
@@ -60,7 +60,7 @@ impl OpenAnswer {
 
     /// The agent asks for all of it again: the event that voids what was sent of it, if anything was.
     pub(crate) fn void(&mut self) -> Option<Action> {
-        self.void_since(Amount::default())
+        self.void_since(TextAmount::default())
     }
 
     /// The agent asks again for the blocks from this one on; none where it has not begun.
@@ -69,8 +69,8 @@ impl OpenAnswer {
         self.void_since(since)
     }
 
-    fn void_since(&mut self, since: Amount) -> Option<Action> {
-        let Amount { text, thinking } = std::mem::take(&mut self.sent);
+    fn void_since(&mut self, since: TextAmount) -> Option<Action> {
+        let TextAmount { text, thinking } = std::mem::take(&mut self.sent);
         self.blocks.clear();
         let (text_bytes, thinking_bytes) = (text.saturating_sub(since.text), thinking.saturating_sub(since.thinking));
         let is_something = text_bytes > 0 || thinking_bytes > 0;

@@ -12,7 +12,7 @@ const MAX_JSON: usize = 1024 * 1024;
 /// Longest tool output in an event, in bytes. Of longer output the end is kept.
 const MAX_OUTPUT: usize = 1024 * 1024;
 /// Longest word, title or error text from the agent, in characters.
-pub(crate) const MAX_WORDS: usize = 2000;
+pub(crate) const MAX_CHARS: usize = 2000;
 
 /// Returns `value`, or a note instead if the value is too large for an event.
 pub(crate) fn json(value: &Value) -> Json {
@@ -42,7 +42,7 @@ pub(crate) fn rfc3339(milliseconds: u64) -> Option<String> {
 
 /// Returns the beginning of `text`: at most [`MAX_WORDS`] characters.
 pub(crate) fn words(text: &str) -> String {
-    text.chars().take(MAX_WORDS).collect()
+    text.chars().take(MAX_CHARS).collect()
 }
 
 /// Shortens `text` to one line.

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{
     answer::OpenAnswer,
-    lines::{Lines, MAX_LINE},
+    lines::{LineSplitter, MAX_LINE},
     stderr_line,
 };
 use crate::Action;
@@ -58,8 +58,8 @@ pub(crate) trait JsonLinesAgent {
     fn read_messages(&mut self, bytes: &[u8], out: &mut Vec<Action>) {
         let mut messages = std::mem::take(&mut self.output().messages);
         messages.push(bytes, |line| match line {
-            Line::Whole(line) => self.read_line(line, out),
-            Line::TooLong(beginning) => {
+            SplitLine::Whole(line) => self.read_line(line, out),
+            SplitLine::TooLong(beginning) => {
                 let message = format!("the agent wrote a line of more than {MAX_MESSAGE_LINE} bytes: dropped");
                 out.push(Action::Event(Event::error("line-too-long", message, false)));
                 self.oversized(head(self.json_of(beginning)), out);
@@ -97,7 +97,7 @@ pub(crate) trait JsonLinesAgent {
 #[derive(Debug, Default)]
 pub(crate) struct AgentOutput {
     messages: MessageLines,
-    stderr: Lines,
+    stderr: LineSplitter,
     pub(crate) answer: OpenAnswer,
 }
 
@@ -110,7 +110,7 @@ impl AgentOutput {
 
 /// Result of splitting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Line<'a> {
+enum SplitLine<'a> {
     /// Complete line with its newline, or the last line without one.
     Whole(&'a [u8]),
     /// Beginning of a line that was too long. The rest of the line is dropped.
@@ -120,29 +120,29 @@ enum Line<'a> {
 /// Splitter of an agent's output into messages.
 #[derive(Debug)]
 struct MessageLines {
-    lines: Lines,
+    lines: LineSplitter,
     dropping: bool,
 }
 
 impl Default for MessageLines {
     fn default() -> Self {
-        Self { lines: Lines::with_limit(MAX_MESSAGE_LINE), dropping: false }
+        Self { lines: LineSplitter::with_limit(MAX_MESSAGE_LINE), dropping: false }
     }
 }
 
 impl MessageLines {
     /// Adds `bytes` and calls `take` for each line that they complete.
-    fn push(&mut self, bytes: &[u8], mut take: impl FnMut(Line<'_>)) {
+    fn push(&mut self, bytes: &[u8], mut take: impl FnMut(SplitLine<'_>)) {
         let Self { lines, dropping } = self;
         lines.push(bytes, |line| {
             let whole = line.ends_with(b"\n");
             if *dropping {
                 *dropping = !whole;
             } else if whole {
-                take(Line::Whole(line));
+                take(SplitLine::Whole(line));
             } else {
                 *dropping = true;
-                take(Line::TooLong(line));
+                take(SplitLine::TooLong(line));
             }
         });
     }
@@ -224,12 +224,12 @@ mod tests {
 
     #[test]
     fn a_line_that_is_too_long_is_said_once_and_dropped() {
-        let mut lines = MessageLines { lines: Lines::with_limit(4), dropping: false };
+        let mut lines = MessageLines { lines: LineSplitter::with_limit(4), dropping: false };
         let mut seen = Vec::new();
         lines.push(b"ab\nabcdefghijk\nxy\nz", |line| {
             seen.push(match line {
-                Line::Whole(line) => (true, line.to_vec()),
-                Line::TooLong(line) => (false, line.to_vec()),
+                SplitLine::Whole(line) => (true, line.to_vec()),
+                SplitLine::TooLong(line) => (false, line.to_vec()),
             });
         });
         lines.finish(|line| assert_eq!(line, b"z"));

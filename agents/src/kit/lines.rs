@@ -6,18 +6,18 @@ pub(crate) const MAX_LINE: usize = 1024 * 1024;
 /// Splitter of a stream into lines, each with its newline. A line longer than the limit is passed on in several pieces, of which only
 /// the last has the newline: nothing is lost, and the buffer is bounded.
 #[derive(Debug)]
-pub struct Lines {
+pub struct LineSplitter {
     partial: Vec<u8>,
     limit: usize,
 }
 
-impl Default for Lines {
+impl Default for LineSplitter {
     fn default() -> Self {
         Self::with_limit(MAX_LINE)
     }
 }
 
-impl Lines {
+impl LineSplitter {
     /// Makes a splitter with pieces of at most `limit` bytes.
     pub fn with_limit(limit: usize) -> Self {
         Self { partial: Vec::new(), limit: limit.max(1) }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     fn split(limit: usize, pieces: &[&[u8]]) -> Vec<Vec<u8>> {
-        let mut lines = Lines::with_limit(limit);
+        let mut lines = LineSplitter::with_limit(limit);
         let mut out = Vec::new();
         for piece in pieces {
             lines.push(piece, |line| out.push(line.to_vec()));

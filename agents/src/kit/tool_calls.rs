@@ -18,7 +18,7 @@ use crate::Action;
 /// Most calls that are remembered while they run; as many are remembered by their ids after their end.
 const MAX_CALLS: usize = 1024;
 /// Most bytes of output in an update of a running call.
-pub(crate) const MAX_SO_FAR: usize = 16 * 1024;
+pub(crate) const MAX_PARTIAL_OUTPUT: usize = 16 * 1024;
 /// Time between two updates of a call's output.
 pub(crate) const OUTPUT_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -62,7 +62,7 @@ struct OutputSoFar {
 
 impl OutputSoFar {
     fn text(&self) -> &str {
-        tail(&self.text, MAX_SO_FAR)
+        tail(&self.text, MAX_PARTIAL_OUTPUT)
     }
 }
 
@@ -131,8 +131,8 @@ impl<C> ToolCallLedger<C> {
     pub(crate) fn append_output(&mut self, id: &str, piece: &str) {
         let Some(RunningCall { output, .. }) = self.running.get_mut(id) else { return };
         output.text.push_str(piece);
-        if output.text.len() > 2 * MAX_SO_FAR {
-            output.text = tail(&output.text, MAX_SO_FAR).to_owned();
+        if output.text.len() > 2 * MAX_PARTIAL_OUTPUT {
+            output.text = tail(&output.text, MAX_PARTIAL_OUTPUT).to_owned();
         }
         (output.is_unsent, self.has_unsent) = (true, true);
     }
@@ -140,7 +140,7 @@ impl<C> ToolCallLedger<C> {
     /// Takes all output of a running call so far.
     pub(crate) fn set_output(&mut self, id: &str, so_far: &str) {
         let Some(RunningCall { output, .. }) = self.running.get_mut(id) else { return };
-        let so_far = tail(so_far, MAX_SO_FAR);
+        let so_far = tail(so_far, MAX_PARTIAL_OUTPUT);
         if output.text != so_far {
             so_far.clone_into(&mut output.text);
             (output.is_unsent, self.has_unsent) = (true, true);

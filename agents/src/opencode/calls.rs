@@ -3,19 +3,19 @@
 use ipc_protocol::message::RequestId;
 use serde_json::Value;
 
-use crate::{Action, HttpEvent, HttpRequest, Patience, kit::pending::PendingRequests};
+use crate::{Action, HttpEvent, HttpPatience, HttpRequest, kit::pending::PendingRequests};
 
 /// Longest accepted answer, in bytes.
 const MAX_ANSWER: usize = 8 * 1024 * 1024;
 
 /// Paths whose answers are emitted as raw lines. The server's answers about its configuration and providers contain keys.
-const TOLD: &[&str] = &["/agent", "/permission", "/question", "/session"];
+const RAW_PATHS: &[&str] = &["/agent", "/permission", "/question", "/session"];
 
 /// Purpose of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum OpenCodeRequestPurpose {
     /// Opening of the conversation.
-    Open(Opening),
+    Open(OpeningStep),
     /// The first prompt of the turn.
     Prompt,
     /// Prompt that steers the turn.
@@ -29,14 +29,14 @@ pub(super) enum Purpose {
     /// List of models, for the sizes of their context windows.
     Models,
     /// Query of what was missed while the event stream was cut.
-    Resync(Resync),
+    Resync(ResyncStep),
     /// Step of an operation.
-    Operation(RequestId, Operating),
+    Operation(RequestId, OperationStep),
 }
 
 /// Step before the agent is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Opening {
+pub(super) enum OpeningStep {
     MostRecent,
     Resume,
     Fork,
@@ -49,7 +49,7 @@ pub(super) enum Opening {
 
 /// Step of a resync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Resync {
+pub(super) enum ResyncStep {
     Messages,
     Permissions,
     Questions,
@@ -59,7 +59,7 @@ pub(super) enum Resync {
 
 /// Step of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Operating {
+pub(super) enum OperationStep {
     /// The unchanged answer is the reply.
     Raw,
     List,
@@ -78,11 +78,11 @@ pub(super) enum Operating {
 }
 
 /// Complete answer: its status and its body, or the reason why there is none.
-pub(super) type Answer = Result<(u16, Vec<u8>), String>;
+pub(super) type OpenCodeResponse = Result<(u16, Vec<u8>), String>;
 
 #[derive(Debug)]
-struct Pending {
-    purpose: Purpose,
+struct PendingCall {
+    purpose: OpenCodeRequestPurpose,
     what: String,
     status: u16,
     body: Vec<u8>,
@@ -91,38 +91,42 @@ struct Pending {
 
 /// Requests that wait for an answer.
 #[derive(Debug, Default)]
-pub(super) struct Calls {
-    pending: PendingRequests<Pending>,
+pub(super) struct PendingCalls {
+    pending: PendingRequests<PendingCall>,
 }
 
-impl Calls {
+impl PendingCalls {
     /// Sends a request whose answer is collected.
     pub(super) fn send(
         &mut self,
-        purpose: Purpose,
+        purpose: OpenCodeRequestPurpose,
         method: &'static str,
         path: String,
         body: Option<Vec<u8>>,
         out: &mut Vec<Action>,
     ) {
         let patience = match &purpose {
-            Purpose::Operation(_, Operating::Compact | Operating::Native) => Patience::Long,
-            _ => Patience::Short,
+            OpenCodeRequestPurpose::Operation(_, OperationStep::Compact | OperationStep::Native) => HttpPatience::Long,
+            _ => HttpPatience::Short,
         };
         let what = format!("{method} {}", path.split('?').next().unwrap_or_default());
-        let id = self.pending.add(Pending { purpose, what, status: 0, body: Vec::new(), too_long: false });
+        let id = self.pending.add(PendingCall { purpose, what, status: 0, body: Vec::new(), too_long: false });
         request(id, method, path, body, patience, out);
     }
 
     /// Sends a request for a stream and returns its id.
     pub(super) fn stream(&mut self, path: String, out: &mut Vec<Action>) -> u64 {
         let id = self.pending.fresh_id();
-        request(id, "GET", path, None, Patience::Stream, out);
+        request(id, "GET", path, None, HttpPatience::Stream, out);
         id
     }
 
     /// Handles an event of request `id`. Returns its purpose, its description and its answer once that is complete.
-    pub(super) fn take(&mut self, id: u64, event: HttpEvent<'_>) -> Option<(Purpose, String, Answer)> {
+    pub(super) fn take(
+        &mut self,
+        id: u64,
+        event: HttpEvent<'_>,
+    ) -> Option<(OpenCodeRequestPurpose, String, OpenCodeResponse)> {
         let pending = self.pending.get_mut(id)?;
         let answer = match event {
             HttpEvent::Head(status) => {
@@ -140,19 +144,19 @@ impl Calls {
             HttpEvent::End => Ok((pending.status, std::mem::take(&mut pending.body))),
             HttpEvent::Failed(why) => Err(why.to_owned()),
         };
-        let Pending { purpose, what, .. } = self.pending.take(id)?;
+        let PendingCall { purpose, what, .. } = self.pending.take(id)?;
         Some((purpose, what, answer))
     }
 
     /// Counts the open requests whose purpose satisfies `is`.
-    pub(super) fn count(&self, is: impl Fn(&Purpose) -> bool) -> usize {
+    pub(super) fn count(&self, is: impl Fn(&OpenCodeRequestPurpose) -> bool) -> usize {
         self.pending.count(|pending| is(&pending.purpose))
     }
 
     /// Removes all requests and returns the operations among them.
     pub(super) fn close(&mut self) -> Vec<RequestId> {
-        let of_operation = |pending: Pending| match pending.purpose {
-            Purpose::Operation(request, _) => Some(request),
+        let of_operation = |pending: PendingCall| match pending.purpose {
+            OpenCodeRequestPurpose::Operation(request, _) => Some(request),
             _ => None,
         };
         self.pending.drain().filter_map(of_operation).collect()
@@ -164,17 +168,17 @@ fn request(
     method: &'static str,
     path: String,
     body: Option<Vec<u8>>,
-    patience: Patience,
+    patience: HttpPatience,
     out: &mut Vec<Action>,
 ) {
-    let told = is_told(&path);
-    out.push(Action::Http(HttpRequest { id, method, path, body, patience, told }));
+    let told = emits_raw(&path);
+    out.push(Action::Http(HttpRequest { id, method, path, body, patience, emits_raw: told }));
 }
 
 /// Returns whether the answer to a request for `path` may be emitted. A path that can lead elsewhere is excluded.
-fn is_told(path: &str) -> bool {
+fn emits_raw(path: &str) -> bool {
     let path = path.split('?').next().unwrap_or_default();
-    TOLD.iter().any(|of| path.starts_with(of)) && !path.contains("..") && !path.contains('%')
+    RAW_PATHS.iter().any(|of| path.starts_with(of)) && !path.contains("..") && !path.contains('%')
 }
 
 /// Describes an unsuccessful answer in one line.
@@ -194,12 +198,12 @@ mod tests {
     #[test]
     fn what_may_have_keys_in_it_is_not_told() {
         for path in ["/session", "/session/ses_1/message?directory=%2Fa..", "/permission", "/question", "/agent?x"] {
-            assert!(is_told(path), "{path}");
+            assert!(emits_raw(path), "{path}");
         }
         for path in
             ["/config/providers", "/config", "/provider/auth", "/session/../config", "/session/%2e./config", "/"]
         {
-            assert!(!is_told(path), "{path}");
+            assert!(!emits_raw(path), "{path}");
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 use ipc_protocol::{Event, Json, ToolStart, ToolStatus, Usage};
 use serde_json::Value;
 
-use super::wire::{MessageInfo, Part, ToolState};
+use super::wire::{MessageInfo, MessagePart, ToolState};
 use crate::{
     Action,
     kit::{
@@ -27,7 +27,7 @@ const MAX_INPUT: usize = 64 * 1024;
 
 /// Role of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Message {
+enum MessageRole {
     Prompt,
     Answer,
     /// Message that replaces the conversation after a compaction.
@@ -52,7 +52,7 @@ enum PartState {
 
 /// Tool call that has not ended.
 #[derive(Debug)]
-struct Tool {
+struct OpenCodeToolCall {
     name: String,
     status: ToolStatus,
     title: String,
@@ -61,7 +61,7 @@ struct Tool {
 
 /// Conversation of a sub-agent.
 #[derive(Debug, Default)]
-struct Child {
+struct ChildSession {
     /// Tool call that the sub-agent works for.
     call: Option<String>,
 }
@@ -76,23 +76,23 @@ pub(super) struct CallInfo<'a> {
 
 /// Owner of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Whose {
-    Ours,
+pub(super) enum SessionOwner {
+    Own,
     /// A sub-agent, with the tool call that it works for.
-    Childs(Option<String>),
+    Child(Option<String>),
     Foreign,
 }
 
 /// State of the conversation's messages, as far as events need it.
 #[derive(Debug, Default)]
-pub(super) struct Content {
-    messages: BoundedMap<Message>,
+pub(super) struct ConversationContent {
+    messages: BoundedMap<MessageRole>,
     parts: BoundedMap<PartState>,
     /// Tool calls, by the ids of their parts.
-    tools: ToolCallLedger<Tool>,
+    tools: ToolCallLedger<OpenCodeToolCall>,
     /// Part of each tool call, by the server's id of the call.
     calls: BoundedMap<String>,
-    children: BoundedMap<Child, MAX_CHILDREN>,
+    children: BoundedMap<ChildSession, MAX_CHILDREN>,
     usage: Usage,
     /// Provider and model of the last answer.
     pub(super) model: Option<(String, String)>,
@@ -108,7 +108,7 @@ pub(super) struct Content {
 
 /// Effect of a part on its turn.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum PartEffect {
     Nothing,
     /// A step of ours, or of a sub-agent, has ended.
     Step {
@@ -118,7 +118,7 @@ pub(super) enum Told {
     },
 }
 
-impl Content {
+impl ConversationContent {
     /// Starts the token count of a turn or a compaction at zero.
     pub(super) fn turn_begins(&mut self) {
         self.usage = Usage::default();
@@ -132,18 +132,18 @@ impl Content {
     }
 
     /// Returns the owner of session `id`.
-    pub(super) fn whose(&self, id: &str, own: &str) -> Whose {
+    pub(super) fn owner(&self, id: &str, own: &str) -> SessionOwner {
         match self.children.get(id) {
-            _ if id == own => Whose::Ours,
-            Some(child) => Whose::Childs(child.call.clone()),
-            None => Whose::Foreign,
+            _ if id == own => SessionOwner::Own,
+            Some(child) => SessionOwner::Child(child.call.clone()),
+            None => SessionOwner::Foreign,
         }
     }
 
     /// Records the session of a new sub-agent.
     pub(super) fn child(&mut self, id: &str) {
         if id.len() <= MAX_ID && self.children.get(id).is_none() {
-            self.children.insert(id, Child::default());
+            self.children.insert(id, ChildSession::default());
         }
     }
 
@@ -159,20 +159,20 @@ impl Content {
     }
 
     /// Records a message. Returns `true` if it is a prompt that was not known.
-    pub(super) fn message(&mut self, info: &MessageInfo<'_>, whose: &Whose) -> bool {
+    pub(super) fn message(&mut self, info: &MessageInfo<'_>, whose: &SessionOwner) -> bool {
         if info.id.len() > MAX_ID {
             return false;
         }
         let message = match whose {
-            Whose::Childs(_) => Message::OfChild,
-            _ if self.is_copied(info) => Message::Copied,
-            _ if info.is_prompt() => Message::Prompt,
-            _ if info.is_summary() => Message::Summary,
-            _ => Message::Answer,
+            SessionOwner::Child(_) => MessageRole::OfChild,
+            _ if self.is_copied(info) => MessageRole::Copied,
+            _ if info.is_prompt() => MessageRole::Prompt,
+            _ if info.is_summary() => MessageRole::Summary,
+            _ => MessageRole::Answer,
         };
         let known = self.messages.get(&info.id).is_some();
         self.messages.insert(&info.id, message);
-        if *whose == Whose::Ours {
+        if *whose == SessionOwner::Own {
             if let (Some(provider), Some(model)) = (&info.provider, &info.model) {
                 self.model = Some((provider.clone(), model.clone()));
             }
@@ -180,7 +180,7 @@ impl Content {
                 self.root = Some(root);
             }
         }
-        message == Message::Prompt && !known
+        message == MessageRole::Prompt && !known
     }
 
     /// Whether a message of ours was copied when the conversation was forked.
@@ -212,7 +212,7 @@ impl Content {
     }
 
     /// Records that the event stream was cut, so that pieces of the current texts are missing.
-    pub(super) fn cut(&mut self) {
+    pub(super) fn mark_cut(&mut self) {
         for part in self.parts.values_mut() {
             if let PartState::Text { holed, .. } = part {
                 *holed = true;
@@ -221,30 +221,30 @@ impl Content {
     }
 
     /// Handles the complete state of a part.
-    pub(super) fn part(&mut self, part: Part<'_>, whose: &Whose, out: &mut Vec<Action>) -> Told {
+    pub(super) fn part(&mut self, part: MessagePart<'_>, whose: &SessionOwner, out: &mut Vec<Action>) -> PartEffect {
         let message = self.messages.get(&part.message).copied();
         if part.id.len() > MAX_ID {
-            return Told::Nothing;
+            return PartEffect::Nothing;
         }
         match (part.kind.as_ref(), message) {
-            ("text" | "reasoning", Some(Message::Answer)) => self.text(&part, out),
-            ("tool", Some(Message::Answer | Message::OfChild)) => {
+            ("text" | "reasoning", Some(MessageRole::Answer)) => self.text(&part, out),
+            ("tool", Some(MessageRole::Answer | MessageRole::OfChild)) => {
                 let parent = match whose {
-                    Whose::Childs(call) => call.clone(),
+                    SessionOwner::Child(call) => call.clone(),
                     _ => None,
                 };
                 self.tool(part, parent, out);
             }
-            ("step-start", Some(Message::Answer)) => self.answer.begin(),
-            ("step-finish", Some(message)) if !matches!(message, Message::Prompt | Message::Copied) => {
+            ("step-start", Some(MessageRole::Answer)) => self.answer.begin(),
+            ("step-finish", Some(message)) if !matches!(message, MessageRole::Prompt | MessageRole::Copied) => {
                 return self.step_end(&part, message, out);
             }
             _ => {}
         }
-        Told::Nothing
+        PartEffect::Nothing
     }
 
-    fn text(&mut self, part: &Part<'_>, out: &mut Vec<Action>) {
+    fn text(&mut self, part: &MessagePart<'_>, out: &mut Vec<Action>) {
         let thinking = part.kind == "reasoning";
         if self.parts.get(&part.id).is_none() {
             self.parts.insert(&part.id, PartState::Text { thinking, told: 0, holed: false });
@@ -262,7 +262,7 @@ impl Content {
         }
     }
 
-    fn tool(&mut self, part: Part<'_>, parent: Option<String>, out: &mut Vec<Action>) {
+    fn tool(&mut self, part: MessagePart<'_>, parent: Option<String>, out: &mut Vec<Action>) {
         let (Some(name), Some(state)) = (part.tool, part.state) else { return };
         let call = part.call.filter(|call| call.len() <= MAX_ID);
         if name.len() > MAX_ID {
@@ -273,7 +273,7 @@ impl Content {
         }
         let metadata = state.metadata();
         if let Some(session) = metadata.session_id.filter(|session| session.len() <= MAX_ID) {
-            self.children.insert(&session, Child { call: Some(part.id.clone()) });
+            self.children.insert(&session, ChildSession { call: Some(part.id.clone()) });
         }
         if self.tools.has_ended(&part.id) {
             return;
@@ -300,7 +300,7 @@ impl Content {
             parent,
         };
         let input = known.filter(|_| input.is_some_and(|input| input.get().len() <= MAX_INPUT));
-        self.tools.start(start, Tool { name, status, title, input }, out);
+        self.tools.start(start, OpenCodeToolCall { name, status, title, input }, out);
     }
 
     /// Handles the state of a tool call that has not ended.
@@ -340,9 +340,9 @@ impl Content {
         }
     }
 
-    fn step_end(&mut self, part: &Part<'_>, message: Message, out: &mut Vec<Action>) -> Told {
+    fn step_end(&mut self, part: &MessagePart<'_>, message: MessageRole, out: &mut Vec<Action>) -> PartEffect {
         if self.parts.get(&part.id).is_some() {
-            return Told::Nothing;
+            return PartEffect::Nothing;
         }
         self.parts.insert(&part.id, PartState::StepEnd);
         // A step that broke off has no tokens.
@@ -356,19 +356,19 @@ impl Content {
                 self.usage.cost_usd = Some(self.usage.cost_usd.unwrap_or(0.0) + cost);
             }
             out.push(Action::Event(Event::Usage(Box::new(self.usage))));
-            if message == Message::Answer {
+            if message == MessageRole::Answer {
                 self.used = Some(tokens.all());
             }
         }
         let broken = part.reason.as_deref() == Some("unknown");
-        if message == Message::Answer {
+        if message == MessageRole::Answer {
             if broken {
                 out.extend(self.answer.void());
             } else {
                 self.answer.settle();
             }
         }
-        Told::Step { ours: message == Message::Answer, broken }
+        PartEffect::Step { ours: message == MessageRole::Answer, broken }
     }
 }
 

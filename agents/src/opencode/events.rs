@@ -4,12 +4,12 @@ use ipc_protocol::{Event, PlanEntry};
 use serde_json::Value;
 
 use super::{
-    content::{Told, Whose},
-    permissions::{self, About},
-    running::{Phase, Server},
+    content::{PartEffect, SessionOwner},
+    permissions::{self, PermissionContext},
+    running::{OpenCodePhase, OpenCodeSession},
     wire::{
-        Asked, Delta, MessageChanged, MessageInfo, OfSession, PartChanged, Question, Replied, ServerEvent,
-        SessionChanged, SessionError, Status, StatusChanged, Todos,
+        MessageChanged, MessageInfo, OpenCodeDelta, PartChanged, PermissionAsked, PermissionReplied, QuestionAsked,
+        RunStatus, ServerEvent, SessionChanged, SessionError, SessionReference, StatusChanged, TodoUpdated,
     },
 };
 use crate::{
@@ -29,7 +29,7 @@ const MAX_STEPS: usize = 1000;
 /// Prefix of the title that an untitled conversation has.
 const UNTITLED: &str = "New session";
 
-impl JsonLinesAgent for Server {
+impl JsonLinesAgent for OpenCodeSession {
     const STREAM: &str = "events";
 
     fn output(&mut self) -> &mut AgentOutput {
@@ -41,9 +41,9 @@ impl JsonLinesAgent for Server {
     }
 
     fn delta(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
-        if self.phase == Phase::Ready
+        if self.phase == OpenCodePhase::Ready
             && let Some(data) = line.strip_prefix(DATA)
-            && let Some(Delta { properties, .. }) = hot::<Delta<'_>>(data)
+            && let Some(OpenCodeDelta { properties, .. }) = hot::<OpenCodeDelta<'_>>(data)
         {
             if properties.session == self.session && properties.field == "text" {
                 out.extend(self.content.delta(properties.part, properties.delta).map(Action::Event));
@@ -58,7 +58,7 @@ impl JsonLinesAgent for Server {
         // Lines that start with a colon keep the connection alive.
         let Some(data) = line.strip_prefix(DATA) else { return line.starts_with(b":") };
         match serde_json::from_slice::<ServerEvent<'_>>(data) {
-            Ok(event) if self.phase != Phase::Over => self.event(&event, out),
+            Ok(event) if self.phase != OpenCodePhase::Over => self.event(&event, out),
             _ => false,
         }
     }
@@ -66,7 +66,9 @@ impl JsonLinesAgent for Server {
     fn oversized(&mut self, head: Value, out: &mut Vec<Action>) {
         let text = |at: &str| head.pointer(at).and_then(Value::as_str).filter(|text| text.len() <= MAX_ID);
         let session = text("/properties/sessionID");
-        if self.phase != Phase::Ready || session.is_some_and(|session| self.whose(session) == Whose::Foreign) {
+        if self.phase != OpenCodePhase::Ready
+            || session.is_some_and(|session| self.owner(session) == SessionOwner::Foreign)
+        {
             return;
         }
         let refused = text("/properties/id").and_then(|id| permissions::refusal(text("/type")?, id));
@@ -82,14 +84,14 @@ impl JsonLinesAgent for Server {
     }
 }
 
-impl Server {
+impl OpenCodeSession {
     /// Handles an event. Returns `false` for a known event that does not parse.
     fn event(&mut self, event: &ServerEvent<'_>, out: &mut Vec<Action>) -> bool {
         if event.kind == "server.connected" {
             self.stream_opened(out);
             return true;
         }
-        if self.phase != Phase::Ready {
+        if self.phase != OpenCodePhase::Ready {
             return true;
         }
         let understood = match event.kind.as_ref() {
@@ -98,11 +100,12 @@ impl Server {
             "session.status" => event.properties().map(|StatusChanged { session, status }| {
                 if session == self.session {
                     self.status(&status, out);
-                } else if status.kind == "retry" && self.content.whose(&session, &self.session) != Whose::Foreign {
+                } else if status.kind == "retry" && self.content.owner(&session, &self.session) != SessionOwner::Foreign
+                {
                     retry(&status, out);
                 }
             }),
-            "session.idle" => event.properties().map(|OfSession { session }| {
+            "session.idle" => event.properties().map(|SessionReference { session }| {
                 if session == self.session {
                     self.idle(out);
                 }
@@ -110,7 +113,7 @@ impl Server {
             "session.error" => event.properties().map(|error| self.error(&error, out)),
             "session.created" => event.properties().map(|SessionChanged { info }| {
                 let parent = info.parent.as_deref().unwrap_or_default();
-                if self.content.whose(parent, &self.session) != Whose::Foreign {
+                if self.content.owner(parent, &self.session) != SessionOwner::Foreign {
                     self.content.child(&info.id);
                 }
             }),
@@ -126,15 +129,15 @@ impl Server {
                     self.deleted(out);
                 }
             }),
-            "session.compacted" => event.properties().map(|OfSession { session }| {
+            "session.compacted" => event.properties().map(|SessionReference { session }| {
                 if session == self.session {
                     status("compaction", "completed".into(), out);
                 }
             }),
-            "permission.asked" => event.properties().map(|asked| self.asked(asked, out)),
+            "permission.asked" => event.properties().map(|asked| self.handle_permission(asked, out)),
             "question.asked" => event.properties().map(|question| self.question(question, out)),
             "permission.replied" | "question.replied" | "question.rejected" => {
-                event.properties().map(|Replied { id, reply }| self.permissions.replied(&id, reply, out))
+                event.properties().map(|PermissionReplied { id, reply }| self.permissions.replied(&id, reply, out))
             }
             "todo.updated" => event.properties().map(|todos| self.todos(todos, out)),
             // Events of other sessions, of the server itself, or of a later version remain available as raw lines.
@@ -145,33 +148,33 @@ impl Server {
     }
 
     pub(super) fn message(&mut self, info: &MessageInfo<'_>) {
-        let whose = self.content.whose(&info.session, &self.session);
-        if whose == Whose::Foreign {
+        let whose = self.content.owner(&info.session, &self.session);
+        if whose == SessionOwner::Foreign {
             return;
         }
         let is_new_prompt = self.content.message(info, &whose);
         if self.content.is_copied(info) {
             return;
         }
-        let Some(turn) = self.turn.as_mut().filter(|_| whose == Whose::Ours && self.compaction.is_none()) else {
+        let Some(turn) = self.turn.as_mut().filter(|_| whose == SessionOwner::Own && self.compaction.is_none()) else {
             return;
         };
         if is_new_prompt {
-            turn.prompt_shown(&info.id);
+            turn.record_prompt(&info.id);
         } else if !info.is_prompt() {
-            turn.answer_shown(&info.id, info.parent.as_deref(), info.time.completed.is_some(), info.finish.clone());
+            turn.record_answer(&info.id, info.parent.as_deref(), info.time.completed.is_some(), info.finish.clone());
         }
     }
 
-    pub(super) fn part(&mut self, part: super::wire::Part<'_>, out: &mut Vec<Action>) {
-        let whose = self.content.whose(&part.session, &self.session);
-        if whose == Whose::Foreign {
+    pub(super) fn part(&mut self, part: super::wire::MessagePart<'_>, out: &mut Vec<Action>) {
+        let whose = self.content.owner(&part.session, &self.session);
+        if whose == SessionOwner::Foreign {
             return;
         }
-        if let Told::Step { ours, broken } = self.content.part(part, &whose, out)
+        if let PartEffect::Step { ours, broken } = self.content.part(part, &whose, out)
             && ours
         {
-            self.tell_context(out);
+            self.emit_context_window(out);
             if let Some(attempt) = self.turn.as_mut().and_then(|turn| turn.step_ended(broken)) {
                 let message = "the model's answer broke off; the agent asks again".to_owned();
                 out.push(Action::Event(Event::retry("broken-off", message, Some(attempt), None)));
@@ -179,7 +182,7 @@ impl Server {
         }
     }
 
-    pub(super) fn status(&mut self, status: &Status, out: &mut Vec<Action>) {
+    pub(super) fn status(&mut self, status: &RunStatus, out: &mut Vec<Action>) {
         match status.kind.as_str() {
             "idle" => self.idle(out),
             "retry" => {
@@ -190,7 +193,7 @@ impl Server {
                 if let Some(compaction) = &mut self.compaction {
                     (compaction.busy, compaction.idle) = (true, false);
                 } else if let Some(turn) = &mut self.turn {
-                    turn.is_now_busy();
+                    turn.set_busy();
                 }
             }
         }
@@ -202,7 +205,7 @@ impl Server {
             compaction.idle = compaction.busy;
             self.check_compaction(out);
         } else if let Some(turn) = &mut self.turn {
-            turn.is_now_idle();
+            turn.set_idle();
         }
     }
 
@@ -216,7 +219,7 @@ impl Server {
             turn.abort();
             return;
         }
-        if turn.tells_error() {
+        if turn.should_report_error() {
             out.push(Action::Event(Event::error(error.code(), error.message(), error.is_retryable())));
         }
         // Otherwise the server accepts the prompt all the same, for example if it names a missing file.
@@ -225,50 +228,53 @@ impl Server {
         }
     }
 
-    pub(super) fn asked(&mut self, asked: Asked, out: &mut Vec<Action>) {
-        let parent = match self.whose(&asked.session) {
-            Whose::Foreign => return,
-            Whose::Ours => None,
-            Whose::Childs(call) => call,
+    pub(super) fn handle_permission(&mut self, asked: PermissionAsked, out: &mut Vec<Action>) {
+        let parent = match self.owner(&asked.session) {
+            SessionOwner::Foreign => return,
+            SessionOwner::Own => None,
+            SessionOwner::Child(call) => call,
         };
         let call = asked.tool.as_ref().and_then(|tool| self.content.call(&tool.call));
         let root = self.content.root.as_deref().unwrap_or(&self.settings.directory);
-        let refused = self.permissions.asked(asked, About { call, parent, root }, out);
+        let refused = self.permissions.open_permission(asked, PermissionContext { call, parent, root }, out);
         self.refuse(refused, out);
         self.refuse_if_aborted(out);
     }
 
-    pub(super) fn question(&mut self, question: Question, out: &mut Vec<Action>) {
-        let parent = match self.whose(&question.session) {
-            Whose::Foreign => return,
-            Whose::Ours => None,
-            Whose::Childs(call) => call,
+    pub(super) fn question(&mut self, question: QuestionAsked, out: &mut Vec<Action>) {
+        let parent = match self.owner(&question.session) {
+            SessionOwner::Foreign => return,
+            SessionOwner::Own => None,
+            SessionOwner::Child(call) => call,
         };
         let call = question.tool.as_ref().and_then(|tool| self.content.call(&tool.call));
-        let refused = self.permissions.question(question, About { call, parent, root: "" }, out);
+        let refused = self.permissions.open_question(question, PermissionContext { call, parent, root: "" }, out);
         self.refuse(refused, out);
         self.refuse_if_aborted(out);
     }
 
     /// Refuses requests that arrive while the turn is being aborted.
     fn refuse_if_aborted(&mut self, out: &mut Vec<Action>) {
-        if self.turn.as_ref().is_some_and(super::turn::Turn::is_aborted) {
+        if self.turn.as_ref().is_some_and(super::turn::OpenCodeTurn::is_aborted) {
             self.abort_turn(out);
         }
     }
 
-    fn todos(&mut self, todos: Todos, out: &mut Vec<Action>) {
+    fn todos(&mut self, todos: TodoUpdated, out: &mut Vec<Action>) {
         if todos.session != self.session {
             return;
         }
-        let entry =
-            |todo: super::wire::Todo| PlanEntry { content: todo.content, status: todo.status, priority: todo.priority };
+        let entry = |todo: super::wire::TodoItem| PlanEntry {
+            content: todo.content,
+            status: todo.status,
+            priority: todo.priority,
+        };
         let entries = todos.todos.into_iter().take(MAX_STEPS).map(entry).collect();
         out.push(Action::Event(Event::Plan { entries }));
     }
 }
 
-fn retry(status: &Status, out: &mut Vec<Action>) {
+fn retry(status: &RunStatus, out: &mut Vec<Action>) {
     let message = bounds::words(status.message.as_deref().unwrap_or("the model's provider failed"));
     out.push(Action::Event(Event::retry("retry", message, status.attempt, None)));
 }

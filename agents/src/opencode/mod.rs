@@ -25,12 +25,12 @@ mod wire;
 
 use std::time::Instant;
 
-use ipc_protocol::{Endpoint, Operation, PermissionAnswer, Prompt, ResolvedBy, WireError, message::RequestId};
+use ipc_protocol::{AgentEndpoint, Operation, PermissionAnswer, Prompt, ResolvedBy, WireError, message::RequestId};
 
 use self::{
-    calls::Purpose,
-    running::{Phase, Server},
-    turn::Turn,
+    calls::OpenCodeRequestPurpose,
+    running::{OpenCodePhase, OpenCodeSession},
+    turn::OpenCodeTurn,
 };
 use crate::{Action, Adapter, AdapterSetup, HttpEvent, Result, kit::json_lines::JsonLinesAgent as _};
 
@@ -42,22 +42,22 @@ const MAX_STEERS: usize = 64;
 /// # Errors
 /// [`WireError::AgentRefused`] for a model without its provider.
 pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>> {
-    let no_endpoint = || Endpoint { url: None, user: "opencode".into(), password: None };
+    let no_endpoint = || AgentEndpoint { url: None, user: "opencode".into(), password: None };
     let mut endpoint = setup.endpoint.clone().unwrap_or_else(no_endpoint);
     if endpoint.user.is_empty() {
         endpoint.user = "opencode".into();
     }
-    Ok(Box::new(Server::new(&setup, endpoint)?))
+    Ok(Box::new(OpenCodeSession::new(&setup, endpoint)?))
 }
 
-impl Adapter for Server {
+impl Adapter for OpenCodeSession {
     fn agent(&self) -> &str {
         &self.settings.agent
     }
 
     fn start(&mut self, out: &mut Vec<Action>) {
-        if matches!(self.phase, Phase::New) {
-            self.phase = Phase::Starting;
+        if matches!(self.phase, OpenCodePhase::New) {
+            self.phase = OpenCodePhase::Starting;
             if self.endpoint.url.is_some() {
                 self.connect(out);
             }
@@ -103,10 +103,10 @@ impl Adapter for Server {
         self.output.drop_incomplete();
         self.read_rest(out);
         let reason = match self.phase {
-            Phase::New | Phase::Ready | Phase::Over => None,
-            Phase::Starting => Some("it ended before it said where it listens"),
-            Phase::Connecting => Some("it ended before its event stream was open"),
-            Phase::Opening => Some("it ended before its conversation was open"),
+            OpenCodePhase::New | OpenCodePhase::Ready | OpenCodePhase::Over => None,
+            OpenCodePhase::Starting => Some("it ended before it said where it listens"),
+            OpenCodePhase::Connecting => Some("it ended before its event stream was open"),
+            OpenCodePhase::Opening => Some("it ended before its conversation was open"),
         };
         self.close(out);
         if let Some(reason) = reason {
@@ -115,16 +115,16 @@ impl Adapter for Server {
     }
 
     fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<()> {
-        if self.phase != Phase::Ready {
+        if self.phase != OpenCodePhase::Ready {
             return Err(self.unsupported("take a prompt: its session is not ready, or over"));
         }
         if self.turn.is_some() {
             return Err(WireError::Busy);
         }
         let body = self.settings.prompt_body(prompt);
-        self.turn = Some(Turn::new());
+        self.turn = Some(OpenCodeTurn::new());
         self.content.turn_begins();
-        self.send_prompt(Purpose::Prompt, body, out);
+        self.send_prompt(OpenCodeRequestPurpose::Prompt, body, out);
         Ok(())
     }
 
@@ -138,7 +138,7 @@ impl Adapter for Server {
         }
         let body = self.settings.prompt_body(prompt);
         turn.steered(body.clone());
-        self.send_prompt(Purpose::Steer, body, out);
+        self.send_prompt(OpenCodeRequestPurpose::Steer, body, out);
         Ok(())
     }
 

@@ -11,12 +11,12 @@ const MAX_MODELS: usize = 4096;
 
 /// Answer to `GET /config/providers`.
 #[derive(Debug, Deserialize)]
-struct Listing {
-    providers: Vec<Provider>,
+struct ProviderListing {
+    providers: Vec<ModelProvider>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Provider {
+struct ModelProvider {
     id: String,
     #[serde(default, deserialize_with = "or_default")]
     models: HashMap<String, ModelInfo>,
@@ -25,39 +25,40 @@ struct Provider {
 #[derive(Debug, Deserialize)]
 struct ModelInfo {
     #[serde(default, deserialize_with = "or_default")]
-    limit: Limit,
+    limit: ModelLimit,
     #[serde(default, deserialize_with = "or_default")]
     variants: BTreeMap<String, IgnoredAny>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Limit {
+struct ModelLimit {
     #[serde(deserialize_with = "or_default")]
     context: f64,
 }
 
 #[derive(Debug)]
-struct Model {
+struct ProviderModel {
     context: f64,
     variants: Vec<String>,
 }
 
 /// Models by provider and name.
 #[derive(Debug, Default)]
-pub(super) struct Models(HashMap<(String, String), Model>);
+pub(super) struct ProviderModels(HashMap<(String, String), ProviderModel>);
 
-impl Models {
+impl ProviderModels {
     /// Parses the list of models.
     ///
     /// # Errors
     /// `body` is no list of models.
     pub(super) fn parse(body: &[u8]) -> Result<Self, String> {
-        let listing: Listing = serde_json::from_slice(body).map_err(|error| format!("no list of models: {error}"))?;
+        let listing: ProviderListing =
+            serde_json::from_slice(body).map_err(|error| format!("no list of models: {error}"))?;
         let all = listing.providers.into_iter().flat_map(|provider| {
             provider.models.into_iter().map(move |(name, info)| {
                 let variants = info.variants.into_keys().collect();
-                ((provider.id.clone(), name), Model { context: info.limit.context, variants })
+                ((provider.id.clone(), name), ProviderModel { context: info.limit.context, variants })
             })
         });
         Ok(Self(all.take(MAX_MODELS).collect()))
@@ -111,7 +112,7 @@ mod tests {
     fn what_the_server_lists_is_known() {
         let body = br#"{"providers":[{"id":"p","models":{
             "m":{"limit":{"context":128000,"output":1},"variants":{"low":{},"high":{"x":[1]}}},"n":{}}}],"default":{"p":"m"}}"#;
-        let models = Models::parse(body).expect("a listing");
+        let models = ProviderModels::parse(body).expect("a listing");
         let m = ("p".to_owned(), "m".to_owned());
         let n = ("p".to_owned(), "n".to_owned());
         assert_eq!((models.context(&m), models.context(&n)), (Some(128_000), None));
@@ -119,6 +120,6 @@ mod tests {
         assert_eq!(models.thinking(&m, "off"), Ok(None));
         assert_eq!(models.thinking(&m, "max"), Err("model p/m cannot think \"max\": it has high, low".into()));
         assert_eq!(models.check(&("p".into(), "x".into())), Err("there is no model p/x: there are p/m, p/n".into()));
-        assert!(Models::parse(b"{}").is_err());
+        assert!(ProviderModels::parse(b"{}").is_err());
     }
 }

@@ -4,9 +4,9 @@ use ipc_protocol::{WireError, message::AgentFact};
 use serde_json::{Value, json};
 
 use super::{
-    calls::{Answer, Opening, Purpose, refusal},
-    models::Models,
-    running::{Phase, Server},
+    calls::{OpenCodeRequestPurpose, OpenCodeResponse, OpeningStep, refusal},
+    models::ProviderModels,
+    running::{OpenCodePhase, OpenCodeSession},
     settings::is_builtin,
     wire::{AgentInfo, SessionInfo},
 };
@@ -19,13 +19,13 @@ use crate::{
 /// Text before the address in the server's output.
 const LISTENING: &str = "listening on ";
 
-impl Server {
+impl OpenCodeSession {
     /// Handles a line of standard output: the server's address, or anything else.
     pub(super) fn stdout_line(&mut self, line: &[u8], out: &mut Vec<Action>) {
         let text = String::from_utf8_lossy(line);
         let address = text.split_once(LISTENING).and_then(|(_, rest)| rest.split_whitespace().next());
         match address.filter(|address| address.starts_with("http") && address.len() <= 256) {
-            Some(address) if matches!(self.phase, Phase::Starting) && self.endpoint.url.is_none() => {
+            Some(address) if matches!(self.phase, OpenCodePhase::Starting) && self.endpoint.url.is_none() => {
                 self.endpoint.url = Some(address.to_owned());
                 out.push(Action::Fact(AgentFact::ServerListens { address: address.to_owned() }));
                 self.connect(out);
@@ -35,29 +35,36 @@ impl Server {
     }
 
     pub(super) fn connect(&mut self, out: &mut Vec<Action>) {
-        self.phase = Phase::Connecting;
+        self.phase = OpenCodePhase::Connecting;
         out.push(Action::Connect(self.endpoint.clone()));
         self.open_stream(out);
     }
 
     /// Opens the conversation. The server sends its events by now, so nothing of the conversation can be missed.
     pub(super) fn connected(&mut self, out: &mut Vec<Action>) {
-        self.phase = Phase::Opening;
+        self.phase = OpenCodePhase::Opening;
         match &self.resume {
             None => self.check(out),
             Some(resume) => match &resume.id {
                 Some(id) => {
                     self.session = id.clone();
-                    self.open(Opening::Resume, "GET", &format!("/session/{}", encode(id)), None, out);
+                    self.open(OpeningStep::Resume, "GET", &format!("/session/{}", encode(id)), None, out);
                 }
-                None => self.open(Opening::MostRecent, "GET", "/session?roots=true&limit=1", None, out),
+                None => self.open(OpeningStep::MostRecent, "GET", "/session?roots=true&limit=1", None, out),
             },
         }
     }
 
-    fn open(&mut self, step: Opening, method: &'static str, path: &str, body: Option<Value>, out: &mut Vec<Action>) {
+    fn open(
+        &mut self,
+        step: OpeningStep,
+        method: &'static str,
+        path: &str,
+        body: Option<Value>,
+        out: &mut Vec<Action>,
+    ) {
         let body = body.map(|body| body.to_string().into_bytes());
-        self.calls.send(Purpose::Open(step), method, self.settings.path(path), body, out);
+        self.calls.send(OpenCodeRequestPurpose::Open(step), method, self.settings.path(path), body, out);
     }
 
     /// Checks that the configured mode and thinking level exist: the server would notice only at the first prompt, or never.
@@ -65,66 +72,66 @@ impl Server {
         let mode = self.settings.mode.as_deref();
         if mode.is_some_and(|mode| !is_builtin(mode)) && !self.checked_mode {
             self.checked_mode = true;
-            return self.open(Opening::CheckMode, "GET", "/agent", None, out);
+            return self.open(OpeningStep::CheckMode, "GET", "/agent", None, out);
         }
         if self.settings.variant.is_some() && !self.checked_thinking {
             if self.settings.model.is_none() {
-                return self.open(Opening::DefaultModel, "GET", "/config", None, out);
+                return self.open(OpeningStep::DefaultModel, "GET", "/config", None, out);
             }
             self.checked_thinking = true;
-            return self.open(Opening::CheckThinking, "GET", "/config/providers", None, out);
+            return self.open(OpeningStep::CheckThinking, "GET", "/config/providers", None, out);
         }
         let rules = json!({ "permission": self.settings.rules() });
         match &self.resume {
-            None => self.open(Opening::Create, "POST", "/session", Some(rules), out),
+            None => self.open(OpeningStep::Create, "POST", "/session", Some(rules), out),
             Some(_) => {
                 let path = format!("/session/{}", encode(&self.session));
-                self.open(Opening::Permit, "PATCH", &path, Some(rules), out);
+                self.open(OpeningStep::Permit, "PATCH", &path, Some(rules), out);
             }
         }
     }
 
     /// Handles the answer to a step of the opening.
-    pub(super) fn opened(&mut self, step: Opening, what: &str, answer: Answer, out: &mut Vec<Action>) {
-        if !matches!(self.phase, Phase::Opening) {
+    pub(super) fn opened(&mut self, step: OpeningStep, what: &str, answer: OpenCodeResponse, out: &mut Vec<Action>) {
+        if !matches!(self.phase, OpenCodePhase::Opening) {
             return;
         }
         let done = match (step, answer) {
             // Status 500 stands for an id in a foreign form, and for a conversation that the server cannot read.
-            (Opening::Resume, Ok((status @ (400 | 404 | 500), body))) => Err(self.missing(refusal(status, &body))),
+            (OpeningStep::Resume, Ok((status @ (400 | 404 | 500), body))) => Err(self.missing(refusal(status, &body))),
             (_, Ok((200, body))) => self.step(step, &body, out),
             (_, Ok((status, body))) => Err(self.broken(&format!("it answered {what} with {}", refusal(status, &body)))),
             (_, Err(why)) => Err(self.broken(&format!("{what}: {why}"))),
         };
         if let Err(error) = done {
-            self.phase = Phase::Over;
+            self.phase = OpenCodePhase::Over;
             out.push(Action::Fail(error));
         }
     }
 
-    fn step(&mut self, step: Opening, body: &[u8], out: &mut Vec<Action>) -> Result<()> {
+    fn step(&mut self, step: OpeningStep, body: &[u8], out: &mut Vec<Action>) -> Result<()> {
         match step {
-            Opening::MostRecent => {
+            OpeningStep::MostRecent => {
                 let all: Vec<SessionInfo> = self.parse(body)?;
                 let newest = all.into_iter().next().map(|info| info.id);
                 self.session = newest.ok_or_else(|| self.missing("it has none in this directory".into()))?;
                 self.found(out);
             }
-            Opening::Resume => self.found(out),
-            Opening::Fork => {
+            OpeningStep::Resume => self.found(out),
+            OpeningStep::Fork => {
                 let copy = self.parse::<SessionInfo>(body)?;
                 self.session = copy.id;
                 self.content.forked_at = copy.time.created;
                 self.check(out);
             }
-            Opening::CheckMode => {
+            OpeningStep::CheckMode => {
                 let all: Vec<AgentInfo> = self.parse(body)?;
                 let wanted = self.settings.mode.clone().unwrap_or_default();
                 let mode = super::operations::mode(&all, &wanted).map_err(|why| self.settings.refused(why))?;
                 self.settings.set_mode(mode);
                 self.check(out);
             }
-            Opening::DefaultModel => {
+            OpeningStep::DefaultModel => {
                 let config: Value = self.parse(body)?;
                 let model = config["model"].as_str().ok_or_else(|| {
                     self.settings.refused("how hard it thinks depends on the model: name one, PROVIDER/MODEL")
@@ -132,19 +139,19 @@ impl Server {
                 self.settings.model = Some(self.settings.parse_model(model)?);
                 self.check(out);
             }
-            Opening::CheckThinking => {
-                self.models = Models::parse(body).map_err(|why| self.broken(&why))?;
+            OpeningStep::CheckThinking => {
+                self.models = ProviderModels::parse(body).map_err(|why| self.broken(&why))?;
                 let (model, level) = (self.settings.model.clone().unwrap_or_default(), self.settings.variant.take());
                 let level = level.unwrap_or_default();
                 self.settings.variant =
                     self.models.thinking(&model, &level).map_err(|why| self.settings.refused(why))?;
                 self.check(out);
             }
-            Opening::Create => {
+            OpeningStep::Create => {
                 self.session = self.parse::<SessionInfo>(body)?.id;
                 self.ready(out);
             }
-            Opening::Permit => self.ready(out),
+            OpeningStep::Permit => self.ready(out),
         }
         Ok(())
     }
@@ -153,7 +160,7 @@ impl Server {
     fn found(&mut self, out: &mut Vec<Action>) {
         if self.resume.as_ref().is_some_and(|resume| resume.fork) {
             let path = format!("/session/{}/fork", encode(&self.session));
-            self.open(Opening::Fork, "POST", &path, Some(json!({})), out);
+            self.open(OpeningStep::Fork, "POST", &path, Some(json!({})), out);
         } else {
             self.check(out);
         }
@@ -161,15 +168,15 @@ impl Server {
 
     fn ready(&mut self, out: &mut Vec<Action>) {
         if self.session.is_empty() || self.session.len() > MAX_ID {
-            self.phase = Phase::Over;
+            self.phase = OpenCodePhase::Over;
             return out.push(Action::Fail(self.broken("the id of its conversation is empty, or too long")));
         }
-        self.phase = Phase::Ready;
+        self.phase = OpenCodePhase::Ready;
         out.push(Action::Ready { native_session_id: Some(self.session.clone()) });
         if !self.checked_thinking {
             // Query for the sizes of context windows; nothing waits for it.
             let path = self.settings.path("/config/providers");
-            self.calls.send(Purpose::Models, "GET", path, None, out);
+            self.calls.send(OpenCodeRequestPurpose::Models, "GET", path, None, out);
         }
     }
 

@@ -7,9 +7,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    calls::{Answer, Operating, Purpose, refusal},
-    models::Models,
-    running::{Compaction, Phase, Server},
+    calls::{OpenCodeRequestPurpose, OpenCodeResponse, OperationStep, refusal},
+    models::ProviderModels,
+    running::{OpenCodeCompaction, OpenCodePhase, OpenCodeSession},
     wire::{AgentInfo, SessionInfo},
 };
 use crate::{Action, Result};
@@ -20,54 +20,54 @@ const MAX_OPERATIONS: usize = 16;
 /// Request of the server's own protocol, as an operation gives it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Native {
+struct NativeCommand {
     method: String,
     path: String,
     body: Option<Value>,
 }
 
-impl Server {
+impl OpenCodeSession {
     pub(super) fn send_operation(
         &mut self,
         request: RequestId,
         operation: &Operation,
         out: &mut Vec<Action>,
     ) -> Result<()> {
-        if self.phase != Phase::Ready {
+        if self.phase != OpenCodePhase::Ready {
             return Err(self.settings.unsupported(operation.describe() + ": its session is not ready, or over"));
         }
-        if self.calls.count(|purpose| matches!(purpose, Purpose::Operation(..))) >= MAX_OPERATIONS {
+        if self.calls.count(|purpose| matches!(purpose, OpenCodeRequestPurpose::Operation(..))) >= MAX_OPERATIONS {
             return Err(WireError::Busy);
         }
         match operation {
             Operation::SetModel { model } => {
                 self.settings.parse_model(model)?;
-                self.ask(request, Operating::Model(model.clone()), "GET", "/config/providers", None, out);
+                self.ask(request, OperationStep::Model(model.clone()), "GET", "/config/providers", None, out);
             }
             Operation::SetMode { mode } => {
-                self.ask(request, Operating::Mode(mode.clone()), "GET", "/agent", None, out);
+                self.ask(request, OperationStep::Mode(mode.clone()), "GET", "/agent", None, out);
             }
             Operation::SetThinking { level } => {
-                self.ask(request, Operating::Thinking(level.clone()), "GET", "/config/providers", None, out);
+                self.ask(request, OperationStep::Thinking(level.clone()), "GET", "/config/providers", None, out);
             }
             Operation::Compact if self.turn.is_some() || self.compaction.is_some() => return Err(WireError::Busy),
             Operation::Compact => {
                 self.content.turn_begins();
-                self.compaction = Some(Compaction { request, answered: None, busy: false, idle: false });
+                self.compaction = Some(OpenCodeCompaction { request, answered: None, busy: false, idle: false });
                 match self.content.model.clone().or_else(|| self.settings.model.clone()) {
                     Some(model) => self.compact(request, &model, out),
-                    None => self.ask(request, Operating::CompactModel, "GET", "/config", None, out),
+                    None => self.ask(request, OperationStep::CompactModel, "GET", "/config", None, out),
                 }
             }
             Operation::GetState => {
                 let path = self.conversation("");
-                self.ask(request, Operating::Raw, "GET", &path, None, out);
+                self.ask(request, OperationStep::Raw, "GET", &path, None, out);
             }
             Operation::GetMessages => {
                 let path = self.conversation("/message");
-                self.ask(request, Operating::Raw, "GET", &path, None, out);
+                self.ask(request, OperationStep::Raw, "GET", &path, None, out);
             }
-            Operation::ListSessions => self.ask(request, Operating::List, "GET", "/session?roots=true", None, out),
+            Operation::ListSessions => self.ask(request, OperationStep::List, "GET", "/session?roots=true", None, out),
             Operation::Native { message } => self.native(request, message, out)?,
         }
         Ok(())
@@ -76,19 +76,19 @@ impl Server {
     fn ask(
         &mut self,
         request: RequestId,
-        step: Operating,
+        step: OperationStep,
         method: &'static str,
         path: &str,
         body: Option<Value>,
         out: &mut Vec<Action>,
     ) {
         let (path, body) = (self.settings.path(path), body.map(|body| body.to_string().into_bytes()));
-        self.calls.send(Purpose::Operation(request, step), method, path, body, out);
+        self.calls.send(OpenCodeRequestPurpose::Operation(request, step), method, path, body, out);
     }
 
     fn native(&mut self, request: RequestId, message: &Json, out: &mut Vec<Action>) -> Result<()> {
         let form = "it takes {\"method\": …, \"path\": \"/…\", \"body\": …}";
-        let native: Native = serde_json::from_value(message.value())
+        let native: NativeCommand = serde_json::from_value(message.value())
             .map_err(|error| self.settings.refused(format!("no command of its protocol ({error}): {form}")))?;
         let methods = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
         let method = methods.into_iter().find(|method| method.eq_ignore_ascii_case(&native.method));
@@ -97,26 +97,32 @@ impl Server {
         };
         let body = native.body.map(|body| body.to_string().into_bytes());
         // The path is sent unchanged: without the directory, too.
-        self.calls.send(Purpose::Operation(request, Operating::Native), method, native.path, body, out);
+        self.calls.send(
+            OpenCodeRequestPurpose::Operation(request, OperationStep::Native),
+            method,
+            native.path,
+            body,
+            out,
+        );
         Ok(())
     }
 
     fn compact(&mut self, request: RequestId, (provider, model): &(String, String), out: &mut Vec<Action>) {
         let body = json!({ "providerID": provider, "modelID": model });
         let path = self.conversation("/summarize");
-        self.ask(request, Operating::Compact, "POST", &path, Some(body), out);
+        self.ask(request, OperationStep::Compact, "POST", &path, Some(body), out);
     }
 
     /// Handles the answer to a step of an operation.
     pub(super) fn operated(
         &mut self,
         request: RequestId,
-        step: Operating,
+        step: OperationStep,
         what: &str,
-        answer: Answer,
+        answer: OpenCodeResponse,
         out: &mut Vec<Action>,
     ) {
-        if step == Operating::Native {
+        if step == OperationStep::Native {
             let reply = answer.map(|(status, body)| {
                 let text = String::from_utf8_lossy(&body);
                 let body = serde_json::from_str(&text).unwrap_or_else(|_| Value::from(text.into_owned()));
@@ -125,7 +131,7 @@ impl Server {
             let reply = reply.map_err(|why| self.settings.refused(format!("{what}: {why}")));
             return out.push(Action::Reply { request, reply });
         }
-        let is_compaction = matches!(step, Operating::Compact | Operating::CompactModel);
+        let is_compaction = matches!(step, OperationStep::Compact | OperationStep::CompactModel);
         let body = match answer {
             Ok((200, body)) => Ok(body),
             Ok((status, body)) => Err(self.settings.refused(format!("{what}: {}", refusal(status, &body)))),
@@ -152,25 +158,25 @@ impl Server {
     fn step_done(
         &mut self,
         request: RequestId,
-        step: Operating,
+        step: OperationStep,
         body: &[u8],
         out: &mut Vec<Action>,
     ) -> Result<Option<Json>> {
-        let refused = |settings: &super::settings::Settings, why: String| settings.refused(why);
+        let refused = |settings: &super::settings::PromptSettings, why: String| settings.refused(why);
         match step {
-            Operating::Raw | Operating::Native => {
+            OperationStep::Raw | OperationStep::Native => {
                 let text = String::from_utf8_lossy(body).into_owned();
                 let json = Json::new(text)
                     .map_err(|error| refused(&self.settings, format!("its answer is no JSON: {error}")))?;
                 Ok(Some(json))
             }
-            Operating::List => {
+            OperationStep::List => {
                 let all: Vec<SessionInfo> = self.decode(body)?;
                 Ok(Some(Json::from(&all.into_iter().map(listed).collect::<Value>())))
             }
-            Operating::Model(model) => {
+            OperationStep::Model(model) => {
                 let model = self.settings.parse_model(&model)?;
-                self.models = Models::parse(body).map_err(|why| refused(&self.settings, why))?;
+                self.models = ProviderModels::parse(body).map_err(|why| refused(&self.settings, why))?;
                 self.models.check(&model).map_err(|why| refused(&self.settings, why))?;
                 if let Some(level) = &self.settings.variant {
                     self.models.thinking(&model, level).map_err(|why| refused(&self.settings, why))?;
@@ -178,8 +184,8 @@ impl Server {
                 self.settings.model = Some(model);
                 Ok(Some(Json::null()))
             }
-            Operating::Thinking(level) => {
-                self.models = Models::parse(body).map_err(|why| refused(&self.settings, why))?;
+            OperationStep::Thinking(level) => {
+                self.models = ProviderModels::parse(body).map_err(|why| refused(&self.settings, why))?;
                 let model = self.settings.model.clone().or_else(|| self.content.model.clone());
                 let model = model.ok_or_else(|| {
                     refused(&self.settings, "how hard it thinks depends on the model: set that first".into())
@@ -188,17 +194,17 @@ impl Server {
                     self.models.thinking(&model, &level).map_err(|why| refused(&self.settings, why))?;
                 Ok(Some(Json::null()))
             }
-            Operating::Mode(wanted) => {
+            OperationStep::Mode(wanted) => {
                 let all: Vec<AgentInfo> = self.decode(body)?;
                 let mode = mode(&all, &wanted).map_err(|why| refused(&self.settings, why))?;
                 self.settings.set_mode(mode);
                 let rules = json!({ "permission": self.settings.rules() });
                 let path = self.conversation("");
-                self.ask(request, Operating::ModeRules(wanted), "PATCH", &path, Some(rules), out);
+                self.ask(request, OperationStep::ModeRules(wanted), "PATCH", &path, Some(rules), out);
                 Ok(None)
             }
-            Operating::ModeRules(_) | Operating::Compact => Ok(Some(Json::null())),
-            Operating::CompactModel => {
+            OperationStep::ModeRules(_) | OperationStep::Compact => Ok(Some(Json::null())),
+            OperationStep::CompactModel => {
                 let config: Value = self.decode(body)?;
                 let model = config["model"].as_str().map(|model| self.settings.parse_model(model)).transpose()?;
                 let model = model.ok_or_else(|| {

@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 
 use super::{
     content::{CallInfo, kind},
-    wire::{Asked, Question},
+    wire::{PermissionAsked, QuestionAsked},
 };
 use crate::{
     Action, Result,
     kit::bounds::{self, MAX_ID},
-    permission::{self, Choice, Open, OpenRequests, plain_request},
+    permission::{self, AnswerChoice, OpenRequest, OpenRequests, plain_request},
     uri::encode,
 };
 
@@ -31,17 +31,17 @@ const MAX_PATH: usize = 4096;
 const REJECT: &str = "reject";
 
 /// Texts of a question's parts, and the labels of its options; `None` for a permission request.
-type Asks = Option<(Vec<String>, Vec<String>)>;
+type QuestionChoices = Option<(Vec<String>, Vec<String>)>;
 
 /// Answer to the server: path, and body if there is one.
-pub(super) type Send = (String, Option<Value>);
+pub(super) type ServerCall = (String, Option<Value>);
 
 /// Open requests, by the server's ids.
 #[derive(Debug, Default)]
-pub(super) struct Permissions(OpenRequests<Asks>);
+pub(super) struct OpenCodePermissions(OpenRequests<QuestionChoices>);
 
 /// Context of a request that the request itself does not contain.
-pub(super) struct About<'a> {
+pub(super) struct PermissionContext<'a> {
     pub(super) call: Option<CallInfo<'a>>,
     /// Tool call of the sub-agent that asks, if one does.
     pub(super) parent: Option<String>,
@@ -49,7 +49,7 @@ pub(super) struct About<'a> {
     pub(super) root: &'a str,
 }
 
-impl Permissions {
+impl OpenCodePermissions {
     pub(super) fn is_open(&self, id: &str) -> bool {
         self.0.get(id).is_ok()
     }
@@ -59,7 +59,12 @@ impl Permissions {
     }
 
     /// Opens a request. Returns the refusal if it breaks a bound.
-    pub(super) fn asked(&mut self, asked: Asked, about: About<'_>, out: &mut Vec<Action>) -> Option<Send> {
+    pub(super) fn open_permission(
+        &mut self,
+        asked: PermissionAsked,
+        about: PermissionContext<'_>,
+        out: &mut Vec<Action>,
+    ) -> Option<ServerCall> {
         if self.is_open(&asked.id) {
             return None;
         }
@@ -115,7 +120,12 @@ impl Permissions {
     }
 
     /// Opens a question. Returns the refusal if it breaks a bound.
-    pub(super) fn question(&mut self, question: Question, about: About<'_>, out: &mut Vec<Action>) -> Option<Send> {
+    pub(super) fn open_question(
+        &mut self,
+        question: QuestionAsked,
+        about: PermissionContext<'_>,
+        out: &mut Vec<Action>,
+    ) -> Option<ServerCall> {
         if self.is_open(&question.id) {
             return None;
         }
@@ -164,10 +174,10 @@ impl Permissions {
         answer: &PermissionAnswer,
         by: ResolvedBy,
         out: &mut Vec<Action>,
-    ) -> Result<Send> {
+    ) -> Result<ServerCall> {
         let open = self.0.get(id)?;
         let choice = open.choose(answer, &by)?;
-        let (option, send) = match &open.about {
+        let (option, send) = match &open.context {
             None => permission_reply(agent, open, choice, answer)?,
             Some((texts, labels)) => question_reply(agent, open, texts, labels, choice, answer)?,
         };
@@ -183,15 +193,15 @@ impl Permissions {
     }
 
     /// Rejects all open requests and returns the messages to send. The server would list them even after the abort of their turn.
-    pub(super) fn reject_all(&mut self, out: &mut Vec<Action>) -> Vec<Send> {
+    pub(super) fn reject_all(&mut self, out: &mut Vec<Action>) -> Vec<ServerCall> {
         let sends = self.0.iter().map(reject).collect();
         self.0.close_all(&ResolvedBy::Abort, out);
         sends
     }
 }
 
-fn reject(open: &Open<Asks>) -> Send {
-    match open.about {
+fn reject(open: &OpenRequest<QuestionChoices>) -> ServerCall {
+    match open.context {
         None => (reply_path(&open.id), Some(json!({ "reply": REJECT }))),
         Some(_) => (question_path(&open.id, "reject"), None),
     }
@@ -199,47 +209,47 @@ fn reject(open: &Open<Asks>) -> Send {
 
 fn permission_reply(
     agent: &str,
-    open: &Open<Asks>,
-    choice: Choice,
+    open: &OpenRequest<QuestionChoices>,
+    choice: AnswerChoice,
     answer: &PermissionAnswer,
-) -> Result<(Option<String>, Send)> {
+) -> Result<(Option<String>, ServerCall)> {
     match (choice, answer) {
         // The option's id is the server's word for the answer.
-        (Choice::Option(at), _) => {
+        (AnswerChoice::Option(at), _) => {
             let reply = open.option(at);
             Ok((reply.clone(), (reply_path(&open.id), Some(json!({ "reply": reply })))))
         }
-        (Choice::More, PermissionAnswer::DenyWith { message }) => {
+        (AnswerChoice::More, PermissionAnswer::DenyWith { message }) => {
             let body = json!({ "reply": REJECT, "message": message });
             Ok((Some(REJECT.into()), (reply_path(&open.id), Some(body))))
         }
-        (Choice::More, _) => {
+        (AnswerChoice::More, _) => {
             let operation = "take another input for a tool: allow or reject it as it is".to_owned();
             Err(WireError::Unsupported { agent: agent.to_owned(), operation })
         }
-        (Choice::Cancelled, _) => Ok((None, reject(open))),
+        (AnswerChoice::Cancelled, _) => Ok((None, reject(open))),
     }
 }
 
 fn question_reply(
     agent: &str,
-    open: &Open<Asks>,
+    open: &OpenRequest<QuestionChoices>,
     texts: &[String],
     labels: &[String],
-    choice: Choice,
+    choice: AnswerChoice,
     answer: &PermissionAnswer,
-) -> Result<(Option<String>, Send)> {
+) -> Result<(Option<String>, ServerCall)> {
     let (option, answers) = match (choice, answer) {
-        (Choice::Cancelled, _) => return Ok((None, reject(open))),
-        (Choice::Option(at), _) => match labels.get(at) {
+        (AnswerChoice::Cancelled, _) => return Ok((None, reject(open))),
+        (AnswerChoice::Option(at), _) => match labels.get(at) {
             Some(label) => (open.option(at), json!([[label]])),
             None => return Ok((open.option(at), reject(open))),
         },
-        (Choice::More, PermissionAnswer::AllowWith { input }) => {
+        (AnswerChoice::More, PermissionAnswer::AllowWith { input }) => {
             let answers = answers(&input.value(), texts);
-            (None, answers.ok_or_else(|| open.unknown("an input without answers"))?)
+            (None, answers.ok_or_else(|| open.unknown_option("an input without answers"))?)
         }
-        (Choice::More, _) => {
+        (AnswerChoice::More, _) => {
             let operation = "be told why a question is not answered: reject it, or answer it in words".to_owned();
             return Err(WireError::Unsupported { agent: agent.to_owned(), operation });
         }
@@ -266,7 +276,7 @@ fn answers(input: &Value, texts: &[String]) -> Option<Value> {
 }
 
 /// Returns the refusal of a request or a question of which only the beginning arrived, or `None` for other events.
-pub(super) fn refusal(event: &str, id: &str) -> Option<Send> {
+pub(super) fn refusal(event: &str, id: &str) -> Option<ServerCall> {
     let message = "the request is longer than what is taken";
     match event {
         "permission.asked" => Some((reply_path(id), Some(json!({ "reply": REJECT, "message": message })))),
@@ -289,7 +299,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 
 /// Returns the absolute paths of a request, each once, or `None` if there are too many or one is too long. The model may have
 /// chosen `file` and `path`, so the server's own paths are always included.
-fn paths(asked: &Asked, file: Option<String>, path: Option<String>, root: &str) -> Option<Vec<String>> {
+fn paths(asked: &PermissionAsked, file: Option<String>, path: Option<String>, root: &str) -> Option<Vec<String>> {
     let said = asked.metadata["filepath"].as_str().map(str::to_owned);
     let directories = asked.metadata["directories"].as_array().into_iter().flatten();
     let directories: Vec<String> = directories.filter_map(|one| one.as_str()).map(str::to_owned).collect();
@@ -319,7 +329,7 @@ fn paths(asked: &Asked, file: Option<String>, path: Option<String>, root: &str) 
 }
 
 /// Returns every file that a patch touches, and the targets of its moves.
-fn patched(asked: &Asked) -> Vec<String> {
+fn patched(asked: &PermissionAsked) -> Vec<String> {
     let files = asked.metadata["files"].as_array().into_iter().flatten();
     let named = files.flat_map(|file| ["filePath", "movePath"].map(|key| text(file, key).to_owned()));
     named.chain(asked.patterns.iter().cloned()).filter(|path| !path.is_empty()).collect()
@@ -348,7 +358,7 @@ mod tests {
                 { "filePath": "/w/.env", "type": "update" },
             ] },
         });
-        let asked: Asked = serde_json::from_value(asked).expect("parses");
+        let asked: PermissionAsked = serde_json::from_value(asked).expect("parses");
         let all = paths(&asked, Some("a, .env".to_owned()), None, "/w").expect("few");
         for path in ["/w/a", "/etc/a", "/w/.env"] {
             assert!(all.contains(&path.to_owned()), "{all:?}");
@@ -360,7 +370,7 @@ mod tests {
     fn a_search_is_about_where_it_begins() {
         let paths_of = |permission: &str, pattern: &str, path: Option<&str>| {
             let asked = json!({ "id": "per_1", "sessionID": "ses_1", "permission": permission, "patterns": [pattern] });
-            let asked: Asked = serde_json::from_value(asked).expect("parses");
+            let asked: PermissionAsked = serde_json::from_value(asked).expect("parses");
             paths(&asked, None, path.map(str::to_owned), "/w").expect("few")
         };
         assert_eq!(paths_of("glob", "/etc/**", None), ["/etc"]);

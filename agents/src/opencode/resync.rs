@@ -3,18 +3,18 @@
 use ipc_protocol::Event;
 
 use super::{
-    calls::{Answer, Purpose, Resync, refusal},
-    running::Server,
-    wire::{Asked, Question, Status, WholeMessage},
+    calls::{OpenCodeRequestPurpose, OpenCodeResponse, ResyncStep, refusal},
+    running::OpenCodeSession,
+    wire::{PermissionAsked, QuestionAsked, RunStatus, WholeMessage},
 };
 use crate::Action;
 
 /// Messages that a resync reads: each step of the model is one.
 const MESSAGES: usize = 100;
 /// Status queries for a prompt that the server has shown and not started to answer.
-const LOOKS: u8 = 100;
+const MAX_STATUS_POLLS: u8 = 100;
 
-impl Server {
+impl OpenCodeSession {
     /// Starts the resync, since the event stream is open again.
     pub(super) fn resync(&mut self, out: &mut Vec<Action>) {
         if self.turn.is_none() && self.compaction.is_none() {
@@ -26,18 +26,18 @@ impl Server {
             out.push(Action::Event(Event::SessionLossy { reason }));
         }
         let path = self.conversation(&format!("/message?limit={MESSAGES}"));
-        self.look_up(Resync::Messages, &path, out);
+        self.fetch(ResyncStep::Messages, &path, out);
     }
 
-    fn look_up(&mut self, step: Resync, path: &str, out: &mut Vec<Action>) {
+    fn fetch(&mut self, step: ResyncStep, path: &str, out: &mut Vec<Action>) {
         let path = self.settings.path(path);
-        self.calls.send(Purpose::Resync(step), "GET", path, None, out);
+        self.calls.send(OpenCodeRequestPurpose::Resync(step), "GET", path, None, out);
     }
 
     /// Handles the answer to a step of the resync.
-    pub(super) fn resynced(&mut self, step: Resync, answer: Answer, out: &mut Vec<Action>) {
+    pub(super) fn resynced(&mut self, step: ResyncStep, answer: OpenCodeResponse, out: &mut Vec<Action>) {
         let done = match answer {
-            Ok((200, body)) => self.found_out(step, &body, out).map_err(|error| error.to_string()),
+            Ok((200, body)) => self.apply_resync(step, &body, out).map_err(|error| error.to_string()),
             Ok((status, body)) => Err(refusal(status, &body)),
             Err(why) => Err(why),
         };
@@ -48,34 +48,34 @@ impl Server {
             self.content.end_calls(out);
         }
         match step {
-            Resync::Messages => self.look_up(Resync::Permissions, "/permission", out),
-            Resync::Permissions => self.look_up(Resync::Questions, "/question", out),
-            Resync::Questions => self.look_up(Resync::Status(0), "/session/status", out),
+            ResyncStep::Messages => self.fetch(ResyncStep::Permissions, "/permission", out),
+            ResyncStep::Permissions => self.fetch(ResyncStep::Questions, "/question", out),
+            ResyncStep::Questions => self.fetch(ResyncStep::Status(0), "/session/status", out),
             // If the stream was cut again meanwhile, the resync starts again when the stream is open, or has started again.
-            Resync::Status(_) => {
-                self.resyncing = self.calls.count(|purpose| matches!(purpose, Purpose::Resync(_))) > 0;
+            ResyncStep::Status(_) => {
+                self.resyncing = self.calls.count(|purpose| matches!(purpose, OpenCodeRequestPurpose::Resync(_))) > 0;
             }
         }
     }
 
-    fn found_out(&mut self, step: Resync, body: &[u8], out: &mut Vec<Action>) -> Result<(), serde_json::Error> {
+    fn apply_resync(&mut self, step: ResyncStep, body: &[u8], out: &mut Vec<Action>) -> Result<(), serde_json::Error> {
         match step {
-            Resync::Messages => {
+            ResyncStep::Messages => {
                 let all: Vec<WholeMessage<'_>> = serde_json::from_slice(body)?;
-                self.messages_again(all, out);
+                self.replay_messages(all, out);
             }
-            Resync::Permissions => {
-                let all: Vec<Asked> = serde_json::from_slice(body)?;
+            ResyncStep::Permissions => {
+                let all: Vec<PermissionAsked> = serde_json::from_slice(body)?;
                 // A request that was open and is not listed was answered. Questions have a list of their own.
                 for id in self.permissions.ids().iter().filter(|id| id.starts_with("per")) {
                     if !all.iter().any(|asked| asked.id == *id) {
                         self.permissions.replied(id, None, out);
                     }
                 }
-                all.into_iter().for_each(|asked| self.asked(asked, out));
+                all.into_iter().for_each(|asked| self.handle_permission(asked, out));
             }
-            Resync::Questions => {
-                let all: Vec<Question> = serde_json::from_slice(body)?;
+            ResyncStep::Questions => {
+                let all: Vec<QuestionAsked> = serde_json::from_slice(body)?;
                 for id in self.permissions.ids().iter().filter(|id| !id.starts_with("per")) {
                     if !all.iter().any(|question| question.id == *id) {
                         self.permissions.replied(id, None, out);
@@ -83,11 +83,11 @@ impl Server {
                 }
                 all.into_iter().for_each(|question| self.question(question, out));
             }
-            Resync::Status(looks) => {
-                let all: std::collections::HashMap<String, Status> = serde_json::from_slice(body)?;
+            ResyncStep::Status(looks) => {
+                let all: std::collections::HashMap<String, RunStatus> = serde_json::from_slice(body)?;
                 match all.get(&self.session) {
                     Some(status) => self.status(status, out),
-                    None => self.nobody_runs(looks, out),
+                    None => self.handle_all_idle(looks, out),
                 }
             }
         }
@@ -95,28 +95,28 @@ impl Server {
     }
 
     /// Handles an idle conversation: a run that has started is over.
-    fn nobody_runs(&mut self, looks: u8, out: &mut Vec<Action>) {
+    fn handle_all_idle(&mut self, looks: u8, out: &mut Vec<Action>) {
         if let Some(compaction) = &mut self.compaction {
             compaction.busy = true;
         } else if let Some(turn) = &mut self.turn {
             if turn.is_unanswered() {
                 // The run may be about to start.
-                if looks < LOOKS {
-                    return self.look_up(Resync::Status(looks + 1), "/session/status", out);
+                if looks < MAX_STATUS_POLLS {
+                    return self.fetch(ResyncStep::Status(looks + 1), "/session/status", out);
                 }
-                if turn.tells_error() {
+                if turn.should_report_error() {
                     let message = "the server ended its run without an answer, while its event stream was cut";
                     out.push(Action::Event(Event::error("no-answer", message, true)));
                 }
                 turn.failed();
             }
-            turn.has_run();
+            turn.mark_run();
         }
         self.idle(out);
     }
 
     /// The messages of the turn, with what of them has not been told.
-    fn messages_again(&mut self, mut all: Vec<WholeMessage<'_>>, out: &mut Vec<Action>) {
+    fn replay_messages(&mut self, mut all: Vec<WholeMessage<'_>>, out: &mut Vec<Action>) {
         all.retain(|message| !self.content.is_copied(&message.info));
         // They begin with its first prompt that is known; if none is, with the last one there.
         let first = self.turn.as_ref().and_then(|turn| turn.first_prompt().map(str::to_owned));
@@ -131,7 +131,7 @@ impl Server {
                 if error.is_abort() {
                     turn.abort();
                 } else {
-                    if turn.tells_error() {
+                    if turn.should_report_error() {
                         out.push(Action::Event(Event::error(error.code(), error.message(), error.is_retryable())));
                     }
                     turn.failed();

@@ -2,24 +2,24 @@
 
 use std::collections::VecDeque;
 
-use ipc_protocol::{Endpoint, Event, NativeResume, StopReason, WireError, message::RequestId};
+use ipc_protocol::{AgentEndpoint, Event, NativeResume, StopReason, WireError, message::RequestId};
 
 use super::{
-    calls::{Answer, Calls, Purpose, refusal},
-    content::{Content, Whose},
-    models::Models,
-    permissions::{Permissions, Send},
-    settings::Settings,
-    turn::{Next, Turn},
+    calls::{OpenCodeRequestPurpose, OpenCodeResponse, PendingCalls, refusal},
+    content::{ConversationContent, SessionOwner},
+    models::ProviderModels,
+    permissions::{OpenCodePermissions, ServerCall},
+    settings::PromptSettings,
+    turn::{OpenCodeTurn, TurnAction},
 };
-use crate::{Action, AdapterSetup, HttpEvent, Lines, Result, kit::json_lines::AgentOutput, uri::encode};
+use crate::{Action, AdapterSetup, HttpEvent, LineSplitter, Result, kit::json_lines::AgentOutput, uri::encode};
 
 /// Most reconnects of the event stream in a row without an event from the server.
 const MAX_RECONNECTS: u32 = 5;
 
 /// Phase of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum OpenCodePhase {
     New,
     /// The server has not printed its address yet.
     Starting,
@@ -34,7 +34,7 @@ pub(super) enum Phase {
 
 /// Compaction in progress: a run of the server that is no turn.
 #[derive(Debug)]
-pub(super) struct Compaction {
+pub(super) struct OpenCodeCompaction {
     pub(super) request: RequestId,
     /// The server's answer. Its events may still be on their way.
     pub(super) answered: Option<Result<()>>,
@@ -43,18 +43,18 @@ pub(super) struct Compaction {
 }
 
 #[derive(Debug)]
-pub(super) struct Server {
-    pub(super) settings: Settings,
-    pub(super) endpoint: Endpoint,
+pub(super) struct OpenCodeSession {
+    pub(super) settings: PromptSettings,
+    pub(super) endpoint: AgentEndpoint,
     /// True for the session's own server, which has no conversations of others.
     is_own: bool,
     pub(super) resume: Option<NativeResume>,
-    pub(super) phase: Phase,
+    pub(super) phase: OpenCodePhase,
     pub(super) checked_mode: bool,
     pub(super) checked_thinking: bool,
-    pub(super) calls: Calls,
+    pub(super) calls: PendingCalls,
     /// Standard output, which has the server's address.
-    pub(super) stdout: Lines,
+    pub(super) stdout: LineSplitter,
     /// The event stream, and standard error.
     pub(super) output: AgentOutput,
     stream: u64,
@@ -63,41 +63,41 @@ pub(super) struct Server {
     /// Id of the conversation on the server.
     pub(super) session: String,
     pub(super) title: Option<String>,
-    pub(super) content: Content,
-    pub(super) permissions: Permissions,
-    pub(super) models: Models,
-    pub(super) turn: Option<Turn>,
-    pub(super) compaction: Option<Compaction>,
+    pub(super) content: ConversationContent,
+    pub(super) permissions: OpenCodePermissions,
+    pub(super) models: ProviderModels,
+    pub(super) turn: Option<OpenCodeTurn>,
+    pub(super) compaction: Option<OpenCodeCompaction>,
     /// Prompts that wait for the end of a compaction, or for the prompt before them, which a later one could overtake.
-    pub(super) waiting: VecDeque<(Purpose, Vec<u8>)>,
+    pub(super) waiting: VecDeque<(OpenCodeRequestPurpose, Vec<u8>)>,
     /// True during a resync: the turn does not end meanwhile.
     pub(super) resyncing: bool,
 }
 
-impl Server {
+impl OpenCodeSession {
     /// Makes the session's state.
     ///
     /// # Errors
     /// [`WireError::AgentRefused`] for a model without its provider.
-    pub(super) fn new(setup: &AdapterSetup, endpoint: Endpoint) -> Result<Self> {
+    pub(super) fn new(setup: &AdapterSetup, endpoint: AgentEndpoint) -> Result<Self> {
         Ok(Self {
-            settings: Settings::new(setup)?,
+            settings: PromptSettings::new(setup)?,
             is_own: endpoint.url.is_none(),
             endpoint,
             resume: setup.resume.clone(),
-            phase: Phase::New,
+            phase: OpenCodePhase::New,
             checked_mode: false,
             checked_thinking: false,
-            calls: Calls::default(),
-            stdout: Lines::default(),
+            calls: PendingCalls::default(),
+            stdout: LineSplitter::default(),
             output: AgentOutput::default(),
             stream: 0,
             attempts: 0,
             session: String::new(),
             title: None,
-            content: Content::default(),
-            permissions: Permissions::default(),
-            models: Models::default(),
+            content: ConversationContent::default(),
+            permissions: OpenCodePermissions::default(),
+            models: ProviderModels::default(),
             turn: None,
             compaction: None,
             waiting: VecDeque::new(),
@@ -119,8 +119,8 @@ impl Server {
     pub(super) fn stream_opened(&mut self, out: &mut Vec<Action>) {
         self.attempts = 0;
         match self.phase {
-            Phase::Connecting => self.connected(out),
-            Phase::Ready => self.resync(out),
+            OpenCodePhase::Connecting => self.connected(out),
+            OpenCodePhase::Ready => self.resync(out),
             _ => {}
         }
     }
@@ -133,18 +133,18 @@ impl Server {
     pub(super) fn stream_cut(&mut self, why: &str, out: &mut Vec<Action>) {
         self.stream = 0;
         match self.phase {
-            Phase::Ready if self.attempts < MAX_RECONNECTS => {
-                self.content.cut();
+            OpenCodePhase::Ready if self.attempts < MAX_RECONNECTS => {
+                self.content.mark_cut();
                 self.resyncing = self.turn.is_some();
                 self.open_stream(out);
             }
-            Phase::Over => {}
+            OpenCodePhase::Over => {}
             _ => self.fail(WireError::AgentDied { reason: format!("its server cannot be reached: {why}") }, out),
         }
     }
 
     fn fail(&mut self, error: WireError, out: &mut Vec<Action>) {
-        if self.phase != Phase::Over {
+        if self.phase != OpenCodePhase::Over {
             self.close(out);
             out.push(Action::Fail(error));
         }
@@ -152,7 +152,7 @@ impl Server {
 
     fn send(
         &mut self,
-        purpose: Purpose,
+        purpose: OpenCodeRequestPurpose,
         method: &'static str,
         path: &str,
         body: Option<Vec<u8>>,
@@ -167,14 +167,19 @@ impl Server {
         format!("/session/{}{rest}", encode(&self.session))
     }
 
-    pub(super) fn send_prompt(&mut self, purpose: Purpose, body: Vec<u8>, out: &mut Vec<Action>) {
+    pub(super) fn send_prompt(&mut self, purpose: OpenCodeRequestPurpose, body: Vec<u8>, out: &mut Vec<Action>) {
         self.waiting.push_back((purpose, body));
         self.send_next_prompt(out);
     }
 
     /// Sends the next prompt. Each prompt has a connection of its own, so two at once could arrive in another order.
     fn send_next_prompt(&mut self, out: &mut Vec<Action>) {
-        let on_its_way = |purpose: &Purpose| matches!(purpose, Purpose::Prompt | Purpose::Steer | Purpose::Forget);
+        let on_its_way = |purpose: &OpenCodeRequestPurpose| {
+            matches!(
+                purpose,
+                OpenCodeRequestPurpose::Prompt | OpenCodeRequestPurpose::Steer | OpenCodeRequestPurpose::Forget
+            )
+        };
         if self.compaction.is_some() || self.calls.count(on_its_way) > 0 {
             return;
         }
@@ -185,17 +190,17 @@ impl Server {
     }
 
     /// Returns the owner of `session`. An unknown session on our own server belongs to a sub-agent whose creation was missed.
-    pub(super) fn whose(&self, session: &str) -> Whose {
-        match self.content.whose(session, &self.session) {
-            Whose::Foreign if self.is_own => Whose::Childs(None),
+    pub(super) fn owner(&self, session: &str) -> SessionOwner {
+        match self.content.owner(session, &self.session) {
+            SessionOwner::Foreign if self.is_own => SessionOwner::Child(None),
             whose => whose,
         }
     }
 
-    pub(super) fn send_answers(&mut self, answers: Vec<Send>, out: &mut Vec<Action>) {
+    pub(super) fn send_answers(&mut self, answers: Vec<ServerCall>, out: &mut Vec<Action>) {
         for (path, body) in answers {
             let body = body.map(|body| body.to_string().into_bytes());
-            self.send(Purpose::Answer, "POST", &path, body, out);
+            self.send(OpenCodeRequestPurpose::Answer, "POST", &path, body, out);
         }
     }
 
@@ -214,7 +219,7 @@ impl Server {
     }
 
     /// Refuses a request from the server.
-    pub(super) fn refuse(&mut self, send: Option<Send>, out: &mut Vec<Action>) {
+    pub(super) fn refuse(&mut self, send: Option<ServerCall>, out: &mut Vec<Action>) {
         self.send_answers(send.into_iter().collect(), out);
     }
 
@@ -225,17 +230,17 @@ impl Server {
         }
         let Some(turn) = &mut self.turn else { return };
         match turn.next() {
-            Next::Wait => {}
-            Next::Abort => {
+            TurnAction::Wait => {}
+            TurnAction::Abort => {
                 let path = self.conversation("/abort");
-                self.send(Purpose::Abort, "POST", &path, None, out);
+                self.send(OpenCodeRequestPurpose::Abort, "POST", &path, None, out);
             }
-            Next::SayAgain => {
+            TurnAction::Resend => {
                 let prompt = turn.last_prompt().map(encode).unwrap_or_default();
                 let path = self.conversation(&format!("/message/{prompt}"));
-                self.send(Purpose::Forget, "DELETE", &path, None, out);
+                self.send(OpenCodeRequestPurpose::Forget, "DELETE", &path, None, out);
             }
-            Next::End => self.end_turn(out),
+            TurnAction::End => self.end_turn(out),
         }
     }
 
@@ -258,13 +263,13 @@ impl Server {
     pub(super) fn answered(&mut self, id: u64, event: HttpEvent<'_>, out: &mut Vec<Action>) {
         let Some((purpose, what, answer)) = self.calls.take(id, event) else { return };
         match purpose {
-            Purpose::Open(step) => self.opened(step, &what, answer, out),
-            Purpose::Prompt => {
+            OpenCodeRequestPurpose::Open(step) => self.opened(step, &what, answer, out),
+            OpenCodeRequestPurpose::Prompt => {
                 if let Err(why) = success(answer) {
                     self.prompt_failed("prompt-refused", &why, out);
                 }
             }
-            Purpose::Steer => {
+            OpenCodeRequestPurpose::Steer => {
                 if let Err(why) = success(answer) {
                     out.push(Action::Event(Event::error("steer-refused", why, true)));
                     if let Some(turn) = &mut self.turn {
@@ -273,12 +278,12 @@ impl Server {
                 }
             }
             // The steer is sent again even if the removal failed.
-            Purpose::Forget => {
-                if let Some(body) = self.turn.as_mut().and_then(Turn::take_steer) {
-                    self.waiting.push_front((Purpose::Steer, body));
+            OpenCodeRequestPurpose::Forget => {
+                if let Some(body) = self.turn.as_mut().and_then(OpenCodeTurn::take_steer) {
+                    self.waiting.push_front((OpenCodeRequestPurpose::Steer, body));
                 }
             }
-            Purpose::Abort => {
+            OpenCodeRequestPurpose::Abort => {
                 if let Err(error) = success(answer) {
                     out.push(Action::Event(Event::ActionFailed { action: "aborting the run".into(), error }));
                 }
@@ -287,7 +292,7 @@ impl Server {
                 }
             }
             // A request that the server has meanwhile answered itself does not exist any more.
-            Purpose::Answer => match answer {
+            OpenCodeRequestPurpose::Answer => match answer {
                 Ok((404, _)) => {}
                 answer => {
                     if let Err(error) = success(answer) {
@@ -296,21 +301,21 @@ impl Server {
                     }
                 }
             },
-            Purpose::Models => {
+            OpenCodeRequestPurpose::Models => {
                 if let Ok((200, body)) = answer {
-                    self.models = Models::parse(&body).unwrap_or_default();
-                    self.tell_context(out);
+                    self.models = ProviderModels::parse(&body).unwrap_or_default();
+                    self.emit_context_window(out);
                 }
             }
-            Purpose::Resync(step) => self.resynced(step, answer, out),
-            Purpose::Operation(request, step) => self.operated(request, step, &what, answer, out),
+            OpenCodeRequestPurpose::Resync(step) => self.resynced(step, answer, out),
+            OpenCodeRequestPurpose::Operation(request, step) => self.operated(request, step, &what, answer, out),
         }
         self.check_turn(out);
         self.send_next_prompt(out);
     }
 
     /// Emits the fill of the context window, if both numbers are known.
-    pub(super) fn tell_context(&self, out: &mut Vec<Action>) {
+    pub(super) fn emit_context_window(&self, out: &mut Vec<Action>) {
         if let (Some(used), Some(model)) = (self.content.used, &self.content.model)
             && let Some(size) = self.models.context(model)
         {
@@ -321,7 +326,7 @@ impl Server {
     /// Handles a prompt that did not start a run.
     pub(super) fn prompt_failed(&mut self, code: &str, why: &str, out: &mut Vec<Action>) {
         if let Some(turn) = &mut self.turn {
-            if turn.tells_error() {
+            if turn.should_report_error() {
                 out.push(Action::Event(Event::error(code, why, false)));
             }
             turn.failed();
@@ -335,7 +340,7 @@ impl Server {
 
     /// Ends the compaction once the server has answered and all its events have arrived: a late event would count for the next turn.
     pub(super) fn check_compaction(&mut self, out: &mut Vec<Action>) {
-        let is_over = |compaction: &Compaction| match &compaction.answered {
+        let is_over = |compaction: &OpenCodeCompaction| match &compaction.answered {
             Some(Ok(())) => compaction.idle,
             Some(Err(_)) => compaction.idle || !compaction.busy,
             None => false,
@@ -343,7 +348,7 @@ impl Server {
         if !self.compaction.as_ref().is_some_and(is_over) {
             return;
         }
-        if let Some(Compaction { request, answered: Some(answered), .. }) = self.compaction.take() {
+        if let Some(OpenCodeCompaction { request, answered: Some(answered), .. }) = self.compaction.take() {
             let reply = answered.map(|()| ipc_protocol::Json::null());
             out.push(Action::Reply { request, reply });
         }
@@ -352,7 +357,7 @@ impl Server {
 
     /// Ends everything that is open.
     pub(super) fn close(&mut self, out: &mut Vec<Action>) {
-        self.phase = Phase::Over;
+        self.phase = OpenCodePhase::Over;
         // The server has ended, so nothing is sent.
         drop(self.permissions.reject_all(out));
         self.content.end_calls(out);
@@ -373,7 +378,7 @@ impl Server {
 ///
 /// # Errors
 /// The server's text, if the request failed.
-fn success(answer: Answer) -> Result<(), String> {
+fn success(answer: OpenCodeResponse) -> Result<(), String> {
     match answer {
         Ok((200..=299, _)) => Ok(()),
         Ok((status, body)) => Err(refusal(status, &body)),

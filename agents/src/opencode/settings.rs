@@ -3,7 +3,7 @@
 use ipc_protocol::{Prompt, PromptPart, WireError};
 use serde_json::{Map, Value, json};
 
-use super::wire::{AgentInfo, Rule};
+use super::wire::{AgentInfo, ServerRule};
 use crate::{
     AdapterSetup, Result,
     uri::{self, encode},
@@ -11,7 +11,7 @@ use crate::{
 
 /// Settings of the session. Each prompt contains them: the server keeps none of them.
 #[derive(Debug)]
-pub(super) struct Settings {
+pub(super) struct PromptSettings {
     /// Catalog id, for errors.
     pub(super) agent: String,
     /// Working directory.
@@ -25,10 +25,10 @@ pub(super) struct Settings {
     system: Option<String>,
     tools: Vec<String>,
     /// Rules of a mode that is neither `build` nor `plan`.
-    mode_rules: Vec<Rule>,
+    mode_rules: Vec<ServerRule>,
 }
 
-impl Settings {
+impl PromptSettings {
     /// Makes the settings of a session.
     ///
     /// # Errors
@@ -86,10 +86,10 @@ impl Settings {
 
     /// Returns the rules of the session: the server asks for everything that it can ask for. They override the rules of the server's
     /// modes, so they have to repeat what a mode forbids.
-    pub(super) fn rules(&self) -> Vec<Rule> {
+    pub(super) fn rules(&self) -> Vec<ServerRule> {
         let mut rules = Vec::new();
         let mut add = |permission: &str, pattern: &str, action: &str| {
-            rules.push(Rule { permission: permission.into(), pattern: pattern.into(), action: action.into() });
+            rules.push(ServerRule { permission: permission.into(), pattern: pattern.into(), action: action.into() });
         };
         if self.tools.is_empty() {
             add("*", "*", "ask");

@@ -7,9 +7,9 @@
 
 /// Turn in progress.
 #[derive(Debug, Default)]
-pub(super) struct Turn {
+pub(super) struct OpenCodeTurn {
     /// Number of prompts that were sent and not yet shown as messages.
-    unseen: usize,
+    prompts_not_shown: usize,
     /// The first prompt shown.
     first_prompt: Option<Box<str>>,
     /// The last prompt shown.
@@ -24,40 +24,40 @@ pub(super) struct Turn {
     aborted: bool,
     failed: bool,
     /// True if the failure was emitted since the server was last busy.
-    told: bool,
-    settling: Settling,
+    error_is_reported: bool,
+    settling: SettlingAbort,
     /// Last prompt that steered, to be sent again if the server missed it.
     steer: Option<Vec<u8>>,
     /// Last stop reason of the model.
     finish: Option<String>,
     /// Number of answers in a row that broke off.
-    cuts: u32,
+    broken_answers: u32,
 }
 
 /// Abort that makes sure that the run has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Settling {
+enum SettlingAbort {
     #[default]
     No,
-    Asked,
+    Requested,
     Done,
 }
 
 /// Next step of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum TurnAction {
     Wait,
     /// Abort the run, and report when that is answered.
     Abort,
     /// Send the last prompt again, since the server ended its run without reading it.
-    SayAgain,
+    Resend,
     End,
 }
 
-impl Turn {
+impl OpenCodeTurn {
     /// Starts a turn whose prompt was sent.
     pub(super) fn new() -> Self {
-        Self { unseen: 1, ..Self::default() }
+        Self { prompts_not_shown: 1, ..Self::default() }
     }
 
     pub(super) fn is_aborted(&self) -> bool {
@@ -91,19 +91,19 @@ impl Turn {
 
     /// Records another prompt that was sent.
     pub(super) fn steered(&mut self, body: Vec<u8>) {
-        self.unseen += 1;
+        self.prompts_not_shown += 1;
         self.steer = Some(body);
     }
 
     /// Records that a prompt was refused.
     pub(super) fn prompt_refused(&mut self) {
-        self.unseen = self.unseen.saturating_sub(1);
+        self.prompts_not_shown = self.prompts_not_shown.saturating_sub(1);
         self.steer = None;
     }
 
     /// Records the first showing of a prompt.
-    pub(super) fn prompt_shown(&mut self, id: &str) {
-        self.unseen = self.unseen.saturating_sub(1);
+    pub(super) fn record_prompt(&mut self, id: &str) {
+        self.prompts_not_shown = self.prompts_not_shown.saturating_sub(1);
         if self.idle {
             // The prompt came too late for the run that has ended, and gets a run of its own.
             (self.busy, self.idle) = (false, false);
@@ -113,7 +113,7 @@ impl Turn {
     }
 
     /// Records an answer: the prompt that it belongs to, and whether it is complete.
-    pub(super) fn answer_shown(&mut self, id: &str, prompt: Option<&str>, whole: bool, finish: Option<String>) {
+    pub(super) fn record_answer(&mut self, id: &str, prompt: Option<&str>, whole: bool, finish: Option<String>) {
         if prompt.is_some() {
             self.answered = prompt.map(Into::into);
         }
@@ -130,8 +130,8 @@ impl Turn {
     /// Records the end of a step. `broken` means that it has no stop reason: its answer broke off, and the server asks the model again.
     /// Returns the number of broken steps in a row for a broken one.
     pub(super) fn step_ended(&mut self, broken: bool) -> Option<u32> {
-        self.cuts = if broken { self.cuts + 1 } else { 0 };
-        broken.then_some(self.cuts)
+        self.broken_answers = if broken { self.broken_answers + 1 } else { 0 };
+        broken.then_some(self.broken_answers)
     }
 
     pub(super) fn abort(&mut self) {
@@ -139,8 +139,8 @@ impl Turn {
     }
 
     /// Returns whether an error is new: the error of a run is followed by the same error for its prompt.
-    pub(super) fn tells_error(&mut self) -> bool {
-        !std::mem::replace(&mut self.told, true) && !self.aborted
+    pub(super) fn should_report_error(&mut self) -> bool {
+        !std::mem::replace(&mut self.error_is_reported, true) && !self.aborted
     }
 
     /// Records a failure of the run: the run ends, unless the server continues it.
@@ -148,14 +148,14 @@ impl Turn {
         self.failed = true;
     }
 
-    pub(super) fn is_now_busy(&mut self) {
+    pub(super) fn set_busy(&mut self) {
         // Otherwise this belongs to the run before.
         if self.has_begun() {
             self.busy = true;
             self.idle = false;
-            (self.failed, self.told) = (false, false);
-            if self.settling == Settling::Done {
-                self.settling = Settling::No;
+            (self.failed, self.error_is_reported) = (false, false);
+            if self.settling == SettlingAbort::Done {
+                self.settling = SettlingAbort::No;
             }
         }
     }
@@ -166,49 +166,51 @@ impl Turn {
     }
 
     /// Records that the turn, if it has begun, was busy: the event was missed.
-    pub(super) fn has_run(&mut self) {
+    pub(super) fn mark_run(&mut self) {
         self.busy |= self.has_begun();
     }
 
-    pub(super) fn is_now_idle(&mut self) {
+    pub(super) fn set_idle(&mut self) {
         self.idle = self.busy;
     }
 
     /// Records that the abort of [`Next::Abort`] was answered, or cannot be.
     pub(super) fn settled(&mut self) {
-        self.settling = Settling::Done;
+        self.settling = SettlingAbort::Done;
     }
 
     /// Returns the next step. Each step but [`Next::Wait`] is returned once.
-    pub(super) fn next(&mut self) -> Next {
+    pub(super) fn next(&mut self) -> TurnAction {
         if self.aborted || self.failed {
             return self.next_to_end();
         }
-        if !self.idle || self.unseen > 0 {
-            return Next::Wait;
+        if !self.idle || self.prompts_not_shown > 0 {
+            return TurnAction::Wait;
         }
         if self.steer.is_some() && self.last_prompt != self.answered {
-            (self.unseen, self.busy, self.idle) = (1, false, false);
-            return Next::SayAgain;
+            (self.prompts_not_shown, self.busy, self.idle) = (1, false, false);
+            return TurnAction::Resend;
         }
-        Next::End
+        TurnAction::End
     }
 
-    fn next_to_end(&mut self) -> Next {
+    fn next_to_end(&mut self) -> TurnAction {
         match self.settling {
-            Settling::Asked => Next::Wait,
-            Settling::Done => {
+            SettlingAbort::Requested => TurnAction::Wait,
+            SettlingAbort::Done => {
                 // Tool results arrive before the answer is complete; a prompt on its way starts another run.
                 let over = (self.idle || !self.busy) && self.open_answer.is_none();
-                if over && (self.unseen == 0 || self.failed) { Next::End } else { Next::Wait }
+                if over && (self.prompts_not_shown == 0 || self.failed) { TurnAction::End } else { TurnAction::Wait }
             }
             // No prompt has reached the server.
-            Settling::No if self.unseen == 0 && !self.has_begun() => Next::End,
+            SettlingAbort::No if self.prompts_not_shown == 0 && !self.has_begun() => TurnAction::End,
             // An abort has no effect on a run that has not started, and a run that fails is idle soon.
-            Settling::No if !self.busy && !self.failed || self.busy && !self.aborted && !self.idle => Next::Wait,
-            Settling::No => {
-                self.settling = Settling::Asked;
-                Next::Abort
+            SettlingAbort::No if !self.busy && !self.failed || self.busy && !self.aborted && !self.idle => {
+                TurnAction::Wait
+            }
+            SettlingAbort::No => {
+                self.settling = SettlingAbort::Requested;
+                TurnAction::Abort
             }
         }
     }

@@ -14,15 +14,15 @@ pub(super) fn or_default<'de, T: Default + Deserialize<'de>, D: Deserializer<'de
 
 /// Piece of text or thinking: the only thing that its line is decoded to.
 #[derive(Debug, Deserialize)]
-pub(super) struct Delta<'a> {
+pub(super) struct OpenCodeDelta<'a> {
     #[serde(rename = "type")]
-    _kind: DeltaKind,
+    _kind: OpenCodeDeltaKind,
     #[serde(borrow)]
     pub(super) properties: DeltaProperties<'a>,
 }
 
 #[derive(Debug, Deserialize)]
-enum DeltaKind {
+enum OpenCodeDeltaKind {
     #[serde(rename = "message.part.delta")]
     Delta,
 }
@@ -58,12 +58,12 @@ impl<'a> ServerEvent<'a> {
 pub(super) struct StatusChanged {
     #[serde(rename = "sessionID")]
     pub(super) session: String,
-    pub(super) status: Status,
+    pub(super) status: RunStatus,
 }
 
 /// Activity of a session. `GET /session/status` lists it too, without the idle sessions.
 #[derive(Debug, Deserialize)]
-pub(super) struct Status {
+pub(super) struct RunStatus {
     #[serde(rename = "type")]
     pub(super) kind: String,
     pub(super) attempt: Option<u32>,
@@ -72,7 +72,7 @@ pub(super) struct Status {
 
 /// Properties of an event that only names its session.
 #[derive(Debug, Deserialize)]
-pub(super) struct OfSession {
+pub(super) struct SessionReference {
     #[serde(rename = "sessionID")]
     pub(super) session: String,
 }
@@ -92,13 +92,13 @@ pub(super) struct SessionInfo {
     pub(super) title: Option<String>,
     pub(super) directory: Option<String>,
     #[serde(default, deserialize_with = "or_default")]
-    pub(super) time: Times,
+    pub(super) time: MessageTimes,
 }
 
 /// Times in milliseconds since 1970.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Times {
+pub(super) struct MessageTimes {
     pub(super) created: Option<f64>,
     pub(super) updated: Option<f64>,
     pub(super) end: Option<IgnoredAny>,
@@ -176,19 +176,19 @@ pub(super) struct MessageInfo<'a> {
     #[serde(borrow, default)]
     summary: Option<&'a RawValue>,
     #[serde(default, deserialize_with = "or_default")]
-    pub(super) time: Times,
+    pub(super) time: MessageTimes,
     pub(super) error: Option<ServerError>,
     pub(super) finish: Option<String>,
     #[serde(rename = "providerID", default)]
     pub(super) provider: Option<String>,
     #[serde(rename = "modelID", default)]
     pub(super) model: Option<String>,
-    pub(super) path: Option<Place>,
+    pub(super) path: Option<MessagePath>,
 }
 
 /// Directory in which an answer is made.
 #[derive(Debug, Deserialize)]
-pub(super) struct Place {
+pub(super) struct MessagePath {
     /// Directory that paths in permission requests are relative to.
     pub(super) root: Option<String>,
 }
@@ -209,19 +209,19 @@ pub(super) struct WholeMessage<'a> {
     #[serde(borrow)]
     pub(super) info: MessageInfo<'a>,
     #[serde(borrow, default, deserialize_with = "or_default")]
-    pub(super) parts: Vec<Part<'a>>,
+    pub(super) parts: Vec<MessagePart<'a>>,
 }
 
 /// Properties of `message.part.updated`.
 #[derive(Debug, Deserialize)]
 pub(super) struct PartChanged<'a> {
     #[serde(borrow)]
-    pub(super) part: Part<'a>,
+    pub(super) part: MessagePart<'a>,
 }
 
 /// Part of a message.
 #[derive(Debug, Deserialize)]
-pub(super) struct Part<'a> {
+pub(super) struct MessagePart<'a> {
     pub(super) id: String,
     #[serde(rename = "messageID")]
     pub(super) message: String,
@@ -232,7 +232,7 @@ pub(super) struct Part<'a> {
     #[serde(borrow, default)]
     pub(super) text: Option<Cow<'a, str>>,
     #[serde(default, deserialize_with = "or_default")]
-    pub(super) time: Times,
+    pub(super) time: MessageTimes,
     pub(super) tool: Option<String>,
     #[serde(rename = "callID", default)]
     pub(super) call: Option<String>,
@@ -240,7 +240,7 @@ pub(super) struct Part<'a> {
     pub(super) state: Option<ToolState<'a>>,
     /// Stop reason of the model, at the end of a step.
     pub(super) reason: Option<String>,
-    pub(super) tokens: Option<Tokens>,
+    pub(super) tokens: Option<StepTokens>,
     pub(super) cost: Option<f64>,
 }
 
@@ -275,7 +275,7 @@ impl ToolState<'_> {
 /// Tokens of a step.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Tokens {
+pub(super) struct StepTokens {
     #[serde(deserialize_with = "or_default")]
     input: f64,
     #[serde(deserialize_with = "or_default")]
@@ -283,19 +283,19 @@ pub(super) struct Tokens {
     #[serde(deserialize_with = "or_default")]
     reasoning: f64,
     #[serde(deserialize_with = "or_default")]
-    cache: Cache,
+    cache: CacheTokens,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
-struct Cache {
+struct CacheTokens {
     #[serde(deserialize_with = "or_default")]
     read: f64,
     #[serde(deserialize_with = "or_default")]
     write: f64,
 }
 
-impl Tokens {
+impl StepTokens {
     pub(super) fn input(&self) -> u64 {
         whole(self.input)
     }
@@ -327,7 +327,7 @@ fn whole(number: f64) -> u64 {
 
 /// Properties of `permission.asked`, and entry of `GET /permission`.
 #[derive(Debug, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct PermissionAsked {
     pub(super) id: String,
     #[serde(rename = "sessionID")]
     pub(super) session: String,
@@ -338,30 +338,30 @@ pub(super) struct Asked {
     pub(super) metadata: serde_json::Value,
     #[serde(default, deserialize_with = "or_default")]
     pub(super) always: Vec<String>,
-    pub(super) tool: Option<OfCall>,
+    pub(super) tool: Option<CallReference>,
 }
 
 /// Properties of `question.asked`, and entry of `GET /question`.
 #[derive(Debug, Deserialize)]
-pub(super) struct Question {
+pub(super) struct QuestionAsked {
     pub(super) id: String,
     #[serde(rename = "sessionID")]
     pub(super) session: String,
     #[serde(default, deserialize_with = "or_default")]
     pub(super) questions: serde_json::Value,
-    pub(super) tool: Option<OfCall>,
+    pub(super) tool: Option<CallReference>,
 }
 
 /// Tool call that a request is about.
 #[derive(Debug, Deserialize)]
-pub(super) struct OfCall {
+pub(super) struct CallReference {
     #[serde(rename = "callID", default, deserialize_with = "or_default")]
     pub(super) call: String,
 }
 
 /// Properties of `permission.replied`, `question.replied` and `question.rejected`.
 #[derive(Debug, Deserialize)]
-pub(super) struct Replied {
+pub(super) struct PermissionReplied {
     #[serde(rename = "requestID")]
     pub(super) id: String,
     pub(super) reply: Option<String>,
@@ -369,14 +369,14 @@ pub(super) struct Replied {
 
 /// Properties of `todo.updated`.
 #[derive(Debug, Deserialize)]
-pub(super) struct Todos {
+pub(super) struct TodoUpdated {
     #[serde(rename = "sessionID")]
     pub(super) session: String,
-    pub(super) todos: Vec<Todo>,
+    pub(super) todos: Vec<TodoItem>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Todo {
+pub(super) struct TodoItem {
     pub(super) content: String,
     #[serde(default, deserialize_with = "or_default")]
     pub(super) status: String,
@@ -393,12 +393,12 @@ pub(super) struct AgentInfo {
     #[serde(default, deserialize_with = "or_default")]
     pub(super) hidden: bool,
     #[serde(default, deserialize_with = "or_default")]
-    pub(super) permission: Vec<Rule>,
+    pub(super) permission: Vec<ServerRule>,
 }
 
 /// Rule of the server: the last rule that matches decides.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
-pub(super) struct Rule {
+pub(super) struct ServerRule {
     pub(super) permission: String,
     pub(super) pattern: String,
     pub(super) action: String,

@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 
 use ipc_protocol::{
     BypassAction, Event, Json, PermissionBypassed, PermissionOptionKind, PermissionRequest, ToolStart, ToolStatus,
-    message::Asking,
+    message::PermissionSupport,
 };
 use serde_json::Value;
 
-use super::{AND, EXECUTE, Policy, QUESTION, READING, Verdict};
+use super::{AND, CompiledPolicy, EXECUTE, PolicyVerdict, QUESTION, READING};
 use crate::{
     kit::{bounded_map::BoundedMap, tool_calls::is_ours},
     permission,
@@ -36,7 +36,7 @@ const PATHS: [&str; 9] = [
 
 /// A permission request without its answer.
 #[derive(Debug)]
-struct OpenRequest {
+struct PendingVerdict {
     tool_call_id: Option<String>,
     kind: String,
     /// The options that hold for later calls too.
@@ -46,13 +46,13 @@ struct OpenRequest {
 /// Tool calls and the decisions on them.
 #[derive(Debug)]
 pub struct BypassDetector {
-    asking: Asking,
+    asking: PermissionSupport,
     /// The policy leaves nothing to decide: no agent has to ask.
     allows_all: bool,
     calls: BoundedMap<ToolStart, MAX_REMEMBERED>,
     /// Calls that were decided on, or reported.
     settled: BoundedMap<(), MAX_REMEMBERED>,
-    open: BoundedMap<OpenRequest, MAX_REMEMBERED>,
+    open: BoundedMap<PendingVerdict, MAX_REMEMBERED>,
     /// Kinds that somebody allowed for good.
     lasting: BTreeSet<String>,
     /// Decisions on calls that were not named, by their kind.
@@ -61,7 +61,7 @@ pub struct BypassDetector {
 
 impl BypassDetector {
     /// For a session of `policy`, of an agent of which this is known.
-    pub fn new(policy: &Policy, asking: Asking) -> Self {
+    pub fn new(policy: &CompiledPolicy, asking: PermissionSupport) -> Self {
         Self {
             asking,
             allows_all: policy.allows_all(),
@@ -74,7 +74,7 @@ impl BypassDetector {
     }
 
     /// Takes an event of the agent's; a call of which it says that it has run, and on which nobody decided.
-    pub fn note(&mut self, event: &Event, policy: &Policy) -> Option<PermissionBypassed> {
+    pub fn note(&mut self, event: &Event, policy: &CompiledPolicy) -> Option<PermissionBypassed> {
         if self.allows_all {
             return None;
         }
@@ -110,7 +110,7 @@ impl BypassDetector {
     fn requested(&mut self, request: &PermissionRequest) {
         let lasts = |kind| matches!(kind, PermissionOptionKind::AllowAlways | PermissionOptionKind::Other);
         let lasting = request.options.iter().filter(|option| lasts(option.kind)).map(|option| option.id.clone());
-        let open = OpenRequest {
+        let open = PendingVerdict {
             tool_call_id: request.tool_call_id.clone(),
             kind: request.kind.clone(),
             lasting: lasting.collect(),
@@ -132,7 +132,7 @@ impl BypassDetector {
         }
     }
 
-    fn ran(&mut self, id: &str, output: &str, policy: &Policy) -> Option<PermissionBypassed> {
+    fn ran(&mut self, id: &str, output: &str, policy: &CompiledPolicy) -> Option<PermissionBypassed> {
         let call = self.calls.get(id)?;
         let harmless = READING.contains(&call.kind.as_str()) || HARMLESS.contains(&call.kind.as_str());
         if harmless || self.settled.get(id).is_some() || !has_run(call, output) {
@@ -145,9 +145,9 @@ impl BypassDetector {
             return None;
         }
         let (denied_by, action) = match policy.decide(&request(call)) {
-            Verdict::Deny(by) => (Some(by), BypassAction::AbortTurn),
-            Verdict::Ask if self.should_have_asked(&call.kind) => (None, BypassAction::Warn),
-            Verdict::Allow(_) | Verdict::Ask => return None,
+            PolicyVerdict::Deny(by) => (Some(by), BypassAction::AbortTurn),
+            PolicyVerdict::Ask if self.should_have_asked(&call.kind) => (None, BypassAction::Warn),
+            PolicyVerdict::Allow(_) | PolicyVerdict::Ask => return None,
         };
         let bypassed = PermissionBypassed {
             tool_call_id: id.to_owned(),
@@ -163,7 +163,7 @@ impl BypassDetector {
 
     /// Whether the agent asks about calls of this kind, unless its user allowed them.
     fn should_have_asked(&self, kind: &str) -> bool {
-        let Asking { asks, has_user_settings, .. } = &self.asking;
+        let PermissionSupport { asks, has_user_settings, .. } = &self.asking;
         asks.iter().any(|asked| asked == kind) && !has_user_settings && !self.lasting.contains(kind)
     }
 }

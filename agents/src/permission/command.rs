@@ -25,7 +25,7 @@ pub(super) struct CommandGlob {
 
 /// Character of a line, and its role in a match.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct MatchPosition {
     char: char,
     /// True if a match may start with it.
     begins: bool,
@@ -54,7 +54,7 @@ impl CommandGlob {
         }
         let chars: Vec<_> = line.chars().collect();
         let last = chars.len().saturating_sub(1);
-        let place = |(at, char): (usize, &char)| Place {
+        let place = |(at, char): (usize, &char)| MatchPosition {
             char: *char,
             begins: at == 0,
             ends: at == last,
@@ -137,7 +137,7 @@ fn push(plain: &mut Vec<char>, char: char) {
 /// Marks the commands in the characters of a line. They start after a splitting character, after words that only lead to a command,
 /// and after the directory of the program. They end before a splitting character. After a program that runs another one, each word
 /// may be that program.
-fn places(chars: &[char]) -> impl Iterator<Item = Place> {
+fn places(chars: &[char]) -> impl Iterator<Item = MatchPosition> {
     let mut begins = vec![false; chars.len()];
     let mut at = 0;
     // `first`: the next word is a command. `any`: any word may be one.
@@ -191,7 +191,7 @@ fn places(chars: &[char]) -> impl Iterator<Item = Place> {
         .iter()
         .zip(begins)
         .zip(ends)
-        .map(|((char, begins), ends)| Place { char: *char, begins, ends, star: true })
+        .map(|((char, begins), ends)| MatchPosition { char: *char, begins, ends, star: true })
         .collect::<Vec<_>>()
         .into_iter()
 }
@@ -205,7 +205,7 @@ fn is_assignment(word: &str) -> bool {
 
 /// Returns whether `glob` matches from a place where a match may start to a place where it may end. All matches are followed at
 /// once, so the time is at most the product of both lengths.
-fn finds(glob: &[char], places: impl Iterator<Item = Place>) -> bool {
+fn finds(glob: &[char], places: impl Iterator<Item = MatchPosition>) -> bool {
     // Positions in the glob of the matches that are still possible, each once.
     let (mut now, mut next) = (Vec::new(), Vec::new());
     let mut seen = vec![usize::MAX; glob.len() + 1];

@@ -10,12 +10,12 @@ mod path;
 mod search;
 
 use globset::{GlobBuilder, GlobMatcher};
-use ipc_protocol::{Decision, PermissionMode, PermissionPolicy, PermissionRequest, PermissionRule, ResolvedBy};
+use ipc_protocol::{PermissionMode, PermissionPolicy, PermissionRequest, PermissionRule, ResolvedBy, RuleDecision};
 
 pub use self::bypass::BypassDetector;
 pub(crate) use self::{
     command::script,
-    open::{Choice, Open, OpenRequests, PreparedOption, plain_request},
+    open::{AnswerChoice, OpenRequest, OpenRequests, PreparedOption, plain_request},
     path::absolute,
     search::beginning,
 };
@@ -37,7 +37,7 @@ const AND: char = '+';
 
 /// Decision on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PolicyVerdict {
     /// Somebody has to answer the request.
     Ask,
     /// The request is allowed, once.
@@ -74,21 +74,21 @@ pub enum PolicyError {
 /// # Errors
 /// [`PolicyError`] names the rule.
 pub fn check(policy: &PermissionPolicy) -> Result<(), PolicyError> {
-    Policy::new(policy, PermissionMode::default(), "/").map(drop)
+    CompiledPolicy::new(policy, PermissionMode::default(), "/").map(drop)
 }
 
 /// Compiled permission rule.
 #[derive(Debug)]
-struct Rule {
+struct CompiledRule {
     tool: Option<GlobMatcher>,
     command: Option<CommandGlob>,
     path: Option<PathGlob>,
-    decision: Decision,
+    decision: RuleDecision,
 }
 
 /// Part of a request that asks for several things; most requests have one part.
 #[derive(Debug)]
-struct Part<'a> {
+struct RequestPart<'a> {
     kind: &'a str,
     /// Command of the part; `None` if the command belongs to another part.
     command: Option<&'a str>,
@@ -97,13 +97,13 @@ struct Part<'a> {
 
 /// Compiled policy of a session.
 #[derive(Debug)]
-pub struct Policy {
-    rules: Vec<Rule>,
+pub struct CompiledPolicy {
+    rules: Vec<CompiledRule>,
     mode: PermissionMode,
     cwd: String,
 }
 
-impl Policy {
+impl CompiledPolicy {
     /// Compiles the policy of a session in `mode` that works in `cwd`, an absolute path.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ impl Policy {
         if policy.rules.len() > MAX_RULES {
             return Err(PolicyError::Rules { rules: policy.rules.len() });
         }
-        let rules = policy.rules.iter().enumerate().map(|(at, rule)| Rule::new(at, rule, cwd));
+        let rules = policy.rules.iter().enumerate().map(|(at, rule)| CompiledRule::new(at, rule, cwd));
         Ok(Self { rules: rules.collect::<Result<_, _>>()?, mode, cwd: cwd.to_owned() })
     }
 
@@ -120,62 +120,62 @@ impl Policy {
     /// is denied if one of them is, and allowed if all are.
     ///
     /// A question is never allowed before somebody has seen it: it would have no answer.
-    pub fn decide(&self, request: &PermissionRequest) -> Verdict {
-        let strictness = |verdict: &Verdict| match verdict {
-            Verdict::Allow(_) => 0,
-            Verdict::Ask => 1,
-            Verdict::Deny(_) => 2,
+    pub fn decide(&self, request: &PermissionRequest) -> PolicyVerdict {
+        let strictness = |verdict: &PolicyVerdict| match verdict {
+            PolicyVerdict::Allow(_) => 0,
+            PolicyVerdict::Ask => 1,
+            PolicyVerdict::Deny(_) => 2,
         };
         let parts = request.kind.split(AND).map(|kind| self.decide_part(request, kind));
         let strictest = parts.reduce(|a, b| if strictness(&b) > strictness(&a) { b } else { a });
-        strictest.unwrap_or(Verdict::Ask)
+        strictest.unwrap_or(PolicyVerdict::Ask)
     }
 
     /// Decides on the part of `request` that is of this kind.
-    fn decide_part(&self, request: &PermissionRequest, kind: &str) -> Verdict {
+    fn decide_part(&self, request: &PermissionRequest, kind: &str) -> PolicyVerdict {
         // A command that is requested together with other things is a part of its own.
         let command = request.command.as_deref().filter(|_| kind == request.kind || kind == EXECUTE);
-        let part = Part { kind, command, whole: request };
+        let part = RequestPart { kind, command, whole: request };
         let rule = self.rules.iter().enumerate().find(|(_, rule)| rule.matches(&part, &self.cwd));
         let (decision, by) = match rule {
             Some((at, rule)) => (rule.decision, ResolvedBy::Rule { index: u32::try_from(at).unwrap_or(u32::MAX) }),
             None => (self.by_mode(&part), ResolvedBy::Mode(self.mode)),
         };
         match decision {
-            Decision::Ask => Verdict::Ask,
-            Decision::Allow if kind == QUESTION => Verdict::Ask,
-            Decision::Allow => Verdict::Allow(by),
-            Decision::Deny => Verdict::Deny(by),
+            RuleDecision::Ask => PolicyVerdict::Ask,
+            RuleDecision::Allow if kind == QUESTION => PolicyVerdict::Ask,
+            RuleDecision::Allow => PolicyVerdict::Allow(by),
+            RuleDecision::Deny => PolicyVerdict::Deny(by),
         }
     }
 
-    fn by_mode(&self, part: &Part<'_>) -> Decision {
+    fn by_mode(&self, part: &RequestPart<'_>) -> RuleDecision {
         match self.mode {
-            PermissionMode::Ask => Decision::Ask,
-            PermissionMode::Allow => Decision::Allow,
-            PermissionMode::ReadOnly if part.kind == QUESTION => Decision::Ask,
+            PermissionMode::Ask => RuleDecision::Ask,
+            PermissionMode::Allow => RuleDecision::Allow,
+            PermissionMode::ReadOnly if part.kind == QUESTION => RuleDecision::Ask,
             // Some agents use the kind `read` for a command that they consider reading.
-            PermissionMode::ReadOnly if part.command.is_none() && READING.contains(&part.kind) => Decision::Allow,
-            PermissionMode::Deny | PermissionMode::ReadOnly => Decision::Deny,
+            PermissionMode::ReadOnly if part.command.is_none() && READING.contains(&part.kind) => RuleDecision::Allow,
+            PermissionMode::Deny | PermissionMode::ReadOnly => RuleDecision::Deny,
         }
     }
 
     /// Whether nothing is ever asked, or denied.
     pub fn allows_all(&self) -> bool {
-        self.mode == PermissionMode::Allow && self.rules.iter().all(|rule| rule.decision == Decision::Allow)
+        self.mode == PermissionMode::Allow && self.rules.iter().all(|rule| rule.decision == RuleDecision::Allow)
     }
 
     /// What becomes of `request` when nobody has answered it in time.
-    pub fn at_deadline(policy: &PermissionPolicy, request: &PermissionRequest) -> Verdict {
+    pub fn at_deadline(policy: &PermissionPolicy, request: &PermissionRequest) -> PolicyVerdict {
         if policy.allow_at_deadline && request.kind != QUESTION {
-            Verdict::Allow(ResolvedBy::Deadline)
+            PolicyVerdict::Allow(ResolvedBy::Deadline)
         } else {
-            Verdict::Deny(ResolvedBy::Deadline)
+            PolicyVerdict::Deny(ResolvedBy::Deadline)
         }
     }
 }
 
-impl Rule {
+impl CompiledRule {
     fn new(at: usize, rule: &PermissionRule, cwd: &str) -> Result<Self, PolicyError> {
         let PermissionRule { tool, command, path, decision } = rule;
         let wrong = |field, glob: &str, reason: String| PolicyError::Glob {
@@ -211,8 +211,8 @@ impl Rule {
 
     /// Returns whether the rule matches `part`: in doubt a rule that allows does not, and a rule that does not allow does. Only the
     /// latter looks at the other parts: a rule that denies a command that connects to a host denies the host with it.
-    fn matches(&self, part: &Part<'_>, cwd: &str) -> bool {
-        let allows = self.decision == Decision::Allow;
+    fn matches(&self, part: &RequestPart<'_>, cwd: &str) -> bool {
+        let allows = self.decision == RuleDecision::Allow;
         let whole = part.whole;
         let line = if allows { part.command } else { whole.command.as_deref() };
         let tool = self.tool.as_ref().is_none_or(|glob| {

@@ -16,12 +16,12 @@ const MAX_OPEN: usize = 64;
 
 /// Open permission request.
 #[derive(Debug)]
-pub(crate) struct Open<T> {
+pub(crate) struct OpenRequest<T> {
     /// Our id, for the host: ids of agents may collide with each other, and repeat.
     pub(crate) id: String,
     options: Vec<PermissionOption>,
     /// Data that the protocol needs to answer the request.
-    pub(crate) about: T,
+    pub(crate) context: T,
 }
 
 /// Option of a request, with the answer that the agent gets when it is chosen.
@@ -55,7 +55,7 @@ pub(crate) fn plain_request(tool: &str, kind: &str, title: String, input: Json) 
 
 /// Meaning of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Choice {
+pub(crate) enum AnswerChoice {
     /// Option at this index.
     Option(usize),
     /// No option: nobody is left to decide.
@@ -67,13 +67,13 @@ pub(crate) enum Choice {
 /// Open requests, oldest first.
 #[derive(Debug)]
 pub(crate) struct OpenRequests<T> {
-    open: Vec<Open<T>>,
-    asked: u64,
+    open: Vec<OpenRequest<T>>,
+    minted: u64,
 }
 
 impl<T> Default for OpenRequests<T> {
     fn default() -> Self {
-        Self { open: Vec::new(), asked: 0 }
+        Self { open: Vec::new(), minted: 0 }
     }
 }
 
@@ -83,17 +83,17 @@ impl<T> OpenRequests<T> {
         self.open.len() >= MAX_OPEN
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Open<T>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &OpenRequest<T>> {
         self.open.iter()
     }
 
     /// Opens a request and emits it. A request without an id gets one.
     pub(crate) fn ask(&mut self, mut request: PermissionRequest, about: T, out: &mut Vec<Action>) {
         if request.id.is_empty() {
-            self.asked += 1;
-            request.id = format!("permission-{}", self.asked);
+            self.minted += 1;
+            request.id = format!("permission-{}", self.minted);
         }
-        self.open.push(Open { id: request.id.clone(), options: request.options.clone(), about });
+        self.open.push(OpenRequest { id: request.id.clone(), options: request.options.clone(), context: about });
         out.push(Action::Event(Event::PermissionRequested(Box::new(request))));
     }
 
@@ -101,7 +101,7 @@ impl<T> OpenRequests<T> {
     ///
     /// # Errors
     /// [`WireError::UnknownPermission`].
-    pub(crate) fn get(&self, id: &str) -> Result<&Open<T>> {
+    pub(crate) fn get(&self, id: &str) -> Result<&OpenRequest<T>> {
         let open = self.open.iter().find(|open| open.id == id);
         open.ok_or_else(|| WireError::UnknownPermission { id: id.chars().take(MAX_ID).collect() })
     }
@@ -116,7 +116,7 @@ impl<T> OpenRequests<T> {
         out: &mut Vec<Action>,
     ) {
         if let Some(at) = self.open.iter().position(|open| open.id == id) {
-            let Open { id, about, .. } = self.open.remove(at);
+            let OpenRequest { id, context: about, .. } = self.open.remove(at);
             reply(about, out);
             out.push(Action::Event(Event::PermissionResolved { id, option, by }));
         }
@@ -130,7 +130,7 @@ impl<T> OpenRequests<T> {
         mut reply: impl FnMut(T, &mut Vec<Action>),
         out: &mut Vec<Action>,
     ) {
-        for Open { id, about, .. } in self.open.extract_if(.., |open| meant(&open.about)) {
+        for OpenRequest { id, context: about, .. } in self.open.extract_if(.., |open| meant(&open.context)) {
             reply(about, out);
             out.push(Action::Event(Event::PermissionResolved { id, option: None, by: by.clone() }));
         }
@@ -142,7 +142,7 @@ impl<T> OpenRequests<T> {
     }
 }
 
-impl<T> Open<T> {
+impl<T> OpenRequest<T> {
     /// Returns the id of an option.
     pub(crate) fn option(&self, at: usize) -> Option<String> {
         self.options.get(at).map(|option| option.id.clone())
@@ -165,24 +165,24 @@ impl<T> Open<T> {
     ///
     /// # Errors
     /// [`WireError::UnknownOption`] if there is no such option.
-    pub(crate) fn choose(&self, answer: &PermissionAnswer, by: &ResolvedBy) -> Result<Choice> {
+    pub(crate) fn choose(&self, answer: &PermissionAnswer, by: &ResolvedBy) -> Result<AnswerChoice> {
         let (kinds, asked) = match answer {
-            PermissionAnswer::Cancelled => return Ok(Choice::Cancelled),
-            PermissionAnswer::AllowWith { .. } | PermissionAnswer::DenyWith { .. } => return Ok(Choice::More),
+            PermissionAnswer::Cancelled => return Ok(AnswerChoice::Cancelled),
+            PermissionAnswer::AllowWith { .. } | PermissionAnswer::DenyWith { .. } => return Ok(AnswerChoice::More),
             PermissionAnswer::Option(id) => {
                 let at = self.options.iter().position(|option| option.id == *id);
-                return at.map(Choice::Option).ok_or_else(|| self.unknown(id));
+                return at.map(AnswerChoice::Option).ok_or_else(|| self.unknown_option(id));
             }
             PermissionAnswer::Allow => ([Kind::AllowOnce, Kind::AllowAlways], "allow"),
             PermissionAnswer::Deny => ([Kind::RejectOnce, Kind::RejectAlways], "deny"),
         };
         let kinds = if matches!(by, ResolvedBy::User { .. }) { &kinds[..] } else { &kinds[..1] };
         let at = kinds.iter().find_map(|kind| self.options.iter().position(|option| option.kind == *kind));
-        at.map(Choice::Option).ok_or_else(|| self.unknown(asked))
+        at.map(AnswerChoice::Option).ok_or_else(|| self.unknown_option(asked))
     }
 
     /// Makes the error for an unknown option.
-    pub(crate) fn unknown(&self, option: &str) -> WireError {
+    pub(crate) fn unknown_option(&self, option: &str) -> WireError {
         WireError::UnknownOption {
             id: self.id.clone(),
             option: words(option),
@@ -229,10 +229,10 @@ mod tests {
         for answer in [PermissionAnswer::Allow, PermissionAnswer::Deny] {
             assert!(matches!(open.choose(&answer, &POLICY), Err(WireError::UnknownOption { .. })), "{answer:?}");
         }
-        assert_eq!(open.choose(&PermissionAnswer::Allow, &USER), Ok(Choice::Option(1)));
-        assert_eq!(open.choose(&PermissionAnswer::Deny, &USER), Ok(Choice::Option(2)));
-        assert_eq!(open.choose(&PermissionAnswer::Option("0".into()), &POLICY), Ok(Choice::Option(0)));
-        assert_eq!(open.choose(&PermissionAnswer::Cancelled, &POLICY), Ok(Choice::Cancelled));
+        assert_eq!(open.choose(&PermissionAnswer::Allow, &USER), Ok(AnswerChoice::Option(1)));
+        assert_eq!(open.choose(&PermissionAnswer::Deny, &USER), Ok(AnswerChoice::Option(2)));
+        assert_eq!(open.choose(&PermissionAnswer::Option("0".into()), &POLICY), Ok(AnswerChoice::Option(0)));
+        assert_eq!(open.choose(&PermissionAnswer::Cancelled, &POLICY), Ok(AnswerChoice::Cancelled));
         assert!(open.allows(1) && !open.allows(2) && !open.allows(7));
     }
 

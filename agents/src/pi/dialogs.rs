@@ -7,7 +7,7 @@ use super::{tools, wire};
 use crate::{
     Action, Result,
     kit::bounds::{self, MAX_ID, title, words},
-    permission::{Choice, OpenRequests, PreparedOption, plain_request},
+    permission::{AnswerChoice, OpenRequests, PreparedOption, plain_request},
 };
 
 /// Most options of a request.
@@ -15,7 +15,7 @@ const MAX_OPTIONS: usize = 64;
 
 /// Form of an answer with input or with a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum DialogForm {
     /// JSON in a string, for our extension.
     Permission,
     /// Plain text.
@@ -26,21 +26,21 @@ enum Form {
 
 /// Data that answering a dialog needs.
 #[derive(Debug)]
-struct About {
+struct PiReplyTo {
     dialog: String,
     /// Answer of each option, in the order of the options.
     answers: Vec<Value>,
-    form: Form,
+    form: DialogForm,
 }
 
 /// Open dialogs of the session.
 #[derive(Debug, Default)]
-pub(super) struct Dialogs(OpenRequests<About>);
+pub(super) struct PiDialogs(OpenRequests<PiReplyTo>);
 
-impl Dialogs {
+impl PiDialogs {
     /// Handles `extension_ui_request`. `dismiss` means that nobody is to be asked any more. Returns `false` if it is no dialog.
     pub(super) fn ask(&mut self, params: &Value, dismiss: bool, out: &mut Vec<Action>) -> bool {
-        let Some((request, choices, form)) = asked(params) else { return false };
+        let Some((request, choices, form)) = parse_dialog(params) else { return false };
         let Some(dialog) = params["id"].as_str().filter(|id| id.len() <= MAX_ID) else { return false };
         // Too many dialogs, or nobody to ask: the agent needs an answer all the same.
         if self.0.is_full() || dismiss {
@@ -48,7 +48,7 @@ impl Dialogs {
             return true;
         }
         let (options, answers) = choices.into_iter().map(|PreparedOption { option, answer }| (option, answer)).unzip();
-        let about = About { dialog: dialog.to_owned(), answers, form };
+        let about = PiReplyTo { dialog: dialog.to_owned(), answers, form };
         self.0.ask(PermissionRequest { options, ..request }, about, out);
         true
     }
@@ -66,29 +66,29 @@ impl Dialogs {
         out: &mut Vec<Action>,
     ) -> Result<()> {
         let open = self.0.get(id)?;
-        let (option, value) = match (open.choose(answer, &by)?, answer, open.about.form) {
-            (Choice::Option(at), ..) => (open.option(at), open.about.answers[at].clone()),
-            (Choice::Cancelled, ..) => (None, cancelled()),
-            (_, PermissionAnswer::AllowWith { input }, Form::Permission) => {
+        let (option, value) = match (open.choose(answer, &by)?, answer, open.context.form) {
+            (AnswerChoice::Option(at), ..) => (open.option(at), open.context.answers[at].clone()),
+            (AnswerChoice::Cancelled, ..) => (None, cancelled()),
+            (_, PermissionAnswer::AllowWith { input }, DialogForm::Permission) => {
                 (Some("allow".to_owned()), verdict(&json!({ "decision": "allow", "input": input.value() })))
             }
-            (_, PermissionAnswer::DenyWith { message }, Form::Permission) => {
+            (_, PermissionAnswer::DenyWith { message }, DialogForm::Permission) => {
                 (Some("deny".to_owned()), verdict(&json!({ "decision": "deny", "reason": message })))
             }
-            (_, PermissionAnswer::AllowWith { input }, Form::Text) => (None, json!({ "value": plain(input) })),
-            (Choice::More, ..) => {
+            (_, PermissionAnswer::AllowWith { input }, DialogForm::Text) => (None, json!({ "value": plain(input) })),
+            (AnswerChoice::More, ..) => {
                 let operation = "take such an answer to what it asks".to_owned();
                 return Err(WireError::Unsupported { agent: agent.to_owned(), operation });
             }
         };
-        let reply = |about: About, out: &mut Vec<Action>| wire::dialog(&about.dialog, &value, out);
+        let reply = |about: PiReplyTo, out: &mut Vec<Action>| wire::dialog(&about.dialog, &value, out);
         self.0.resolve(id, option, by, reply, out);
         Ok(())
     }
 
     /// Dismisses all open dialogs: the turn is being aborted, and the agent reads no abort while it waits for an answer.
     pub(super) fn cancel_all(&mut self, out: &mut Vec<Action>) {
-        let cancel = |about: About, out: &mut Vec<Action>| dismiss(&about.dialog, out);
+        let cancel = |about: PiReplyTo, out: &mut Vec<Action>| dismiss(&about.dialog, out);
         self.0.close(&ResolvedBy::Abort, |_| true, cancel, out);
     }
 
@@ -121,10 +121,10 @@ fn plain(input: &Json) -> String {
 }
 
 /// Converts a dialog to a request without id and options. Returns `None` for a message that needs no answer.
-fn asked(params: &Value) -> Option<(PermissionRequest, Vec<PreparedOption>, Form)> {
+fn parse_dialog(params: &Value) -> Option<(PermissionRequest, Vec<PreparedOption>, DialogForm)> {
     let method = params["method"].as_str()?;
     let asked = params["title"].as_str().unwrap_or_default();
-    if let Some(permission) = (method == "select").then(|| permission(asked)).flatten() {
+    if let Some(permission) = (method == "select").then(|| parse_permission(asked)).flatten() {
         return Some(permission);
     }
     let mut choices = Vec::new();
@@ -137,14 +137,14 @@ fn asked(params: &Value) -> Option<(PermissionRequest, Vec<PreparedOption>, Form
                     .take(MAX_OPTIONS - 1)
                     .map(|option| PreparedOption::new(option, option, Kind::Other, json!({ "value": option }))),
             );
-            Form::Options
+            DialogForm::Options
         }
         "confirm" => {
             choices.push(PreparedOption::new("yes", "Yes", Kind::AllowOnce, json!({ "confirmed": true })));
             choices.push(PreparedOption::new("no", "No", Kind::RejectOnce, json!({ "confirmed": false })));
-            Form::Options
+            DialogForm::Options
         }
-        "input" | "editor" => Form::Text,
+        "input" | "editor" => DialogForm::Text,
         _ => return None,
     };
     if method != "confirm" {
@@ -157,7 +157,7 @@ fn asked(params: &Value) -> Option<(PermissionRequest, Vec<PreparedOption>, Form
 }
 
 /// Parses a request of our extension: its title is JSON.
-fn permission(asked: &str) -> Option<(PermissionRequest, Vec<PreparedOption>, Form)> {
+fn parse_permission(asked: &str) -> Option<(PermissionRequest, Vec<PreparedOption>, DialogForm)> {
     let asked = serde_json::from_str::<Value>(asked).ok().filter(|asked| asked["agentProxy"] == "permission")?;
     let (tool, input) = (asked["tool"].as_str()?, &asked["input"]);
     let request = PermissionRequest {
@@ -170,5 +170,5 @@ fn permission(asked: &str) -> Option<(PermissionRequest, Vec<PreparedOption>, Fo
         PreparedOption::new("allow", "Yes", Kind::AllowOnce, verdict(&json!({ "decision": "allow" }))),
         PreparedOption::new("deny", "No", Kind::RejectOnce, verdict(&json!({ "decision": "deny" }))),
     ];
-    Some((request, choices, Form::Permission))
+    Some((request, choices, DialogForm::Permission))
 }

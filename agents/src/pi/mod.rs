@@ -23,8 +23,8 @@ use ipc_protocol::{Json, Operation, PermissionAnswer, Prompt, ResolvedBy, WireEr
 use serde_json::Value;
 
 use self::{
-    session::Session,
-    state::{Purpose, State, Turn},
+    session::PiSession,
+    state::{PiPurpose, PiState, PiTurn},
 };
 use crate::{
     Action, Adapter, AdapterSetup, ListedFile, Result,
@@ -47,18 +47,18 @@ pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>> {
         (config.ephemeral && setup.resume.is_some(), "keep nothing of a conversation that it goes on with"),
     ];
     refuse_asked(&setup.agent, &refused)?;
-    Ok(Box::new(Session::new(setup)))
+    Ok(Box::new(PiSession::new(setup)))
 }
 
-impl Adapter for Session {
+impl Adapter for PiSession {
     fn agent(&self) -> &str {
         &self.agent
     }
 
     fn start(&mut self, out: &mut Vec<Action>) {
-        if matches!(self.state, State::New) {
-            self.state = State::Starting;
-            self.command("get_state", Value::Null, Purpose::Probe, out);
+        if matches!(self.state, PiState::New) {
+            self.state = PiState::Starting;
+            self.command("get_state", Value::Null, PiPurpose::Probe, out);
         }
     }
 
@@ -86,15 +86,15 @@ impl Adapter for Session {
         self.dialogs.close_all(&ResolvedBy::Agent, out);
         self.calls.fail(|_| true, out);
         let asked = self.pending.drain().filter_map(|pending| match pending.purpose {
-            Purpose::Operation(request, _) => Some(request),
+            PiPurpose::Operation(request, _) => Some(request),
             _ => None,
         });
         let open = asked.chain(self.lists.drain());
         out.extend(open.map(|request| Action::Reply { request, reply: Err(unanswered()) }));
-        match std::mem::replace(&mut self.state, State::Over) {
-            State::Ready(Some(_)) => cut_turn_short(out),
-            State::Starting => {
-                let reason = match self.words.as_str() {
+        match std::mem::replace(&mut self.state, PiState::Over) {
+            PiState::Ready(Some(_)) => cut_turn_short(out),
+            PiState::Starting => {
+                let reason = match self.last_output.as_str() {
                     "" => "its output ended before it was ready".to_owned(),
                     words => words.to_owned(),
                 };
@@ -104,21 +104,21 @@ impl Adapter for Session {
                 let error = if is_missing { self.missing(reason) } else { WireError::AgentDied { reason } };
                 out.push(Action::Fail(error));
             }
-            State::New | State::Ready(None) | State::Over => {}
+            PiState::New | PiState::Ready(None) | PiState::Over => {}
         }
     }
 
     fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<()> {
         match &mut self.state {
-            State::Ready(turn @ None) if self.pending.has_room(1) && !self.is_compacting => {
+            PiState::Ready(turn @ None) if self.pending.has_room(1) && !self.is_compacting => {
                 self.turns += 1;
-                *turn = Some(Turn { number: self.turns, ..Turn::default() });
+                *turn = Some(PiTurn { number: self.turns, ..PiTurn::default() });
             }
-            State::Ready(_) => return Err(WireError::Busy),
+            PiState::Ready(_) => return Err(WireError::Busy),
             _ => return Err(self.unsupported("take a prompt: its session is not ready, or over")),
         }
         self.output.answer.begin();
-        self.command("prompt", session::message(prompt), Purpose::Prompt, out);
+        self.command("prompt", session::message(prompt), PiPurpose::Prompt, out);
         Ok(())
     }
 
@@ -128,7 +128,7 @@ impl Adapter for Session {
         }
         let Some(turn) = self.turn() else { return Err(self.unsupported("be steered: no turn runs")) };
         turn.steered = true;
-        self.command("steer", session::message(prompt), Purpose::Steer, out);
+        self.command("steer", session::message(prompt), PiPurpose::Steer, out);
         Ok(())
     }
 
@@ -146,9 +146,9 @@ impl Adapter for Session {
             return Err(WireError::Busy);
         }
         if steered {
-            self.command("clear_queue", Value::Null, Purpose::Ignored, out);
+            self.command("clear_queue", Value::Null, PiPurpose::Ignored, out);
         }
-        self.command("abort", Value::Null, Purpose::Ignored, out);
+        self.command("abort", Value::Null, PiPurpose::Ignored, out);
         Ok(())
     }
 

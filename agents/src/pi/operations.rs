@@ -6,9 +6,9 @@ use ipc_protocol::{Json, Operation, WireError, message::RequestId};
 use serde_json::{Map, Value, json};
 
 use super::{
-    session::Session,
-    state::{Purpose, Shape, State},
-    wire::Answer,
+    session::PiSession,
+    state::{PiPurpose, PiReplyShape, PiState},
+    wire::PiResponse,
 };
 use crate::{
     Action, Adapter as _, ListedFile, Result,
@@ -20,7 +20,7 @@ const MAX_LISTS: usize = 64;
 /// Most models listed in an error.
 const MAX_NAMED: usize = 20;
 
-impl Session {
+impl PiSession {
     /// Sends the command of an operation.
     pub(super) fn send_operation(
         &mut self,
@@ -28,7 +28,7 @@ impl Session {
         operation: &Operation,
         out: &mut Vec<Action>,
     ) -> Result<()> {
-        let State::Ready(turn) = &self.state else {
+        let PiState::Ready(turn) = &self.state else {
             return Err(self.unsupported(&format!("{}: its session is not ready, or over", operation.describe())));
         };
         let busy = turn.is_some() || self.is_compacting;
@@ -36,86 +36,86 @@ impl Session {
             return Err(WireError::Busy);
         }
         let (command, fields, shape) = match operation {
-            Operation::SetModel { model } => ("get_available_models", Value::Null, Shape::Models(model.clone())),
+            Operation::SetModel { model } => ("get_available_models", Value::Null, PiReplyShape::Models(model.clone())),
             Operation::SetThinking { level } => {
-                ("set_thinking_level", json!({ "level": level }), Shape::Level(level.clone()))
+                ("set_thinking_level", json!({ "level": level }), PiReplyShape::Level(level.clone()))
             }
             Operation::SetMode { .. } => return Err(self.unsupported(&operation.describe())),
             Operation::Compact if busy => return Err(WireError::Busy),
             Operation::Compact => {
                 self.is_compacting = true;
-                ("compact", Value::Null, Shape::Compacted)
+                ("compact", Value::Null, PiReplyShape::Compacted)
             }
-            Operation::GetState => ("get_state", Value::Null, Shape::Data),
-            Operation::GetMessages => ("get_messages", Value::Null, Shape::Data),
+            Operation::GetState => ("get_state", Value::Null, PiReplyShape::Data),
+            Operation::GetMessages => ("get_messages", Value::Null, PiReplyShape::Data),
             Operation::ListSessions => return self.list(request, out),
             Operation::Native { message } => {
                 let message = message.value();
                 let command = message["type"].as_str().ok_or_else(|| WireError::Protocol {
                     reason: "a message to this agent is {\"type\": …}, without an id".to_owned(),
                 })?;
-                self.command(command, message.clone(), Purpose::Operation(request, Shape::Reply), out);
+                self.command(command, message.clone(), PiPurpose::Operation(request, PiReplyShape::Reply), out);
                 return Ok(());
             }
         };
-        self.command(command, fields, Purpose::Operation(request, shape), out);
+        self.command(command, fields, PiPurpose::Operation(request, shape), out);
         Ok(())
     }
 
     pub(super) fn operation_answered(
         &mut self,
         request: RequestId,
-        shape: Shape,
-        answer: Answer,
+        shape: PiReplyShape,
+        answer: PiResponse,
         line: &[u8],
         out: &mut Vec<Action>,
     ) {
-        if shape == Shape::Compacted {
+        if shape == PiReplyShape::Compacted {
             self.is_compacting = false;
         }
         let agent = self.agent.clone();
         let refused = |reason: String| WireError::AgentRefused { agent, reason };
         let reply = match (shape, answer) {
-            (Shape::Reply, answer) => {
+            (PiReplyShape::Reply, answer) => {
                 let raw = std::str::from_utf8(line).ok().and_then(|line| Json::new(line.trim()).ok());
                 if raw.is_some() {
                     // The conversation may be another one now.
-                    self.command("get_state", Value::Null, Purpose::Identity, out);
+                    self.command("get_state", Value::Null, PiPurpose::Identity, out);
                 }
                 raw.map_or_else(|| Err(refused(answer.err().unwrap_or_default())), Ok)
             }
             (_, Err(reason)) => Err(refused(reason)),
-            (Shape::Models(model), Ok(models)) => match self.find(&model, &models) {
+            (PiReplyShape::Models(model), Ok(models)) => match self.find(&model, &models) {
                 Ok((provider, id)) => {
                     let fields = json!({ "provider": provider, "modelId": id });
-                    return self.command("set_model", fields, Purpose::Operation(request, Shape::Done), out);
+                    return self.command("set_model", fields, PiPurpose::Operation(request, PiReplyShape::Done), out);
                 }
                 Err(error) => Err(error),
             },
-            (Shape::Level(level), Ok(_)) => {
-                let purpose = Purpose::Operation(request, Shape::Thinks(level));
+            (PiReplyShape::Level(level), Ok(_)) => {
+                let purpose = PiPurpose::Operation(request, PiReplyShape::CheckThinking(level));
                 return self.command("get_state", Value::Null, purpose, out);
             }
-            (Shape::Thinks(level), Ok(state)) => match state["thinkingLevel"].as_str() {
+            (PiReplyShape::CheckThinking(level), Ok(state)) => match state["thinkingLevel"].as_str() {
                 Some(got) if got != level => {
                     Err(self.unsupported(&format!("think {level:?} with this model, only {:?}", words(got))))
                 }
                 _ => Ok(Json::null()),
             },
-            (Shape::Done, Ok(model)) => {
-                self.learn_model(&model);
+            (PiReplyShape::Done, Ok(model)) => {
+                self.record_model(&model);
                 Ok(Json::null())
             }
-            (Shape::Data | Shape::Compacted, Ok(data)) => Ok(Json::from(&data)),
+            (PiReplyShape::Data | PiReplyShape::Compacted, Ok(data)) => Ok(Json::from(&data)),
         };
         out.push(Action::Reply { request, reply });
     }
 
     /// Records that the conversation may have changed after a command of the caller.
-    pub(super) fn identify(&mut self, answer: &Answer, out: &mut Vec<Action>) {
+    pub(super) fn identify(&mut self, answer: &PiResponse, out: &mut Vec<Action>) {
         let Ok(state) = answer else { return };
         let before = self.native_id.clone();
-        self.learn(state);
+        self.record_state(state);
         if let Some(id) = self.native_id.clone().filter(|id| before.as_ref() != Some(id)) {
             out.push(Action::NativeSession(id));
         }

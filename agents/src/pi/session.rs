@@ -6,10 +6,10 @@ use ipc_protocol::{AgentSessionConfig, Event, NativeResume, WireError, message::
 use serde_json::{Value, json};
 
 use super::{
-    dialogs::{self, Dialogs},
-    state::{Pending, Purpose, State},
-    tools::Calls,
-    wire::{self, Answer, Delta},
+    dialogs::{self, PiDialogs},
+    state::{PiPending, PiPurpose, PiState},
+    tools::PiToolCalls,
+    wire::{self, PiDelta, PiResponse},
 };
 use crate::{
     Action, Adapter as _, AdapterSetup, Result,
@@ -23,17 +23,17 @@ use crate::{
 };
 
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct PiSession {
     pub(super) agent: String,
     pub(super) config: AgentSessionConfig,
     pub(super) resume: Option<NativeResume>,
     pub(super) directories: BTreeMap<String, String>,
-    pub(super) state: State,
+    pub(super) state: PiState,
     pub(super) output: AgentOutput,
     pub(super) turns: u64,
-    pub(super) pending: PendingRequests<Pending>,
-    pub(super) dialogs: Dialogs,
-    pub(super) calls: Calls,
+    pub(super) pending: PendingRequests<PiPending>,
+    pub(super) dialogs: PiDialogs,
+    pub(super) calls: PiToolCalls,
     /// Operations that wait for a list of files.
     pub(super) lists: PendingRequests<RequestId>,
     /// True while the conversation is being compacted: Pi takes no prompt then.
@@ -47,10 +47,10 @@ pub(super) struct Session {
     /// True once pieces of the current text block have arrived.
     streamed: bool,
     /// The last thing the agent said that was no message: why it does not start.
-    pub(super) words: String,
+    pub(super) last_output: String,
 }
 
-impl Session {
+impl PiSession {
     pub(super) fn new(setup: AdapterSetup) -> Self {
         let AdapterSetup { config, agent, resume, directories, .. } = setup;
         Self {
@@ -58,12 +58,12 @@ impl Session {
             config,
             resume,
             directories,
-            state: State::New,
+            state: PiState::New,
             output: AgentOutput::default(),
             turns: 0,
             pending: PendingRequests::default(),
-            dialogs: Dialogs::default(),
-            calls: Calls::default(),
+            dialogs: PiDialogs::default(),
+            calls: PiToolCalls::default(),
             lists: PendingRequests::default(),
             is_compacting: false,
             native_id: None,
@@ -71,66 +71,66 @@ impl Session {
             provider: None,
             context_window: None,
             streamed: false,
-            words: String::new(),
+            last_output: String::new(),
         }
     }
 
     /// Sends a command.
-    pub(super) fn command(&mut self, name: &str, fields: Value, purpose: Purpose, out: &mut Vec<Action>) {
-        let id = self.pending.add(Pending { command: name.to_owned(), purpose });
+    pub(super) fn command(&mut self, name: &str, fields: Value, purpose: PiPurpose, out: &mut Vec<Action>) {
+        let id = self.pending.add(PiPending { command: name.to_owned(), purpose });
         wire::command(id, name, fields, out);
     }
 
     /// Records the agent's last line while it starts.
-    pub(super) fn said(&mut self, line: &[u8]) {
+    pub(super) fn record_output(&mut self, line: &[u8]) {
         let line = String::from_utf8_lossy(line);
-        if matches!(self.state, State::Starting) && !line.trim().is_empty() {
-            self.words = words(line.trim());
+        if matches!(self.state, PiState::Starting) && !line.trim().is_empty() {
+            self.last_output = words(line.trim());
         }
     }
 
     /// Handles a response. Older agents leave out the id for an unknown command.
-    fn responded(&mut self, message: &Value, line: &[u8], out: &mut Vec<Action>) -> bool {
+    fn handle_response(&mut self, message: &Value, line: &[u8], out: &mut Vec<Action>) -> bool {
         let id = match message["id"].as_str() {
             Some(id) => id.parse().ok(),
             None if message["success"] == false => self.pending.find(|pending| message["command"] == *pending.command),
             None => None,
         };
         let Some(pending) = id.and_then(|id| self.pending.take(id)) else { return false };
-        self.answered(pending, wire::answer(message), line, out);
+        self.handle_answer(pending, wire::answer(message), line, out);
         true
     }
 
-    fn answered(&mut self, pending: Pending, answer: Answer, line: &[u8], out: &mut Vec<Action>) {
+    fn handle_answer(&mut self, pending: PiPending, answer: PiResponse, line: &[u8], out: &mut Vec<Action>) {
         match pending.purpose {
-            Purpose::Probe => {
-                if let Err(error) = self.probed(answer, out) {
-                    self.state = State::Over;
+            PiPurpose::Probe => {
+                if let Err(error) = self.handle_probe(answer, out) {
+                    self.state = PiState::Over;
                     out.push(Action::Fail(error));
                 }
             }
-            Purpose::Clone => match answer {
+            PiPurpose::Clone => match answer {
                 Ok(_) => {
                     // The copy has an id of its own.
                     self.resume = None;
-                    self.command("get_state", Value::Null, Purpose::Probe, out);
+                    self.command("get_state", Value::Null, PiPurpose::Probe, out);
                 }
                 Err(reason) => {
-                    self.state = State::Over;
+                    self.state = PiState::Over;
                     out.push(Action::Fail(self.missing(reason)));
                 }
             },
-            Purpose::Prompt => self.prompted(answer, out),
-            Purpose::Handled(turn) => self.handled(turn, &answer, out),
-            Purpose::Settled(turn) => self.settled(turn, &answer, out),
-            Purpose::Steer => {
+            PiPurpose::Prompt => self.handle_prompt_taken(answer, out),
+            PiPurpose::Handled(turn) => self.handle_state_after_prompt(turn, &answer, out),
+            PiPurpose::Settled(turn) => self.handle_state_after_run(turn, &answer, out),
+            PiPurpose::Steer => {
                 if let Err(error) = answer {
                     out.push(Action::Event(Event::ActionFailed { action: "steer".to_owned(), error }));
                 }
             }
-            Purpose::Identity => self.identify(&answer, out),
-            Purpose::Ignored => {}
-            Purpose::Operation(request, shape) => self.operation_answered(request, shape, answer, line, out),
+            PiPurpose::Identity => self.identify(&answer, out),
+            PiPurpose::Ignored => {}
+            PiPurpose::Operation(request, shape) => self.operation_answered(request, shape, answer, line, out),
         }
     }
 
@@ -139,23 +139,23 @@ impl Session {
     }
 
     /// Records the state that the agent reports.
-    pub(super) fn learn(&mut self, state: &Value) {
+    pub(super) fn record_state(&mut self, state: &Value) {
         if let Some(id) = state["sessionId"].as_str().filter(|id| !id.is_empty() && id.len() <= MAX_ID) {
             self.native_id = Some(id.to_owned());
         }
         self.file = state["sessionFile"].as_str().map(str::to_owned);
-        self.learn_model(&state["model"]);
+        self.record_model(&state["model"]);
     }
 
-    pub(super) fn learn_model(&mut self, model: &Value) {
+    pub(super) fn record_model(&mut self, model: &Value) {
         self.provider = model["provider"].as_str().map(words);
         self.context_window = model["contextWindow"].as_u64();
     }
 
     /// Handles the answer to the first command: the conversation that the session continues must be open.
-    fn probed(&mut self, answer: Answer, out: &mut Vec<Action>) -> Result<()> {
+    fn handle_probe(&mut self, answer: PiResponse, out: &mut Vec<Action>) -> Result<()> {
         let state = answer.map_err(|reason| WireError::AgentRefused { agent: self.agent.clone(), reason })?;
-        self.learn(&state);
+        self.record_state(&state);
         let Some(id) = self.native_id.clone() else {
             let reason = "its session has no usable id".to_owned();
             return Err(WireError::AgentProtocol { agent: self.agent.clone(), reason });
@@ -168,7 +168,7 @@ impl Session {
                 return Err(self.missing("the agent began a new one instead"));
             }
             if resume.fork && resume.id.is_none() {
-                self.command("clone", Value::Null, Purpose::Clone, out);
+                self.command("clone", Value::Null, PiPurpose::Clone, out);
                 return Ok(());
             }
         }
@@ -177,14 +177,14 @@ impl Session {
         {
             return Err(self.unsupported(&format!("think {asked:?} with this model, only {got:?}")));
         }
-        self.state = State::Ready(None);
+        self.state = PiState::Ready(None);
         out.push(Action::Ready { native_session_id: Some(id) });
         Ok(())
     }
 
-    fn asked(&mut self, params: &Value, out: &mut Vec<Action>) {
+    fn handle_dialog(&mut self, params: &Value, out: &mut Vec<Action>) {
         let dismiss = match &self.state {
-            State::Ready(turn) => turn.as_ref().is_some_and(|turn| turn.aborting),
+            PiState::Ready(turn) => turn.as_ref().is_some_and(|turn| turn.aborting),
             // Nobody is asked before the agent is ready.
             _ => true,
         };
@@ -198,14 +198,14 @@ impl Session {
 
     /// Handles an event. Events of other types remain available as raw lines.
     fn event(&mut self, event: &str, message: &Value, out: &mut Vec<Action>) {
-        if !matches!(self.state, State::Ready(_)) {
+        if !matches!(self.state, PiState::Ready(_)) {
             return;
         }
         let text = |key: &str| message[key].as_str().unwrap_or_default();
         let (id, name) = (text("toolCallId"), text("toolName"));
         match event {
             "message_start" if message["message"]["role"] == "assistant" => self.output.answer.begin(),
-            "message_update" => self.updated(&message["assistantMessageEvent"], out),
+            "message_update" => self.handle_update(&message["assistantMessageEvent"], out),
             "message_end" => self.message_ended(&message["message"], out),
             "tool_execution_start" => self.calls.started(id, name, &message["args"], out),
             "tool_execution_update" => self.calls.output(id, name, &message["partialResult"], out),
@@ -227,7 +227,7 @@ impl Session {
     }
 
     /// Handles a piece of an answer that is no text, or one in an unusual form.
-    fn updated(&mut self, update: &Value, out: &mut Vec<Action>) {
+    fn handle_update(&mut self, update: &Value, out: &mut Vec<Action>) {
         let text = |key: &str| update[key].as_str().unwrap_or_default();
         match text("type") {
             "text_start" | "thinking_start" => self.streamed = false,
@@ -248,16 +248,16 @@ impl Session {
     }
 }
 
-impl JsonLinesAgent for Session {
+impl JsonLinesAgent for PiSession {
     fn output(&mut self) -> &mut AgentOutput {
         &mut self.output
     }
 
     fn delta(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
-        if !matches!(self.state, State::Ready(_)) {
+        if !matches!(self.state, PiState::Ready(_)) {
             return false;
         }
-        let Some(event) = Delta::event(line) else { return false };
+        let Some(event) = PiDelta::event(line) else { return false };
         self.streamed = true;
         out.push(Action::Event(event));
         true
@@ -265,15 +265,15 @@ impl JsonLinesAgent for Session {
 
     fn message(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
         let message = match serde_json::from_slice::<Value>(line) {
-            Ok(message @ Value::Object(_)) if !matches!(self.state, State::Over) => message,
+            Ok(message @ Value::Object(_)) if !matches!(self.state, PiState::Over) => message,
             _ => {
-                self.said(line);
+                self.record_output(line);
                 return false;
             }
         };
         match message["type"].as_str() {
-            Some("response") => return self.responded(&message, line, out),
-            Some("extension_ui_request") => self.asked(&message, out),
+            Some("response") => return self.handle_response(&message, line, out),
+            Some("extension_ui_request") => self.handle_dialog(&message, out),
             Some(event) => self.event(event, &message, out),
             None => return false,
         }
@@ -286,7 +286,7 @@ impl JsonLinesAgent for Session {
             Some("response") => {
                 let pending = id.and_then(|id| self.pending.take(id.parse().ok()?));
                 if let Some(pending) = pending {
-                    self.answered(pending, Err("its answer is longer than what is taken".to_owned()), &[], out);
+                    self.handle_answer(pending, Err("its answer is longer than what is taken".to_owned()), &[], out);
                 }
             }
             Some("extension_ui_request") => dialogs::dismiss(id.unwrap_or_default(), out),
@@ -298,7 +298,7 @@ impl JsonLinesAgent for Session {
     }
 
     fn stderr_line(&mut self, line: &[u8], out: &mut Vec<Action>) {
-        self.said(line);
+        self.record_output(line);
         out.push(stderr_line(line));
     }
 }

@@ -4,7 +4,7 @@ use ipc_protocol::{Usage, message::RequestId};
 
 /// Purpose of one of our commands.
 #[derive(Debug)]
-pub(super) enum Purpose {
+pub(super) enum PiPurpose {
     /// First command: the agent is ready when it responds.
     Probe,
     /// Copy of the most recent conversation, before the first prompt.
@@ -19,32 +19,32 @@ pub(super) enum Purpose {
     Identity,
     /// The response is ignored.
     Ignored,
-    Operation(RequestId, Shape),
+    Operation(RequestId, PiReplyShape),
 }
 
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(super) struct PiPending {
     pub(super) command: String,
-    pub(super) purpose: Purpose,
+    pub(super) purpose: PiPurpose,
 }
 
 /// Phase of the conversation.
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum PiState {
     New,
     Starting,
-    Ready(Option<Turn>),
+    Ready(Option<PiTurn>),
     /// The session has failed, or the agent has ended.
     Over,
 }
 
 /// Turn in progress.
 #[derive(Debug, Default)]
-pub(super) struct Turn {
+pub(super) struct PiTurn {
     /// Number of the turn: the response to a question about one turn may arrive in the next.
     pub(super) number: u64,
     /// True once a run has started.
-    pub(super) begun: bool,
+    pub(super) has_begun: bool,
     /// True if the turn is to be aborted.
     pub(super) aborting: bool,
     /// True if a prompt has steered the turn.
@@ -54,23 +54,23 @@ pub(super) struct Turn {
     /// True while the agent is about to retry a failed request.
     pub(super) retrying: bool,
     /// True if the retries have failed.
-    pub(super) gave_up: bool,
+    pub(super) retries_exhausted: bool,
     /// True for an agent that does not report when it is done.
     pub(super) legacy: bool,
-    pub(super) last: Option<Last>,
+    pub(super) last: Option<LastAnswer>,
     pub(super) usage: Option<Usage>,
 }
 
 /// End of the model's last answer.
 #[derive(Debug)]
-pub(super) struct Last {
+pub(super) struct LastAnswer {
     pub(super) stop: String,
     pub(super) error: Option<String>,
 }
 
 /// Conversion of the agent's answer to a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum PiReplyShape {
     /// `null`: the command succeeded.
     Done,
     /// The unchanged data.
@@ -82,7 +82,7 @@ pub(super) enum Shape {
     /// No reply yet: the next command checks that the level is set.
     Level(String),
     /// `null` if the model now thinks at this level.
-    Thinks(String),
+    CheckThinking(String),
     /// The data, after a compaction of the conversation.
     Compacted,
 }

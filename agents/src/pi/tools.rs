@@ -14,15 +14,15 @@ use crate::{
 
 /// Call that has not ended.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct PiToolCall {
     /// True once the input was emitted.
-    complete: bool,
+    input_is_complete: bool,
 }
 
 /// Calls of the conversation.
-pub(super) type Calls = ToolCallLedger<Call>;
+pub(super) type PiToolCalls = ToolCallLedger<PiToolCall>;
 
-impl Calls {
+impl PiToolCalls {
     /// Handles a call by the model. The arguments are `null` until they are complete.
     pub(super) fn called(&mut self, id: &str, name: &str, input: &Value, out: &mut Vec<Action>) {
         if id.is_empty() || id.len() > MAX_ID {
@@ -39,10 +39,10 @@ impl Calls {
                     status: ToolStatus::Pending,
                     parent: None,
                 };
-                self.start(start, Call { complete: !input.is_null() }, out);
+                self.start(start, PiToolCall { input_is_complete: !input.is_null() }, out);
             }
-            Some(call) if !call.complete && !input.is_null() => {
-                call.complete = true;
+            Some(call) if !call.input_is_complete && !input.is_null() => {
+                call.input_is_complete = true;
                 let (title, input) = (Some(describe(name, input)), Some(bounds::json(input)));
                 emit_update(ToolUpdate { title, input, ..no_update(id) }, out);
             }

@@ -7,26 +7,26 @@ use ipc_protocol::{Event, ResolvedBy, StopReason};
 use serde_json::{Value, json};
 
 use super::{
-    session::Session,
-    state::{Last, Purpose, State, Turn},
-    wire::Answer,
+    session::PiSession,
+    state::{LastAnswer, PiPurpose, PiState, PiTurn},
+    wire::PiResponse,
 };
 use crate::{Action, kit::bounds::words};
 
-impl Session {
-    pub(super) fn turn(&mut self) -> Option<&mut Turn> {
+impl PiSession {
+    pub(super) fn turn(&mut self) -> Option<&mut PiTurn> {
         match &mut self.state {
-            State::Ready(turn) => turn.as_mut(),
+            PiState::Ready(turn) => turn.as_mut(),
             _ => None,
         }
     }
 
     /// Handles the response to a prompt: the agent has accepted it, and possibly nothing else happens.
-    pub(super) fn prompted(&mut self, answer: Answer, out: &mut Vec<Action>) {
+    pub(super) fn handle_prompt_taken(&mut self, answer: PiResponse, out: &mut Vec<Action>) {
         match answer {
             Ok(_) => {
                 if let Some(number) = self.turn().map(|turn| turn.number) {
-                    self.command("get_state", Value::Null, Purpose::Handled(number), out);
+                    self.command("get_state", Value::Null, PiPurpose::Handled(number), out);
                 }
             }
             Err(reason) => self.end_turn(Event::error("refused", reason, false), out),
@@ -34,17 +34,17 @@ impl Session {
     }
 
     /// Handles the agent's state after it accepted a prompt.
-    pub(super) fn handled(&mut self, number: u64, answer: &Answer, out: &mut Vec<Action>) {
+    pub(super) fn handle_state_after_prompt(&mut self, number: u64, answer: &PiResponse, out: &mut Vec<Action>) {
         let Ok(state) = answer else { return };
-        self.learn(state);
+        self.record_state(state);
         let idle = idle(state);
-        if self.turn().is_some_and(|turn| turn.number == number && !turn.begun && idle) {
+        if self.turn().is_some_and(|turn| turn.number == number && !turn.has_begun && idle) {
             self.complete(out);
         }
     }
 
     /// Handles an older agent's state after a run.
-    pub(super) fn settled(&mut self, number: u64, answer: &Answer, out: &mut Vec<Action>) {
+    pub(super) fn handle_state_after_run(&mut self, number: u64, answer: &PiResponse, out: &mut Vec<Action>) {
         let idle = answer.as_ref().is_ok_and(idle);
         if self.turn().is_some_and(|turn| turn.number == number && turn.legacy && !turn.retrying && idle) {
             self.complete(out);
@@ -61,7 +61,7 @@ impl Session {
         if let Some(number) = self.turn().filter(|turn| turn.legacy).map(|turn| turn.number)
             && self.pending.has_room(1)
         {
-            self.command("get_state", Value::Null, Purpose::Settled(number), out);
+            self.command("get_state", Value::Null, PiPurpose::Settled(number), out);
         }
     }
 
@@ -69,11 +69,11 @@ impl Session {
         let Some(turn) = self.turn() else { return };
         match event {
             "agent_start" => {
-                let again = turn.aborting && !turn.begun;
-                (turn.begun, turn.retrying) = (true, false);
+                let again = turn.aborting && !turn.has_begun;
+                (turn.has_begun, turn.retrying) = (true, false);
                 if again {
                     // At the first abort there was nothing to abort yet.
-                    self.command("abort", Value::Null, Purpose::Ignored, out);
+                    self.command("abort", Value::Null, PiPurpose::Ignored, out);
                 }
             }
             "queue_update" => {
@@ -92,7 +92,7 @@ impl Session {
             }
             "auto_retry_end" => {
                 turn.retrying = false;
-                turn.gave_up = message["success"] == false;
+                turn.retries_exhausted = message["success"] == false;
                 self.run_ended(message, out);
             }
             "agent_end" => self.run_ended(message, out),
@@ -108,7 +108,7 @@ impl Session {
         }
         let window = self.context_window;
         let Some(turn) = self.turn() else { return };
-        turn.last = Some(Last {
+        turn.last = Some(LastAnswer {
             stop: words(message["stopReason"].as_str().unwrap_or_default()),
             error: message["errorMessage"].as_str().map(str::to_owned),
         });
@@ -141,11 +141,11 @@ impl Session {
         let queued = turn.queued;
         let complete = |stop_reason| Event::Complete { stop_reason, usage };
         let event = match (turn.last.take(), turn.aborting) {
-            (Some(Last { stop, error, .. }), false) if stop == "error" => {
+            (Some(LastAnswer { stop, error, .. }), false) if stop == "error" => {
                 let (code, message, later) = describe(error.as_deref());
-                Event::error(code, message, turn.gave_up || later)
+                Event::error(code, message, turn.retries_exhausted || later)
             }
-            (Some(Last { stop, .. }), aborting) => complete(match (stop.as_str(), aborting) {
+            (Some(LastAnswer { stop, .. }), aborting) => complete(match (stop.as_str(), aborting) {
                 ("aborted", _) | (_, true) => StopReason::Cancelled,
                 ("length", _) => StopReason::MaxTokens,
                 ("stop" | "toolUse", _) => StopReason::EndTurn,
@@ -156,7 +156,7 @@ impl Session {
         };
         if queued > 0 {
             // Otherwise the agent would send the rest with the next prompt.
-            self.command("clear_queue", Value::Null, Purpose::Ignored, out);
+            self.command("clear_queue", Value::Null, PiPurpose::Ignored, out);
             let error = "the turn was over before the agent took it".to_owned();
             out.push(Action::Event(Event::ActionFailed { action: "steer".to_owned(), error }));
         }
@@ -164,7 +164,7 @@ impl Session {
     }
 
     fn end_turn(&mut self, last: Event, out: &mut Vec<Action>) {
-        let State::Ready(turn) = &mut self.state else { return };
+        let PiState::Ready(turn) = &mut self.state else { return };
         if turn.take().is_none() {
             return;
         }

@@ -15,10 +15,10 @@ use crate::{
 /// Piece of text: the only thing that a line of the hot path is decoded to. Older agents also send the complete message so far.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Delta {
+pub(super) struct PiDelta {
     #[serde(rename = "type")]
     _kind: UpdateKind,
-    assistant_message_event: DeltaEvent,
+    assistant_message_event: PiDeltaEvent,
 }
 
 #[derive(Debug, Deserialize)]
@@ -28,35 +28,35 @@ enum UpdateKind {
 }
 
 #[derive(Debug, Deserialize)]
-struct DeltaEvent {
+struct PiDeltaEvent {
     #[serde(rename = "type")]
-    kind: DeltaKind,
+    kind: PiDeltaKind,
     delta: String,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum DeltaKind {
+enum PiDeltaKind {
     TextDelta,
     ThinkingDelta,
 }
 
-impl Delta {
+impl PiDelta {
     /// Returns the event of `line` if it is a piece of text.
     pub(super) fn event(line: &[u8]) -> Option<Event> {
-        let Self { assistant_message_event: DeltaEvent { kind, delta: text }, .. } = hot(line)?;
+        let Self { assistant_message_event: PiDeltaEvent { kind, delta: text }, .. } = hot(line)?;
         Some(match kind {
-            DeltaKind::TextDelta => Event::Text { text },
-            DeltaKind::ThinkingDelta => Event::Thinking { text },
+            PiDeltaKind::TextDelta => Event::Text { text },
+            PiDeltaKind::ThinkingDelta => Event::Thinking { text },
         })
     }
 }
 
 /// Outcome of a command.
-pub(super) type Answer = Result<Value, String>;
+pub(super) type PiResponse = Result<Value, String>;
 
 /// Returns the outcome in a response: its data, or the error in one line.
-pub(super) fn answer(response: &Value) -> Answer {
+pub(super) fn answer(response: &Value) -> PiResponse {
     if response["success"] == true {
         return Ok(response["data"].clone());
     }

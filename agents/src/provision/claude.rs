@@ -27,7 +27,7 @@ const KEY_FILE: &str = "model.key";
 const MODES: [&str; 7] = ["acceptEdits", "auto", "bypassPermissions", "default", "dontAsk", "manual", "plan"];
 
 /// Tools that touch anything outside the conversation: their calls need permission.
-const OUTSIDE: [&str; 16] = [
+const OUTSIDE_TOOLS: [&str; 16] = [
     "Bash",
     "CronCreate",
     "Edit",
@@ -73,12 +73,12 @@ fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut P
         endpoint(spec, request, model, &mut settings, provision)?;
     }
     if wrapped {
-        super::made_to_ask(spec, request)?;
+        super::require_asking(spec, request)?;
         if let Some(model) = provision.model.take() {
             // The wrapper's protocol offers known models only; a variable takes any.
             provision.env.0.insert("ANTHROPIC_MODEL".to_owned(), model);
         }
-        asking(request, &mut settings);
+        permission_settings(request, &mut settings);
     } else {
         arguments(spec, request, provision)?;
     }
@@ -140,12 +140,12 @@ fn quoted(text: &str) -> String {
 
 /// Adds the rules that make the agent ask. By itself it asks seldom, and in its modes `plan` and `auto` its own classifier answers in
 /// place of a user. A rule to ask overrides its modes and any rule to allow.
-fn asking(request: &ProvisionRequest<'_>, settings: &mut Map<String, Value>) {
+fn permission_settings(request: &ProvisionRequest<'_>, settings: &mut Map<String, Value>) {
     let config = request.config;
     let rules = !config.permissions.rules.is_empty();
     let ask: &[&str] = match config.permission_mode {
         PermissionMode::Allow if !rules => &[],
-        PermissionMode::Ask if !rules => &OUTSIDE,
+        PermissionMode::Ask if !rules => &OUTSIDE_TOOLS,
         // The session's rules or its mode apply to every tool.
         _ => &["*"],
     };
@@ -160,7 +160,7 @@ fn asking(request: &ProvisionRequest<'_>, settings: &mut Map<String, Value>) {
 fn arguments(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut Provision) -> Result<()> {
     let config = request.config;
     let mut settings = Map::new();
-    asking(request, &mut settings);
+    permission_settings(request, &mut settings);
     let mut flags = vec![format!("--settings={}", Value::Object(settings))];
     if let Some(model) = provision.model.take() {
         flags.push(format!("--model={model}"));

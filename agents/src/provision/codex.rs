@@ -48,7 +48,7 @@ fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut P
     };
     let codex_home = home.join(CODEX_HOME).to_string_lossy().into_owned();
     provision.env.0.insert("CODEX_HOME".to_owned(), codex_home);
-    let mut config = quiet();
+    let mut config = own_home_settings();
     if let Some(name) = request.model_name() {
         config.insert("model".to_owned(), name.into());
     }
@@ -117,7 +117,7 @@ fn wrapper(request: &ProvisionRequest<'_>, provision: &mut Provision) {
     if let Some(mode) = mode.filter(|_| config.mode.is_none()) {
         provision.env.0.insert("INITIAL_AGENT_MODE".to_owned(), mode.to_owned());
     }
-    if let Some(folder) = request.folder.filter(|_| !allows_all(config)) {
+    if let Some(folder) = request.shim_dir.filter(|_| !allows_all(config)) {
         let program = |path: &str, text: &str| ProvisionFile { path: path.into(), contents: text.to_owned().into() };
         provision.programs.push(program(ASKING, include_str!("codex-asking.sh")));
         provision.programs.push(program(ASKING_SCRIPT, include_str!("codex-asking.cjs")));
@@ -126,7 +126,7 @@ fn wrapper(request: &ProvisionRequest<'_>, provision: &mut Provision) {
 }
 
 /// A home of a session's own is for that session: nothing is looked up or sent for it.
-fn quiet() -> Table {
+fn own_home_settings() -> Table {
     let mut config = Table::new();
     config.insert("check_for_update_on_startup".to_owned(), false.into());
     config.insert("cli_auth_credentials_store".to_owned(), "file".into());

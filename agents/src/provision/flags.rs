@@ -6,13 +6,13 @@ use super::{Provision, ProvisionError, ProvisionRequest, Result};
 use crate::AgentSpec;
 
 /// Splits `flag` into arguments.
-fn words(flag: &str) -> Vec<String> {
+fn split_flag(flag: &str) -> Vec<String> {
     shlex::split(flag).unwrap_or_else(|| flag.split_whitespace().map(str::to_owned).collect())
 }
 
 /// Splits `flag` into arguments and fills in `placeholder`. A flag without it is followed by the value; an empty flag adds nothing.
 fn with_value(flag: &str, placeholder: &str, value: &str) -> Vec<String> {
-    let words = words(flag);
+    let words = split_flag(flag);
     let follows = !words.is_empty() && !words.iter().any(|word| word.contains(placeholder));
     let filled = words.iter().map(|word| word.replace(placeholder, value));
     filled.chain(follows.then(|| value.to_owned())).collect()
@@ -37,7 +37,7 @@ pub(super) fn permissions(spec: &AgentSpec, request: &ProvisionRequest<'_>, prov
                 provision.argv.extend(with_value(&asks.permission_flag, "{tool}", tool));
             }
         } else {
-            provision.argv.extend(words(&asks.permission_flag));
+            provision.argv.extend(split_flag(&asks.permission_flag));
         }
     }
     for (name, setting) in spec.permission_settings.iter().filter(|(_, setting)| setting.supported) {
@@ -48,7 +48,7 @@ pub(super) fn permissions(spec: &AgentSpec, request: &ProvisionRequest<'_>, prov
             _ => setting.on,
         };
         if on {
-            provision.argv.extend(words(&setting.cli_flag));
+            provision.argv.extend(split_flag(&setting.cli_flag));
         }
     }
 }

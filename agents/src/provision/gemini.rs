@@ -49,7 +49,7 @@ pub(super) fn sandboxed(settings: &Value) -> bool {
 
 /// Adds to `provision`, which already has the row's own argv and environment; the session's `command` is appended later.
 fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut Provision) -> Result<()> {
-    super::made_to_ask(spec, request)?;
+    super::require_asking(spec, request)?;
     // The protocol accepts any name, so the model is an argument.
     if let Some(model) = provision.model.take() {
         provision.argv.extend(["-m".to_owned(), model]);
@@ -129,7 +129,7 @@ fn access(spec: &AgentSpec, model: &ModelConfig, provision: &mut Provision) -> R
 mod tests {
     use std::path::Path;
 
-    use ipc_protocol::{AgentSessionConfig, Decision, PermissionRule};
+    use ipc_protocol::{AgentSessionConfig, PermissionRule, RuleDecision};
 
     use super::*;
     use crate::{Catalog, Secret};
@@ -156,7 +156,7 @@ mod tests {
             home,
             shared_home: None,
             user_settings: None,
-            folder: None,
+            shim_dir: None,
             resume: None,
             fresh_id: "id",
             fresh_secret: &Secret::from("secret".to_owned()),
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn it_is_made_to_ask_unless_everything_is_allowed() {
-        let rule = PermissionRule { tool: None, command: None, path: None, decision: Decision::Deny };
+        let rule = PermissionRule { tool: None, command: None, path: None, decision: RuleDecision::Deny };
         for (mode, rules, asks) in [
             (PermissionMode::Ask, vec![], true),
             (PermissionMode::Deny, vec![], true),
@@ -231,7 +231,8 @@ mod tests {
 
     #[test]
     fn rules_that_it_would_not_ask_about_are_refused() {
-        let rule = PermissionRule { tool: None, command: None, path: Some("/etc/**".into()), decision: Decision::Deny };
+        let rule =
+            PermissionRule { tool: None, command: None, path: Some("/etc/**".into()), decision: RuleDecision::Deny };
         for (mode, rules) in [
             (PermissionMode::Deny, vec![]),
             (PermissionMode::ReadOnly, vec![]),

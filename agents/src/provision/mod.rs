@@ -18,7 +18,7 @@ mod sandbox;
 
 use std::path::{Path, PathBuf};
 
-use ipc_protocol::{AgentSandbox, AgentSessionConfig, Endpoint, EnvVars, NativeResume, PermissionMode};
+use ipc_protocol::{AgentEndpoint, AgentSandbox, AgentSessionConfig, EnvVars, NativeResume, PermissionMode};
 
 pub use self::sandbox::{default_sandbox, sandbox_program, settings_file};
 use crate::{AgentSpec, ModelConfig, Secret};
@@ -40,7 +40,7 @@ pub struct ProvisionRequest<'a> {
     /// The text of [`settings_file`], where the agent has the shared home and there is one.
     pub user_settings: Option<&'a str>,
     /// Directory of [`Provision::programs`]: absolute, and nobody else's. Needed where [`needs_folder`] says so.
-    pub folder: Option<&'a Path>,
+    pub shim_dir: Option<&'a Path>,
     /// Conversation to continue.
     pub resume: Option<&'a NativeResume>,
     /// Fresh UUID, for agents that let the caller name a new conversation.
@@ -70,7 +70,7 @@ pub struct Provision {
     /// Programs of ours that the agent runs: mode 0700, relative to the session's folder, which is removed when the session ends.
     pub programs: Vec<ProvisionFile>,
     /// The agent's server, if it speaks HTTP.
-    pub endpoint: Option<Endpoint>,
+    pub endpoint: Option<AgentEndpoint>,
     /// Directory that the agent starts in; `None` for the session's working directory.
     pub cwd: Option<String>,
     /// Model for the adapter. Removed if an argument or a file has it and the protocol must not set it again.
@@ -131,7 +131,7 @@ impl ProvisionRequest<'_> {
 ///
 /// # Errors
 /// [`ProvisionError::NeedsHome`] if there are rules, or the mode refuses.
-fn made_to_ask(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<()> {
+fn require_asking(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<()> {
     let config = request.config;
     let refuses = matches!(config.permission_mode, PermissionMode::Deny | PermissionMode::ReadOnly);
     if request.home.is_none() && (refuses || !config.permissions.rules.is_empty()) {
@@ -141,7 +141,7 @@ fn made_to_ask(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<()> {
 }
 
 /// Returns whether the provision of `spec` contains programs.
-pub fn needs_folder(spec: &AgentSpec) -> bool {
+pub fn needs_shim_dir(spec: &AgentSpec) -> bool {
     match spec.family() {
         Some("opencode") => spec.protocol != "acp",
         Some("codex") => spec.protocol == "acp",
@@ -162,7 +162,7 @@ pub fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Pro
 }
 
 /// Refuses features that the row denies for its agent.
-fn within_row(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<()> {
+fn check_row(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<()> {
     let refused = |what: &str, field: &str| {
         let operation = format!("{what}: its row in the catalog says so (`{field}`)");
         Err(ProvisionError::unsupported(spec, operation))
@@ -177,7 +177,7 @@ fn within_row(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<()> {
 }
 
 fn provisioned(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Provision> {
-    within_row(spec, request)?;
+    check_row(spec, request)?;
     if request.config.max_turns == Some(0) {
         return Err(ProvisionError::unsupported(spec, "answer a prompt without a turn: give a max_turns of 1 or more"));
     }
@@ -276,7 +276,7 @@ fn working_dir(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Option<Strin
 }
 
 /// Parses the address of the running server that the session names: `http://user:password@127.0.0.1:4096`, with an optional password.
-fn endpoint(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Option<Endpoint>> {
+fn endpoint(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Option<AgentEndpoint>> {
     let Some(url) = &request.config.endpoint else { return Ok(None) };
     if !spec.is_server() {
         return Err(ProvisionError::unsupported(spec, "be reached at an address: it has no server of its own"));
@@ -292,7 +292,7 @@ fn endpoint(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Option<E
     if host.is_empty() || host.contains('/') {
         return Err(refused());
     }
-    Ok(Some(Endpoint {
+    Ok(Some(AgentEndpoint {
         url: Some(format!("http://{host}")),
         user: user.to_owned(),
         password: password.map(str::to_owned),

@@ -4,7 +4,7 @@
 //! cannot make the agent ask less. Keys are in `opencode.json` in the session's own home, so that no tool has them in its
 //! environment.
 
-use ipc_protocol::{Endpoint, McpServer, McpTransport};
+use ipc_protocol::{AgentEndpoint, McpServer, McpTransport};
 use serde_json::{Map, Value, json};
 
 use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest, Result};
@@ -111,8 +111,8 @@ fn server(
     let secret = request.fresh_secret.expose();
     provision.env.0.insert(PASSWORD.into(), secret.to_owned());
     let password = Some(secret.to_owned());
-    provision.endpoint = Some(Endpoint { url: None, user: USER.into(), password });
-    let folder = request.folder.ok_or_else(|| {
+    provision.endpoint = Some(AgentEndpoint { url: None, user: USER.into(), password });
+    let folder = request.shim_dir.ok_or_else(|| {
         let operation = "keep its server's password from its tools without a folder of the session's own";
         ProvisionError::unsupported(spec, operation)
     })?;
@@ -123,7 +123,7 @@ fn server(
 }
 
 /// Fills in a server that already runs, and refuses settings that its configuration would have to contain.
-fn running(spec: &AgentSpec, request: &ProvisionRequest<'_>, endpoint: &mut Endpoint) -> Result<()> {
+fn running(spec: &AgentSpec, request: &ProvisionRequest<'_>, endpoint: &mut AgentEndpoint) -> Result<()> {
     let config = request.config;
     let refused = [
         (request.model.is_some(), "use a model configuration on a server that runs already"),

@@ -54,7 +54,7 @@ pub(crate) const FAMILY: AgentFamily = AgentFamily {
 
 /// Adds to `provision`, which already has the row's own argv and environment; the session's `command` is appended later.
 fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut Provision) -> Result<()> {
-    super::made_to_ask(spec, request)?;
+    super::require_asking(spec, request)?;
     let config = request.config;
     if config.ephemeral && request.resume.is_some() {
         return Err(ProvisionError::unsupported(spec, "keep nothing of a conversation that it goes on with"));
@@ -169,7 +169,7 @@ mod tests {
             home,
             shared_home: None,
             user_settings: None,
-            folder: None,
+            shim_dir: None,
             resume,
             fresh_id: "",
             fresh_secret: &"".to_owned().into(),

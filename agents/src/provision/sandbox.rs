@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ipc_protocol::{AgentSandbox, AgentSessionConfig, Decision, EnvVars, PermissionMode};
+use ipc_protocol::{AgentSandbox, AgentSessionConfig, EnvVars, PermissionMode, RuleDecision};
 use serde_json::Value;
 
 use super::{ProvisionError, ProvisionRequest, Result};
@@ -33,7 +33,7 @@ pub fn default_sandbox(spec: &AgentSpec, user_settings: Option<&str>) -> Option<
         home: None,
         shared_home: None,
         user_settings,
-        folder: None,
+        shim_dir: None,
         resume: None,
         fresh_id: "",
         fresh_secret: &Secret::from(String::new()),
@@ -89,7 +89,7 @@ fn json(request: &ProvisionRequest<'_>) -> Value {
 fn of_codex(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> (Option<AgentSandbox>, Option<String>) {
     let config = request.config;
     let refuses = matches!(config.permission_mode, PermissionMode::Deny | PermissionMode::ReadOnly);
-    let allows = config.permissions.rules.iter().any(|rule| rule.decision != Decision::Deny);
+    let allows = config.permissions.rules.iter().any(|rule| rule.decision != RuleDecision::Deny);
     let by_mode = (refuses && !allows && config.mode.is_none()).then_some(AgentSandbox::ReadOnly);
     let row = spec.protocol_config["sandbox"].as_str().map(str::to_owned);
     let set = match config.agent_sandbox.or(by_mode) {
@@ -134,7 +134,7 @@ mod tests {
             home: None,
             shared_home: None,
             user_settings: settings,
-            folder: None,
+            shim_dir: None,
             resume: None,
             fresh_id: "",
             fresh_secret: &secret,
@@ -211,8 +211,8 @@ mod tests {
         let rule = |decision| PermissionRule { tool: None, command: Some("make".into()), path: None, decision };
         for (mode, rules, words) in [
             (PermissionMode::Deny, vec![], "read-only"),
-            (PermissionMode::ReadOnly, vec![rule(Decision::Deny)], "read-only"),
-            (PermissionMode::Deny, vec![rule(Decision::Allow)], "workspace-write"),
+            (PermissionMode::ReadOnly, vec![rule(RuleDecision::Deny)], "read-only"),
+            (PermissionMode::Deny, vec![rule(RuleDecision::Allow)], "workspace-write"),
             (PermissionMode::Ask, vec![], "workspace-write"),
             (PermissionMode::Allow, vec![], "workspace-write"),
         ] {

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use agents::{ConfigDir, ConfigError, ModelApi, PROTOCOLS, Profile, ProfileLimits, Save, StoredModel};
+use agents::{ConfigDir, ConfigError, ModelApi, PROTOCOLS, Profile, ProfileLimits, SaveMode, StoredModel};
 use tempfile::TempDir;
 
 fn place() -> (TempDir, ConfigDir) {
@@ -72,21 +72,21 @@ fn profiles_are_made_changed_and_deleted() {
         tool: Some("bash".into()),
         command: Some("git *".into()),
         path: None,
-        decision: ipc_protocol::Decision::Allow,
+        decision: ipc_protocol::RuleDecision::Allow,
     }];
-    directory.save_profile(&review, Save::New).expect("saved");
+    directory.save_profile(&review, SaveMode::New).expect("saved");
     assert_eq!(mode(&directory.path().join("profiles.toml")), 0o600);
     assert_eq!(mode(directory.path()), 0o700);
     assert_eq!(directory.profiles().expect("readable").get("review"), Ok(&review));
     insta::assert_snapshot!(text(&directory, "profiles.toml"));
 
-    let error = directory.save_profile(&review, Save::New).expect_err("it is there");
+    let error = directory.save_profile(&review, SaveMode::New).expect_err("it is there");
     assert!(matches!(error, ConfigError::Exists { .. }), "{error}");
     review.model = Some("big".into());
-    directory.save_profile(&review, Save::Changed).expect("changed");
+    directory.save_profile(&review, SaveMode::Changed).expect("changed");
     assert_eq!(directory.profiles().expect("readable").get("review"), Ok(&review));
 
-    let error = directory.save_profile(&profile("other"), Save::Changed).expect_err("it is not there").to_string();
+    let error = directory.save_profile(&profile("other"), SaveMode::Changed).expect_err("it is not there").to_string();
     assert!(error.contains("no profile is called \"other\": there are review"), "{error}");
     directory.delete_profile("review").expect("deleted");
     assert!(matches!(directory.delete_profile("review"), Err(ConfigError::Missing { .. })));
@@ -98,9 +98,9 @@ fn what_a_person_wrote_around_it_stays() {
     let (_root, directory) = place();
     let before = "# mine\n\n[a] # first\nagent = \"pi\"\n\n# the second\n[b]\nagent = \"codex\"\n";
     write(&directory, "profiles.toml", before, 0o644);
-    directory.save_profile(&profile("c"), Save::New).expect("saved");
+    directory.save_profile(&profile("c"), SaveMode::New).expect("saved");
     assert_eq!(text(&directory, "profiles.toml"), format!("{before}\n[c]\nagent = \"codex\"\n"));
-    directory.save_profile(&Profile { mode: Some("plan".into()), ..profile("b") }, Save::Changed).expect("changed");
+    directory.save_profile(&Profile { mode: Some("plan".into()), ..profile("b") }, SaveMode::Changed).expect("changed");
     directory.delete_profile("c").expect("deleted");
     let after = "# mine\n\n[a] # first\nagent = \"pi\"\n\n# the second\n[b]\nagent = \"codex\"\nmode = \"plan\"\n";
     assert_eq!(text(&directory, "profiles.toml"), after);
@@ -116,8 +116,8 @@ fn what_belongs_to_one_stays_together() {
         limits: ProfileLimits { processes: Some(processes), ..ProfileLimits::default() },
         ..profile(name)
     };
-    directory.save_profile(&with("a", 3), Save::Changed).expect("changed");
-    directory.save_profile(&with("c", 4), Save::New).expect("saved");
+    directory.save_profile(&with("a", 3), SaveMode::Changed).expect("changed");
+    directory.save_profile(&with("c", 4), SaveMode::New).expect("saved");
     insta::assert_snapshot!(text(&directory, "profiles.toml"));
 }
 
@@ -128,7 +128,7 @@ fn a_file_behind_a_link_is_changed_there() {
     let real = root.path().join("real.toml");
     fs::write(&real, "").expect("written");
     std::os::unix::fs::symlink(&real, directory.path().join("profiles.toml")).expect("linked");
-    directory.save_profile(&profile("a"), Save::New).expect("saved");
+    directory.save_profile(&profile("a"), SaveMode::New).expect("saved");
     assert!(fs::read_to_string(&real).expect("there").contains("[a]"));
     assert!(directory.path().join("profiles.toml").is_symlink());
 }
@@ -139,9 +139,9 @@ fn only_one_changes_it_at_a_time() {
     fs::create_dir_all(directory.path()).expect("created");
     let lock = fs::File::create(directory.path().join(".lock")).expect("created");
     lock.lock().expect("nobody has it");
-    assert!(matches!(directory.save_profile(&profile("a"), Save::New), Err(ConfigError::Locked { .. })));
+    assert!(matches!(directory.save_profile(&profile("a"), SaveMode::New), Err(ConfigError::Locked { .. })));
     drop(lock);
-    directory.save_profile(&profile("a"), Save::New).expect("saved");
+    directory.save_profile(&profile("a"), SaveMode::New).expect("saved");
 }
 
 #[test]

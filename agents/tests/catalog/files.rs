@@ -1,13 +1,13 @@
 //! Rows from files.
 
-use agents::{AgentSpec, ApplyMethod, Catalog, Format, PROTOCOLS, schema};
+use agents::{AgentSpec, ApplyMethod, Catalog, FileFormat, PROTOCOLS, schema};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 /// The sample that the schema was taken from, as it stands there.
 const SAMPLE: &str = include_str!("sample.json");
 
-fn load(text: &str, format: Format) -> Result<Catalog, String> {
+fn load(text: &str, format: FileFormat) -> Result<Catalog, String> {
     let mut catalog = Catalog::default();
     let loaded = catalog.load(text, format, &PROTOCOLS, "my/agents");
     loaded.map(|()| catalog).map_err(|error| error.to_string())
@@ -23,12 +23,12 @@ fn row(fields: Value) -> Value {
 
 #[track_caller]
 fn refused(fields: Value) -> String {
-    load(&row(fields).to_string(), Format::Json).expect_err("refused")
+    load(&row(fields).to_string(), FileFormat::Json).expect_err("refused")
 }
 
 #[test]
 fn the_sample_loads_verbatim() {
-    let catalog = load(SAMPLE, Format::Json).expect("it loads");
+    let catalog = load(SAMPLE, FileFormat::Json).expect("it loads");
     let row = catalog.get("gemini").expect("it takes the built-in row's place");
     assert_eq!(row.cmd, ["gemini-cli", "--output-format=json", "--non-interactive"]);
     assert_eq!((row.protocol.as_str(), row.title()), ("gemini", "Gemini"));
@@ -71,12 +71,12 @@ fn one_row_a_list_and_a_table_in_both_formats() {
         json!([one]).to_string(),
         json!({ "$schema": "agents.schema.json", "agents": [one] }).to_string(),
     ] {
-        assert!(load(&text, Format::Json).expect(&text).get("mine").is_ok(), "{text}");
+        assert!(load(&text, FileFormat::Json).expect(&text).get("mine").is_ok(), "{text}");
     }
     for text in ["id = 'mine'\nprotocol = 'acp'", "[[agents]]\nid = 'mine'\nprotocol = 'acp'"] {
-        assert!(load(text, Format::Toml).expect(text).get("mine").is_ok(), "{text}");
+        assert!(load(text, FileFormat::Toml).expect(text).get("mine").is_ok(), "{text}");
     }
-    for (text, format) in [("", Format::Toml), ("{}", Format::Json), ("[]", Format::Json)] {
+    for (text, format) in [("", FileFormat::Toml), ("{}", FileFormat::Json), ("[]", FileFormat::Json)] {
         let rows = load(text, format).expect("nothing").rows().len();
         assert_eq!(rows, Catalog::default().rows().len());
     }
@@ -85,11 +85,14 @@ fn one_row_a_list_and_a_table_in_both_formats() {
 #[test]
 fn what_is_no_list_of_rows_says_what_it_should_be() {
     for text in ["7", r#"{"agents":7}"#, r#"{"agents":[],"id":"x"}"#] {
-        assert!(load(text, Format::Json).expect_err(text).contains("one row, a list of rows, or `agents`"), "{text}");
+        assert!(
+            load(text, FileFormat::Json).expect_err(text).contains("one row, a list of rows, or `agents`"),
+            "{text}"
+        );
     }
-    let error = load("{\"id\": \n oops}", Format::Json).expect_err("no JSON");
+    let error = load("{\"id\": \n oops}", FileFormat::Json).expect_err("no JSON");
     assert!(error.starts_with("my/agents is no JSON: ") && error.contains("line 2"), "{error}");
-    let error = load("id = 'x'\noops", Format::Toml).expect_err("no TOML");
+    let error = load("id = 'x'\noops", FileFormat::Toml).expect_err("no TOML");
     assert!(error.starts_with("my/agents is no TOML: ") && error.contains("line 2"), "{error}");
 }
 
@@ -122,9 +125,9 @@ fn a_value_of_the_wrong_kind_names_its_field() {
         let error = refused(fields);
         assert!(error.starts_with(&format!("my/agents, agent \"mine\", field {field}: ")), "{error}");
     }
-    let error = load(r#"[{"id":"a","protocol":"acp"},{"protocol":"acp"}]"#, Format::Json).expect_err("no id");
+    let error = load(r#"[{"id":"a","protocol":"acp"},{"protocol":"acp"}]"#, FileFormat::Json).expect_err("no id");
     assert_eq!(error, "my/agents, agent #2, field id: missing field `id`");
-    let error = load(r#"[{"id":"a"}]"#, Format::Json).expect_err("no protocol");
+    let error = load(r#"[{"id":"a"}]"#, FileFormat::Json).expect_err("no protocol");
     assert_eq!(error, "my/agents, agent \"a\", field protocol: missing field `protocol`");
 }
 
@@ -228,7 +231,7 @@ fn what_makes_no_sense_names_its_field_and_what_would() {
         let error = refused(fields);
         assert!(error.contains(&format!(", field {field}: ")) && error.contains(part), "{error}");
     }
-    let error = load(&json!([row(json!({})), row(json!({}))]).to_string(), Format::Json).expect_err("twice");
+    let error = load(&json!([row(json!({})), row(json!({}))]).to_string(), FileFormat::Json).expect_err("twice");
     assert!(error.contains("another row of this file has it too"), "{error}");
 }
 
@@ -242,7 +245,7 @@ fn a_row_that_is_switched_off_may_wait_for_containers() {
         "session_config": { "session_dir_target": "/data" },
     }))
     .to_string();
-    let catalog = load(&text, Format::Json).expect("it is listed");
+    let catalog = load(&text, FileFormat::Json).expect("it is listed");
     assert!(catalog.rows().iter().any(|row| row.id == "mine" && !row.enabled));
     assert!(catalog.get("mine").expect_err("it does not start").to_string().contains("enabled = true"));
 }
@@ -251,16 +254,16 @@ fn a_row_that_is_switched_off_may_wait_for_containers() {
 fn no_row_is_added_from_a_file_with_a_wrong_one() {
     let mut catalog = Catalog::default();
     let text = json!([row(json!({})), row(json!({ "id": "other", "protocol": "?" }))]).to_string();
-    catalog.load(&text, Format::Json, &PROTOCOLS, "f").expect_err("refused");
+    catalog.load(&text, FileFormat::Json, &PROTOCOLS, "f").expect_err("refused");
     assert!(catalog.get("mine").is_err());
 }
 
 #[test]
 fn an_adapter_of_the_embedder_s_is_a_protocol() {
     let text = row(json!({ "protocol": "own" })).to_string();
-    assert!(load(&text, Format::Json).is_err());
+    assert!(load(&text, FileFormat::Json).is_err());
     let protocols = [&PROTOCOLS[..], &["own"]].concat();
-    Catalog::default().load(&text, Format::Json, &protocols, "f").expect("it is linked in");
+    Catalog::default().load(&text, FileFormat::Json, &protocols, "f").expect("it is linked in");
 }
 
 #[test]
@@ -367,7 +370,7 @@ fn what_is_loaded_fits_the_schema() {
         json!({ "discovery": { "supports_mcp": "yes" } }),
         json!({ "resource_limits": { "memory_mb": -1 } }),
     ] {
-        assert!(load(&row(wrong.clone()).to_string(), Format::Json).is_err(), "{wrong}");
+        assert!(load(&row(wrong.clone()).to_string(), FileFormat::Json).is_err(), "{wrong}");
         assert_ne!(misfits(&row(wrong.clone())), [""; 0], "{wrong}");
     }
     assert_ne!(misfits(&json!({ "id": "mine" })), [""; 0]);
@@ -376,8 +379,8 @@ fn what_is_loaded_fits_the_schema() {
 proptest! {
     #[test]
     fn any_text_is_rows_or_an_error(text in "\\PC{0,200}") {
-        let _ = load(&text, Format::Json);
-        let _ = load(&text, Format::Toml);
+        let _ = load(&text, FileFormat::Json);
+        let _ = load(&text, FileFormat::Toml);
     }
 
     #[test]
@@ -387,7 +390,7 @@ proptest! {
         let fields = serde_json::to_value(AgentSpec::new("mine", "acp", &["mine"])).expect("serializes");
         let names: Vec<&String> = fields.as_object().expect("an object").keys().collect();
         let name = at.get(&names).as_str();
-        if let Err(error) = load(&row(json!({ name: value })).to_string(), Format::Json) {
+        if let Err(error) = load(&row(json!({ name: value })).to_string(), FileFormat::Json) {
             prop_assert!(error.contains(&format!("field {name}")), "{}", error);
         }
     }

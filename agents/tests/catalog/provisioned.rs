@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use agents::{
-    AgentSpec, Catalog, Format, ModelConfig, PROTOCOLS, PermissionSetting, Secret,
+    AgentSpec, Catalog, FileFormat, ModelConfig, PROTOCOLS, PermissionSetting, Secret,
     provision::{Provision, ProvisionError, ProvisionRequest, provision},
 };
 use ipc_protocol::{
-    AgentSessionConfig, Decision, EnvVars, McpServer, McpTransport, NativeResume, PermissionMode, PermissionRule,
+    AgentSessionConfig, EnvVars, McpServer, McpTransport, NativeResume, PermissionMode, PermissionRule, RuleDecision,
 };
 
 /// What a start of `spec` is made from.
@@ -27,7 +27,7 @@ impl Start {
     /// The sample's row.
     fn sample() -> Self {
         let mut catalog = Catalog::default();
-        catalog.load(include_str!("sample.json"), Format::Json, &PROTOCOLS, "sample.json").expect("it loads");
+        catalog.load(include_str!("sample.json"), FileFormat::Json, &PROTOCOLS, "sample.json").expect("it loads");
         catalog.inherit(|name| (name == "GOOGLE_API_KEY").then(|| "callers-key".to_owned()));
         Self::new(catalog.get("gemini").expect("its row").clone())
     }
@@ -45,7 +45,7 @@ impl Start {
             home: None,
             shared_home: Some(Path::new("/home/x")),
             user_settings: None,
-            folder: Some(Path::new("/folders/s-1")),
+            shim_dir: Some(Path::new("/folders/s-1")),
             resume: self.resume.as_ref(),
             fresh_id: "fresh",
             fresh_secret: &secret,
@@ -177,7 +177,7 @@ fn auto_approval_is_only_switched_on_where_everything_is_allowed() {
         });
         start.argv().contains(&"--auto-approve".to_owned())
     };
-    let rule = || vec![PermissionRule { tool: None, command: None, path: None, decision: Decision::Ask }];
+    let rule = || vec![PermissionRule { tool: None, command: None, path: None, decision: RuleDecision::Ask }];
     assert!(has(PermissionMode::Allow, vec![], false));
     assert!(has(PermissionMode::Ask, vec![], true), "the row says so");
     for (mode, rules, default) in [

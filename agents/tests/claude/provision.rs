@@ -6,7 +6,7 @@ use agents::{
     AgentSpec, Catalog, ModelApi, ModelConfig, Secret,
     provision::{Provision, ProvisionError, ProvisionRequest, provision},
 };
-use ipc_protocol::{AgentSessionConfig, Decision, NativeResume, PermissionMode, PermissionPolicy, PermissionRule};
+use ipc_protocol::{AgentSessionConfig, NativeResume, PermissionMode, PermissionPolicy, PermissionRule, RuleDecision};
 
 const KEY: &str = "sk-hunter2";
 const FRESH: &str = "0d5c2a34-0000-4000-8000-000000000000";
@@ -57,7 +57,7 @@ impl Asked<'_> {
             home: self.home.then_some(Path::new(HOME)),
             shared_home: Some(Path::new("/home/u")),
             user_settings: None,
-            folder: None,
+            shim_dir: None,
             resume: self.resume.as_ref(),
             fresh_id: FRESH,
             fresh_secret: &secret,
@@ -140,7 +140,8 @@ fn a_conversation_is_gone_on_with() {
 #[test]
 fn it_is_made_to_ask() {
     let settings = |mode, rules: bool| {
-        let rule = PermissionRule { tool: Some("Bash".into()), command: None, path: None, decision: Decision::Allow };
+        let rule =
+            PermissionRule { tool: Some("Bash".into()), command: None, path: None, decision: RuleDecision::Allow };
         let rules = if rules { vec![rule] } else { Vec::new() };
         Asked::of(|config| {
             config.permission_mode = mode;
@@ -206,7 +207,7 @@ fn what_runs_it_gets_none_of_its_arguments() {
 /// It is made to ask by a file, and in somebody's own home that is not written.
 #[test]
 fn what_runs_it_takes_no_rules_without_a_home() {
-    let rule = PermissionRule { tool: Some("Bash".into()), command: None, path: None, decision: Decision::Deny };
+    let rule = PermissionRule { tool: Some("Bash".into()), command: None, path: None, decision: RuleDecision::Deny };
     for (mode, rules, held) in [
         (PermissionMode::Ask, vec![], true),
         (PermissionMode::Allow, vec![], true),

@@ -2,12 +2,12 @@
 
 use agents::{
     Action, codex,
-    permission::{Policy, Verdict},
+    permission::{CompiledPolicy, PolicyVerdict},
 };
 use ipc_protocol::{
-    AgentSandbox, AgentSessionConfig, Decision, EnvVars, Event, Json, McpServer, McpTransport, NativeResume, Operation,
-    PermissionAnswer, PermissionMode, PermissionPolicy, PermissionRule, Prompt, PromptPart, ResolvedBy, StopReason,
-    WireError,
+    AgentSandbox, AgentSessionConfig, EnvVars, Event, Json, McpServer, McpTransport, NativeResume, Operation,
+    PermissionAnswer, PermissionMode, PermissionPolicy, PermissionRule, Prompt, PromptPart, ResolvedBy, RuleDecision,
+    StopReason, WireError,
 };
 use serde_json::{Value, json};
 
@@ -106,7 +106,7 @@ fn codex_asks_for_all_it_can_unless_all_is_allowed() {
         thread_start(config, json!({ "sandbox": sandbox }))["approvalPolicy"].clone()
     };
     let full = "danger-full-access";
-    let rule = [PermissionRule { tool: None, command: Some("rm *".into()), path: None, decision: Decision::Deny }];
+    let rule = [PermissionRule { tool: None, command: Some("rm *".into()), path: None, decision: RuleDecision::Deny }];
     for mode in [PermissionMode::Ask, PermissionMode::Deny, PermissionMode::ReadOnly] {
         assert_eq!(policy(mode, &[], full), "untrusted");
     }
@@ -292,8 +292,12 @@ fn more_permissions_are_granted_as_asked_or_not_at_all() {
 /// One answer grants all of it.
 #[test]
 fn a_rule_on_one_thing_that_is_asked_for_does_not_allow_the_others() {
-    let allow =
-        |tool: &str| PermissionRule { tool: Some(tool.into()), command: None, path: None, decision: Decision::Allow };
+    let allow = |tool: &str| PermissionRule {
+        tool: Some(tool.into()),
+        command: None,
+        path: None,
+        decision: RuleDecision::Allow,
+    };
     let more = json!({"network": {"enabled": true}, "fileSystem": {"write": ["/etc"]}});
     for (method, params, parts) in [
         ("item/permissions/requestApproval", json!({"permissions": more}), vec!["fetch", "other"]),
@@ -317,18 +321,22 @@ fn a_rule_on_one_thing_that_is_asked_for_does_not_allow_the_others() {
         };
         let verdict = |rules: Vec<PermissionRule>| {
             let policy = PermissionPolicy { rules, ..PermissionPolicy::default() };
-            Policy::new(&policy, PermissionMode::Ask, "/").expect("a policy").decide(request)
+            CompiledPolicy::new(&policy, PermissionMode::Ask, "/").expect("a policy").decide(request)
         };
         for missing in &parts {
             let rest = parts.iter().filter(|part| *part != missing);
-            assert_eq!(verdict(rest.map(|part| allow(part)).collect()), Verdict::Ask, "all but {missing}: {request:?}");
+            assert_eq!(
+                verdict(rest.map(|part| allow(part)).collect()),
+                PolicyVerdict::Ask,
+                "all but {missing}: {request:?}"
+            );
         }
         let all = verdict(parts.iter().map(|part| allow(part)).collect());
-        assert!(matches!(all, Verdict::Allow(_)), "{all:?}");
+        assert!(matches!(all, PolicyVerdict::Allow(_)), "{all:?}");
         for part in &parts {
-            let deny = PermissionRule { decision: Decision::Deny, ..allow(part) };
+            let deny = PermissionRule { decision: RuleDecision::Deny, ..allow(part) };
             let denied = verdict(vec![deny, allow("*")]);
-            assert!(matches!(denied, Verdict::Deny(_)), "{part}: {denied:?}");
+            assert!(matches!(denied, PolicyVerdict::Deny(_)), "{part}: {denied:?}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use agents::{Action, Adapter, AdapterSetup, ListedFile, Make};
+use agents::{Action, Adapter, AdapterSetup, ListedFile, MakeAdapter};
 use ipc_protocol::{AgentSessionConfig, Event, NativeResume, Operation, PermissionAnswer, Prompt, WireError};
 use proptest::sample::Index;
 use serde_json::{Value, json};
@@ -132,7 +132,7 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    pub(crate) fn new(make: Make, setup: AdapterSetup) -> Self {
+    pub(crate) fn new(make: MakeAdapter, setup: AdapterSetup) -> Self {
         let mut adapter = make(setup).expect("an adapter");
         let mut actions = Vec::new();
         adapter.start(&mut actions);
@@ -211,7 +211,7 @@ impl Replay {
 }
 
 /// Replays a recording as it was: each step was taken then.
-pub(crate) fn replayed(make: Make, transcript: &str) -> Vec<Action> {
+pub(crate) fn replayed(make: MakeAdapter, transcript: &str) -> Vec<Action> {
     let recording = recording(transcript);
     let mut replay = Replay::new(make, recording.setup);
     for record in &recording.records {
@@ -312,7 +312,7 @@ fn joined(actions: &[Action]) -> Vec<Action> {
 }
 
 /// What the adapter writes is what it wrote to the real agent.
-pub(crate) fn assert_writes(make: Make, transcript: &str) {
+pub(crate) fn assert_writes(make: MakeAdapter, transcript: &str) {
     let recorded = recording(transcript).records.into_iter().filter_map(|record| match record {
         Record::In(message) => Some(message),
         _ => None,

@@ -1,7 +1,7 @@
 //! From the server's address to a conversation that is ready.
 
 use agents::{Action, AdapterSetup, HttpEvent, opencode};
-use ipc_protocol::{AgentSessionConfig, Endpoint, Event, NativeResume, WireError, message::AgentFact};
+use ipc_protocol::{AgentEndpoint, AgentSessionConfig, Event, NativeResume, WireError, message::AgentFact};
 use serde_json::{Value, json};
 
 use crate::replay::{Replay, config, ready, requests, setup};
@@ -44,7 +44,7 @@ fn trap_nothing_is_asked_for_before_server_connected() {
     assert_eq!(replay.actions.get(1), Some(&Action::Fact(listens)));
     let Some(Action::Connect(endpoint)) = replay.actions.get(2) else { panic!("{:?}", replay.actions) };
     let url = Some("http://127.0.0.1:4096".to_owned());
-    assert_eq!(*endpoint, Endpoint { url, user: "opencode".into(), password: Some("pw".into()) });
+    assert_eq!(*endpoint, AgentEndpoint { url, user: "opencode".into(), password: Some("pw".into()) });
     assert_eq!(requests(&replay.actions), [("GET", "/event?directory=%2Fsrv%2Fexample%2Fwork".into(), Value::Null)]);
     // An event that comes before the server says that it is connected opens nothing.
     replay.event("session.idle", json!({ "sessionID": "ses_1" }));
@@ -60,7 +60,7 @@ fn trap_nothing_is_asked_for_before_server_connected() {
 
 #[test]
 fn a_server_that_runs_already_is_connected_to() {
-    let endpoint = Endpoint { url: Some("http://127.0.0.1:1".into()), user: String::new(), password: None };
+    let endpoint = AgentEndpoint { url: Some("http://127.0.0.1:1".into()), user: String::new(), password: None };
     let replay = Replay::new(AdapterSetup { endpoint: Some(endpoint), ..setup(config()) });
     let Some(Action::Connect(endpoint)) = replay.actions.first() else { panic!("{:?}", replay.actions) };
     assert_eq!((endpoint.url.as_deref(), endpoint.user.as_str()), (Some("http://127.0.0.1:1"), "opencode"));

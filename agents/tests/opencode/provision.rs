@@ -39,7 +39,7 @@ fn provisioned(
         home: home.map(Path::new),
         shared_home: Some(Path::new("/home/user")),
         user_settings: None,
-        folder: Some(Path::new("/folders/s-1")),
+        shim_dir: Some(Path::new("/folders/s-1")),
         resume: None,
         fresh_id: "0193a5a8-0000-7000-8000-000000000000",
         fresh_secret: &Secret::from(PASSWORD.to_owned()),

@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use agents::{Action, Adapter, AdapterSetup, HttpEvent, HttpRequest, Patience, opencode};
+use agents::{Action, Adapter, AdapterSetup, HttpEvent, HttpPatience, HttpRequest, opencode};
 use ipc_protocol::{
-    AgentSessionConfig, Endpoint, Event, Json, NativeResume, Operation, PermissionAnswer, ResolvedBy, WireError,
+    AgentEndpoint, AgentSessionConfig, Event, Json, NativeResume, Operation, PermissionAnswer, ResolvedBy, WireError,
 };
 use serde_json::Value;
 
@@ -90,7 +90,7 @@ pub(crate) fn setup(config: AgentSessionConfig) -> AdapterSetup {
         protocol_config: Value::Null,
         fresh_id: "fresh".into(),
         resume: None,
-        endpoint: Some(Endpoint { url: None, user: "opencode".into(), password: Some("pw".into()) }),
+        endpoint: Some(AgentEndpoint { url: None, user: "opencode".into(), password: Some("pw".into()) }),
         directories: std::collections::BTreeMap::default(),
     }
 }
@@ -162,7 +162,7 @@ impl Replay {
                     Action::Ready { native_session_id } => self.session = native_session_id.clone().expect("an id"),
                     Action::Event(Event::PermissionRequested(request)) => self.open.push(request.id.clone()),
                     Action::Event(Event::PermissionResolved { id, .. }) => self.open.retain(|open| open != id),
-                    Action::Http(request) if request.patience == Patience::Stream => {
+                    Action::Http(request) if request.patience == HttpPatience::Stream => {
                         self.stream = Some(request.id);
                         self.adapter.http(request.id, HttpEvent::Head(200), &mut Vec::new());
                     }
@@ -388,7 +388,7 @@ pub(crate) fn render(actions: &[Action]) -> String {
     let own = |action: &Action| match action {
         Action::Http(HttpRequest { method, path, body, patience, .. }) => {
             let body = body.as_ref().map(|body| String::from_utf8_lossy(body).into_owned()).unwrap_or_default();
-            let patience = if *patience == Patience::Short { String::new() } else { format!(" ({patience:?})") };
+            let patience = if *patience == HttpPatience::Short { String::new() } else { format!(" ({patience:?})") };
             Some(format!("> {method} {}{patience} {body}", without_query(path)).trim_end().to_owned())
         }
         _ => None,

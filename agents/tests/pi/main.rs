@@ -18,7 +18,7 @@ mod transcripts;
 mod traps;
 
 /// How the adapter is made.
-pub(crate) const MAKE: agents::Make = agents::pi::make;
+pub(crate) const MAKE: agents::MakeAdapter = agents::pi::make;
 
 /// Whether each call is over when its turn is.
 pub(crate) const CALLS_END_WITH_TURN: bool = true;

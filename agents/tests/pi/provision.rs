@@ -6,7 +6,7 @@ use agents::{
     AgentSpec, ModelApi, ModelConfig, Secret,
     provision::{Provision, ProvisionError, ProvisionRequest, provision},
 };
-use ipc_protocol::{AgentSessionConfig, Decision, NativeResume, PermissionMode, PermissionPolicy, PermissionRule};
+use ipc_protocol::{AgentSessionConfig, NativeResume, PermissionMode, PermissionPolicy, PermissionRule, RuleDecision};
 
 const KEY: &str = "!sk-$dummy-secret";
 
@@ -35,7 +35,7 @@ fn provisioned(
         home: home.map(Path::new),
         shared_home: Some(Path::new("/home/user")),
         user_settings: None,
-        folder: None,
+        shim_dir: None,
         resume,
         fresh_id: "0193a5a8-0000-7000-8000-000000000000",
         fresh_secret: &Secret::from("fresh".to_owned()),
@@ -109,7 +109,7 @@ fn whoever_may_be_asked_needs_the_extension_and_so_a_home() {
     for mode in [PermissionMode::Ask, PermissionMode::Deny, PermissionMode::ReadOnly] {
         needs_home(&AgentSessionConfig { permission_mode: mode, ..allowed() });
     }
-    let rule = PermissionRule { tool: None, command: Some("rm *".into()), path: None, decision: Decision::Deny };
+    let rule = PermissionRule { tool: None, command: Some("rm *".into()), path: None, decision: RuleDecision::Deny };
     let permissions = PermissionPolicy { rules: vec![rule], ..PermissionPolicy::default() };
     needs_home(&AgentSessionConfig { permissions, ..allowed() });
     let needs = provisioned(&allowed(), Some(&model("openai", None, None)), None, None);

@@ -2,26 +2,26 @@
 
 use std::collections::BTreeMap;
 
-use agents::{Action, Adapter, AdapterSetup, HttpEvent, HttpRequest, Patience};
+use agents::{Action, Adapter, AdapterSetup, HttpEvent, HttpPatience, HttpRequest};
 use ipc_protocol::AgentSessionConfig;
 
-use super::protocols::Protocol;
+use super::protocols::BenchProtocol;
 use crate::error::{Error, Result};
 
 /// Adapter with a running turn.
-pub(super) struct Agent {
+pub(super) struct BenchAgent {
     adapter: Box<dyn Adapter>,
     /// Request of the event stream, for an agent that speaks HTTP.
     stream: Option<u64>,
     actions: Vec<Action>,
 }
 
-impl Agent {
+impl BenchAgent {
     /// Starts the adapter and sends it a prompt.
     ///
     /// # Errors
     /// When the adapter does not get ready.
-    pub(super) fn start(protocol: &Protocol) -> Result<Self> {
+    pub(super) fn start(protocol: &BenchProtocol) -> Result<Self> {
         let setup = AdapterSetup {
             config: AgentSessionConfig { cwd: Some("/srv/example".into()), ..AgentSessionConfig::new(protocol.name) },
             agent: protocol.name.to_owned(),
@@ -57,7 +57,7 @@ impl Agent {
     }
 
     /// Answers all requests of the adapter. Returns true if it became ready.
-    fn answer(&mut self, protocol: &Protocol) -> bool {
+    fn answer(&mut self, protocol: &BenchProtocol) -> bool {
         let mut ready = false;
         while !self.actions.is_empty() {
             for action in std::mem::take(&mut self.actions) {
@@ -72,18 +72,18 @@ impl Agent {
         ready
     }
 
-    fn answer_line(&mut self, protocol: &Protocol, line: &[u8]) {
+    fn answer_line(&mut self, protocol: &BenchProtocol, line: &[u8]) {
         let answer = serde_json::from_slice(line).ok().and_then(|line| (protocol.answer)(&line));
         if let Some(answer) = answer {
             self.adapter.stdout(format!("{answer}\n").as_bytes(), &mut self.actions);
         }
     }
 
-    fn answer_request(&mut self, protocol: &Protocol, request: &HttpRequest) {
+    fn answer_request(&mut self, protocol: &BenchProtocol, request: &HttpRequest) {
         let Self { adapter, stream, actions } = self;
         let mut tell = |event| adapter.http(request.id, event, actions);
         tell(HttpEvent::Head(200));
-        if request.patience == Patience::Stream {
+        if request.patience == HttpPatience::Stream {
             tell(HttpEvent::Body(b"data: {\"id\":\"evt_1\",\"type\":\"server.connected\",\"properties\":{}}\n\n"));
             *stream = Some(request.id);
             return;

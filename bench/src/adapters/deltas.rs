@@ -10,12 +10,12 @@ const ANSWER: &str = "The test fails because `parse_header` reads past the end o
     - what is no UTF-8 (a naïve café’s menu, say) is refused\n\nAll 42 tests pass now. Shall I go on with the other parsers?\n";
 
 /// Lines, and the text in them.
-pub(super) struct Deltas {
+pub(super) struct DeltaLines {
     bytes: Vec<u8>,
     text: String,
 }
 
-impl Deltas {
+impl DeltaLines {
     /// Repeats the recorded line `count` times, with [`PIECE`] replaced by one to eight characters of an answer, as
     /// models send them.
     pub(super) fn new(recorded: &str, count: usize) -> Self {
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn every_line_is_json_and_the_pieces_are_the_text() {
-        let deltas = Deltas::new(&format!("{{\"delta\":{PIECE}}}\n"), 500);
+        let deltas = DeltaLines::new(&format!("{{\"delta\":{PIECE}}}\n"), 500);
         let lines = std::str::from_utf8(deltas.bytes()).expect("UTF-8").lines();
         let pieces = lines.map(|line| {
             let line: serde_json::Value = serde_json::from_str(line).expect("JSON");

@@ -19,7 +19,7 @@ use ipc_protocol::Event;
 use nix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
-use self::{agent::Agent, deltas::Deltas, protocols::Protocol};
+use self::{agent::BenchAgent, deltas::DeltaLines, protocols::BenchProtocol};
 use crate::{
     affinity,
     error::{Error, Result},
@@ -40,18 +40,18 @@ const PER_SECOND: f64 = 1e6;
 
 /// Pieces per second for each way of reading them.
 #[derive(Debug, Default)]
-struct Samples {
+struct PieceRates {
     scan: Vec<f64>,
     parse: Vec<f64>,
     adapter: Vec<f64>,
 }
 
 /// Protocol, with its measurements.
-struct Measured {
-    protocol: &'static Protocol,
-    deltas: Deltas,
-    agent: Agent,
-    samples: Samples,
+struct MeasuredProtocol {
+    protocol: &'static BenchProtocol,
+    deltas: DeltaLines,
+    agent: BenchAgent,
+    samples: PieceRates,
 }
 
 /// Measures everything and prints the result.
@@ -60,10 +60,10 @@ struct Measured {
 /// When an adapter does not emit the text that it was given.
 pub(crate) fn run(as_json: bool, check: bool) -> Result<ExitCode> {
     let measured = affinity::on_one_cpu(measure)??;
-    let bars: Vec<_> = measured.iter().filter(|one| one.protocol.has_bar).flat_map(Measured::bars).collect();
+    let bars: Vec<_> = measured.iter().filter(|one| one.protocol.has_bar).flat_map(MeasuredProtocol::bars).collect();
     let mut out = io::stdout().lock();
     let written = if as_json {
-        let rows: Vec<_> = measured.iter().map(Measured::json).collect();
+        let rows: Vec<_> = measured.iter().map(MeasuredProtocol::json).collect();
         let bars: Vec<_> = bars.iter().map(|(text, reached)| json!({ "bar": text, "reached": reached })).collect();
         writeln!(out, "{}", json!({ "adapters": rows, "bars": bars }))
     } else {
@@ -83,8 +83,8 @@ pub(crate) fn run(as_json: bool, check: bool) -> Result<ExitCode> {
     Ok(if check && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn measure() -> Result<Vec<Measured>> {
-    let mut all = protocols::ALL.iter().map(Measured::new).collect::<Result<Vec<_>>>()?;
+fn measure() -> Result<Vec<MeasuredProtocol>> {
+    let mut all = protocols::ALL.iter().map(MeasuredProtocol::new).collect::<Result<Vec<_>>>()?;
     for _ in 0..ROUNDS {
         for one in &mut all {
             one.round()?;
@@ -93,12 +93,12 @@ fn measure() -> Result<Vec<Measured>> {
     Ok(all)
 }
 
-impl Measured {
+impl MeasuredProtocol {
     /// Brings the adapter to the point where its agent answers, and checks that it emits every piece of text
     /// unchanged.
-    fn new(protocol: &'static Protocol) -> Result<Self> {
-        let deltas = Deltas::new(protocol.delta, PIECES);
-        let mut agent = Agent::start(protocol)?;
+    fn new(protocol: &'static BenchProtocol) -> Result<Self> {
+        let deltas = DeltaLines::new(protocol.delta, PIECES);
+        let mut agent = BenchAgent::start(protocol)?;
         let mut told = String::new();
         let mut count = 0;
         for chunk in deltas.bytes().chunks(CHUNK) {
@@ -113,7 +113,7 @@ impl Measured {
         if (count, told.as_str()) != (PIECES, deltas.text()) {
             return Err(Error::answer(protocol.name, format!("told {count} of {PIECES} pieces, or not as they stand")));
         }
-        Ok(Self { protocol, deltas, agent, samples: Samples::default() })
+        Ok(Self { protocol, deltas, agent, samples: PieceRates::default() })
     }
 
     fn round(&mut self) -> Result<()> {
@@ -135,7 +135,7 @@ impl Measured {
     }
 
     fn medians(&self) -> [f64; 3] {
-        let Samples { scan, parse, adapter } = &self.samples;
+        let PieceRates { scan, parse, adapter } = &self.samples;
         [scan, parse, adapter].map(|samples| median(samples).unwrap_or(f64::NAN))
     }
 
@@ -185,7 +185,7 @@ fn processor_time() -> Result<Duration> {
     Ok(time.into())
 }
 
-fn table(measured: &[Measured]) -> Table {
+fn table(measured: &[MeasuredProtocol]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header([
@@ -198,7 +198,7 @@ fn table(measured: &[Measured]) -> Table {
     ]);
     for one in measured {
         let [_, parse, adapter] = one.medians();
-        let Samples { scan, parse: parses, adapter: adapters } = &one.samples;
+        let PieceRates { scan, parse: parses, adapter: adapters } = &one.samples;
         let [scan, parses, adapters] = [scan, parses, adapters].map(|samples| show(samples));
         let cells = [one.bytes_per_piece().to_string(), scan, parses, adapters, format!("{:.2} x", adapter / parse)];
         let cells = cells.map(|text| Cell::new(text).set_alignment(CellAlignment::Right));

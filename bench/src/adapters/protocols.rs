@@ -1,6 +1,6 @@
 //! Protocols: a recorded line of each, and the answers of its agent until it gets a prompt.
 
-use agents::Make;
+use agents::MakeAdapter;
 use serde_json::{Value, json};
 
 /// Placeholder for the piece of text in a recorded line, quotes included.
@@ -12,9 +12,9 @@ const SESSION: &str = "ses_e05ccdcdaffe9vJ7cOptwz7RKg";
 
 /// Protocol and recorded data of its agent.
 #[derive(Debug)]
-pub(super) struct Protocol {
+pub(super) struct BenchProtocol {
     pub(super) name: &'static str,
-    pub(super) make: Make,
+    pub(super) make: MakeAdapter,
     /// Line as the real agent wrote it, except for the text.
     pub(super) delta: &'static str,
     /// First output of the agent.
@@ -27,7 +27,7 @@ pub(super) struct Protocol {
     pub(super) has_bar: bool,
 }
 
-impl Protocol {
+impl BenchProtocol {
     /// Returns the JSON of a line; `None` if there is none.
     pub(super) fn json<'a>(&self, line: &'a [u8]) -> Option<&'a [u8]> {
         let line = line.strip_prefix(b"data: ").unwrap_or(line);
@@ -36,8 +36,8 @@ impl Protocol {
 }
 
 /// All protocols. OpenCode sends server-sent events, with a blank line after each.
-pub(super) const ALL: [Protocol; 5] = [
-    Protocol {
+pub(super) const ALL: [BenchProtocol; 5] = [
+    BenchProtocol {
         name: "claude-code",
         make: agents::claude::make,
         delta: concat!(
@@ -55,7 +55,7 @@ pub(super) const ALL: [Protocol; 5] = [
         opening: &[],
         has_bar: true,
     },
-    Protocol {
+    BenchProtocol {
         name: "codex",
         make: agents::codex::make,
         delta: concat!(
@@ -73,7 +73,7 @@ pub(super) const ALL: [Protocol; 5] = [
         opening: &[],
         has_bar: true,
     },
-    Protocol {
+    BenchProtocol {
         name: "pi",
         make: agents::pi::make,
         delta: concat!(
@@ -91,7 +91,7 @@ pub(super) const ALL: [Protocol; 5] = [
         opening: &[],
         has_bar: true,
     },
-    Protocol {
+    BenchProtocol {
         name: "acp",
         make: agents::acp::make,
         delta: concat!(
@@ -112,7 +112,7 @@ pub(super) const ALL: [Protocol; 5] = [
         opening: &[],
         has_bar: true,
     },
-    Protocol {
+    BenchProtocol {
         name: "opencode",
         make: agents::opencode::make,
         delta: concat!(

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant, SystemTime};
 use proxy_manager::{AgentSessionConfig, KillOptions, PromptMode, SessionHandle};
 use tokio::task::JoinSet;
 
-use super::host::{Host, Memory};
+use super::host::{DurableHost, PeakMemory};
 use crate::{
-    contestant::Figures,
+    contestant::MeasuredFigures,
     error::{Error, Result},
     flood, ours, programs,
-    text::{self, Texts},
+    text::{self, NumberedTexts},
 };
 
 /// Number of sessions in the crowd.
@@ -30,14 +30,14 @@ const WARM_UP: u64 = 100_000;
 ///
 /// # Errors
 /// When an event is lost.
-pub(super) async fn crowd(host: &Host) -> Result<Figures> {
+pub(super) async fn crowd(host: &DurableHost) -> Result<MeasuredFigures> {
     let flood = || Ok(AgentSessionConfig::new(flood::PROTOCOL));
-    let (flood_rate, flooded) = together(host, flood, &Texts::plain(), FLOOD).await?;
+    let (flood_rate, flooded) = together(host, flood, &NumberedTexts::plain(), FLOOD).await?;
     let paced = || {
         let command = programs::paced_argv(PACE.0, PACE.1)?;
         Ok(AgentSessionConfig { command, ..AgentSessionConfig::new("command") })
     };
-    let (paced_rate, paced) = together(host, paced, &Texts::lines(text::LEN), PACED).await?;
+    let (paced_rate, paced) = together(host, paced, &NumberedTexts::lines(text::LEN), PACED).await?;
     let figures = [
         ("events_per_s", flood_rate),
         ("flood_p50_ms", percentile(&flooded, 50)),
@@ -51,9 +51,9 @@ pub(super) async fn crowd(host: &Host) -> Result<Figures> {
 
 /// Returns events a second of all sessions together, and the times from append to subscriber in ms, sorted.
 async fn together(
-    host: &Host,
+    host: &DurableHost,
     config: impl Fn() -> Result<AgentSessionConfig>,
-    texts: &Texts,
+    texts: &NumberedTexts,
     each: u64,
 ) -> Result<(f64, Vec<f64>)> {
     let mut sessions = Vec::new();
@@ -79,7 +79,7 @@ async fn together(
 
 /// Requests `count` events and receives them. Returns the time of each from its append. An envelope's time is in
 /// whole milliseconds, so these are up to 1 ms too long.
-async fn speak(session: SessionHandle, texts: Texts, count: u64) -> Result<Vec<f64>> {
+async fn speak(session: SessionHandle, texts: NumberedTexts, count: u64) -> Result<Vec<f64>> {
     let mut subscription = session.subscribe();
     let mut times = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
     let prompt = async { session.prompt(count.to_string(), PromptMode::Refuse).await.map_err(Error::from) };
@@ -95,17 +95,17 @@ async fn speak(session: SessionHandle, texts: Texts, count: u64) -> Result<Vec<f
 ///
 /// # Errors
 /// When an event is lost.
-pub(super) async fn busy(host: &Host) -> Result<Figures> {
+pub(super) async fn busy(host: &DurableHost) -> Result<MeasuredFigures> {
     let session = host.manager.start_session(AgentSessionConfig::new(flood::PROTOCOL)).await?;
     let mut subscription = session.subscribe();
-    let memory = Memory::watch()?;
+    let memory = PeakMemory::watch()?;
     let (mut seconds, mut slowest) = (0.0, Duration::ZERO);
     for count in [WARM_UP, BUSY] {
         let begin = Instant::now();
         let (mut last, tenth) = (begin, count / 10);
         slowest = Duration::ZERO;
         let prompt = async { session.prompt(count.to_string(), PromptMode::Refuse).await.map_err(Error::from) };
-        let receive = ours::receive(&mut subscription, Texts::plain(), count, |_, taken| {
+        let receive = ours::receive(&mut subscription, NumberedTexts::plain(), count, |_, taken| {
             if taken % tenth == 0 {
                 slowest = slowest.max(last.elapsed());
                 last = Instant::now();

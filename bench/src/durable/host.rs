@@ -11,7 +11,7 @@ use std::{
 };
 
 use proxy_child::ChildToken;
-use proxy_manager::{AgentSpec, Builder, Child, EnvVars, ProxyManager};
+use proxy_manager::{AgentSpec, ChildProgram, EnvVars, ManagerBuilder, ProxyManager};
 
 use crate::{
     error::{Error, Result},
@@ -23,12 +23,12 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Manager with a temporary state directory.
-pub(super) struct Host {
+pub(super) struct DurableHost {
     pub(super) manager: ProxyManager,
     _state: tempfile::TempDir,
 }
 
-impl Host {
+impl DurableHost {
     /// # Errors
     /// When no manager can be built.
     pub(super) async fn new(token: ChildToken) -> Result<Self> {
@@ -42,25 +42,25 @@ impl Host {
 ///
 /// # Errors
 /// When the agent's program cannot be found.
-pub(super) fn builder(token: ChildToken, state: &Path) -> Result<Builder> {
+pub(super) fn builder(token: ChildToken, state: &Path) -> Result<ManagerBuilder> {
     let path = std::env::var("PATH").unwrap_or_default();
     let argv = programs::lines_argv(flood::LINE)?;
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
-    Ok(ProxyManager::builder(Child::Current(token))
+    Ok(ProxyManager::builder(ChildProgram::Current(token))
         .base_env([("PATH", path)].into_iter().collect::<EnvVars>())
         .agent(AgentSpec::new(flood::PROTOCOL, flood::PROTOCOL, &argv))
         .state_dir(state.to_owned()))
 }
 
 /// Peak memory of this process since the value was made.
-pub(super) struct Memory {
+pub(super) struct PeakMemory {
     before: f64,
     /// Peak in KiB.
     peak: Arc<AtomicU64>,
     over: Arc<AtomicBool>,
 }
 
-impl Memory {
+impl PeakMemory {
     /// # Errors
     /// The system's.
     pub(super) fn watch() -> Result<Self> {
@@ -90,7 +90,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for PeakMemory {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
     }

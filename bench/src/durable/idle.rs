@@ -9,9 +9,9 @@ use std::{
 use ipc_protocol::Pid;
 use tokio::{sync::Semaphore, task::JoinSet};
 
-use super::host::Host;
+use super::host::DurableHost;
 use crate::{
-    contestant::Figures,
+    contestant::MeasuredFigures,
     error::{Error, Result},
     ours,
     stats::mean_pss_kib,
@@ -28,7 +28,7 @@ const IDLE: Duration = Duration::from_secs(10);
 
 /// # Errors
 /// When a session does not start, or a process is gone.
-pub(super) async fn measure(host: &Host) -> Result<Figures> {
+pub(super) async fn measure(host: &DurableHost) -> Result<MeasuredFigures> {
     let room = Arc::new(Semaphore::new(AT_ONCE));
     let begin = Instant::now();
     let mut starts = JoinSet::new();

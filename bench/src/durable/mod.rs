@@ -19,12 +19,12 @@ use clap::ValueEnum;
 use proxy_child::ChildToken;
 use serde_json::json;
 
-use self::host::Host;
+use self::host::DurableHost;
 use crate::{
-    contestant::Figures,
+    contestant::MeasuredFigures,
     error::{Error, Result},
     facts, programs,
-    report::Bar,
+    report::RequiredFigure,
     stats::median,
 };
 
@@ -33,7 +33,7 @@ const DEADLINE: Duration = Duration::from_secs(150);
 
 /// Part that can be measured alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Part {
+pub(crate) enum DurablePart {
     /// Many sessions that all speak.
     Crowd,
     /// A single session that emits as fast as it can.
@@ -49,70 +49,154 @@ pub(crate) enum Part {
 }
 
 /// Figure, with the bar it has to reach.
-struct Metric {
-    part: Part,
+struct DurableMetric {
+    part: DurablePart,
     key: &'static str,
     title: &'static str,
     decimals: usize,
-    bar: Option<Bar>,
+    bar: Option<RequiredFigure>,
 }
 
-const fn metric(part: Part, key: &'static str, title: &'static str, decimals: usize, bar: Option<Bar>) -> Metric {
-    Metric { part, key, title, decimals, bar }
+const fn metric(
+    part: DurablePart,
+    key: &'static str,
+    title: &'static str,
+    decimals: usize,
+    bar: Option<RequiredFigure>,
+) -> DurableMetric {
+    DurableMetric { part, key, title, decimals, bar }
 }
 
-const METRICS: [Metric; 36] = [
-    metric(Part::Crowd, "events_per_s", "64 sessions: events/s, proxy to subscriber", 0, Some(Bar::AtLeast(30e3))),
-    metric(Part::Crowd, "flood_p50_ms", "the same: append to subscriber, p50, ms", 0, None),
-    metric(Part::Crowd, "flood_p99_ms", "the same: append to subscriber, p99, ms", 0, None),
-    metric(Part::Crowd, "paced_per_s", "64 sessions, paced: events/s", 0, Some(Bar::AtLeast(30e3))),
-    metric(Part::Crowd, "paced_p50_ms", "the same: append to subscriber, p50, ms", 0, None),
-    metric(Part::Crowd, "paced_p99_ms", "the same: append to subscriber, p99, ms", 0, Some(Bar::AtMost(25.0))),
-    metric(Part::Busy, "events_per_s", "one session: events/s, proxy to subscriber", 0, Some(Bar::AtLeast(150e3))),
-    metric(Part::Busy, "slowest_per_s", "the same, in its slowest tenth", 0, None),
-    metric(Part::Busy, "grown_mib", "the same: host's memory grows by at most, MiB", 1, Some(Bar::AtMost(64.0))),
-    metric(Part::Readers, "both_per_s", "two readers, none stalled: events/s", 0, None),
-    metric(Part::Readers, "both_grown_mib", "the same: host's memory grows by at most, MiB", 1, None),
-    metric(Part::Readers, "others_per_s", "one stalled for 30 s: events/s of the other", 0, Some(Bar::AtLeast(150e3))),
-    metric(Part::Readers, "grown_mib", "the same: host's memory grows by at most, MiB", 1, Some(Bar::AtMost(16.0))),
-    metric(Part::Readers, "late_per_s", "the stalled reader then: events/s", 0, None),
-    metric(Part::Readers, "all_grown_mib", "all that while, from the first event on, MiB", 1, None),
-    metric(Part::Readers, "replay_per_s", "replay of 1 M events: events/s", 0, Some(Bar::AtLeast(1e6))),
-    metric(Part::Readers, "first_ms", "the same: to the first event, ms", 2, Some(Bar::AtMost(5.0))),
-    metric(Part::Idle, "starts_per_s", "1,000 sessions: starts/s, 32 at a time", 0, Some(Bar::AtLeast(500.0))),
-    metric(Part::Idle, "pss_mib", "the same: PSS of all but the agents, MiB", 1, Some(Bar::AtMost(400.0))),
-    metric(Part::Idle, "host_pss_mib", "the same: PSS of the host, MiB", 1, None),
-    metric(Part::Idle, "idle_percent", "the same: processor time, % of a core", 2, Some(Bar::AtMost(1.0))),
-    metric(Part::Idle, "fork_server_percent", "of that the fork server, %", 2, None),
-    metric(Part::Idle, "machine_forks_per_s", "meanwhile, elsewhere on the machine: forks/s", 0, None),
+const METRICS: [DurableMetric; 36] = [
     metric(
-        Part::Reattach,
+        DurablePart::Crowd,
+        "events_per_s",
+        "64 sessions: events/s, proxy to subscriber",
+        0,
+        Some(RequiredFigure::AtLeast(30e3)),
+    ),
+    metric(DurablePart::Crowd, "flood_p50_ms", "the same: append to subscriber, p50, ms", 0, None),
+    metric(DurablePart::Crowd, "flood_p99_ms", "the same: append to subscriber, p99, ms", 0, None),
+    metric(DurablePart::Crowd, "paced_per_s", "64 sessions, paced: events/s", 0, Some(RequiredFigure::AtLeast(30e3))),
+    metric(DurablePart::Crowd, "paced_p50_ms", "the same: append to subscriber, p50, ms", 0, None),
+    metric(
+        DurablePart::Crowd,
+        "paced_p99_ms",
+        "the same: append to subscriber, p99, ms",
+        0,
+        Some(RequiredFigure::AtMost(25.0)),
+    ),
+    metric(
+        DurablePart::Busy,
+        "events_per_s",
+        "one session: events/s, proxy to subscriber",
+        0,
+        Some(RequiredFigure::AtLeast(150e3)),
+    ),
+    metric(DurablePart::Busy, "slowest_per_s", "the same, in its slowest tenth", 0, None),
+    metric(
+        DurablePart::Busy,
+        "grown_mib",
+        "the same: host's memory grows by at most, MiB",
+        1,
+        Some(RequiredFigure::AtMost(64.0)),
+    ),
+    metric(DurablePart::Readers, "both_per_s", "two readers, none stalled: events/s", 0, None),
+    metric(DurablePart::Readers, "both_grown_mib", "the same: host's memory grows by at most, MiB", 1, None),
+    metric(
+        DurablePart::Readers,
+        "others_per_s",
+        "one stalled for 30 s: events/s of the other",
+        0,
+        Some(RequiredFigure::AtLeast(150e3)),
+    ),
+    metric(
+        DurablePart::Readers,
+        "grown_mib",
+        "the same: host's memory grows by at most, MiB",
+        1,
+        Some(RequiredFigure::AtMost(16.0)),
+    ),
+    metric(DurablePart::Readers, "late_per_s", "the stalled reader then: events/s", 0, None),
+    metric(DurablePart::Readers, "all_grown_mib", "all that while, from the first event on, MiB", 1, None),
+    metric(
+        DurablePart::Readers,
+        "replay_per_s",
+        "replay of 1 M events: events/s",
+        0,
+        Some(RequiredFigure::AtLeast(1e6)),
+    ),
+    metric(DurablePart::Readers, "first_ms", "the same: to the first event, ms", 2, Some(RequiredFigure::AtMost(5.0))),
+    metric(
+        DurablePart::Idle,
+        "starts_per_s",
+        "1,000 sessions: starts/s, 32 at a time",
+        0,
+        Some(RequiredFigure::AtLeast(500.0)),
+    ),
+    metric(
+        DurablePart::Idle,
+        "pss_mib",
+        "the same: PSS of all but the agents, MiB",
+        1,
+        Some(RequiredFigure::AtMost(400.0)),
+    ),
+    metric(DurablePart::Idle, "host_pss_mib", "the same: PSS of the host, MiB", 1, None),
+    metric(
+        DurablePart::Idle,
+        "idle_percent",
+        "the same: processor time, % of a core",
+        2,
+        Some(RequiredFigure::AtMost(1.0)),
+    ),
+    metric(DurablePart::Idle, "fork_server_percent", "of that the fork server, %", 2, None),
+    metric(DurablePart::Idle, "machine_forks_per_s", "meanwhile, elsewhere on the machine: forks/s", 0, None),
+    metric(
+        DurablePart::Reattach,
         "first_new_ms",
         "host killed: from a new one to a new event, ms",
         1,
-        Some(Bar::AtMost(300.0)),
+        Some(RequiredFigure::AtMost(300.0)),
     ),
-    metric(Part::Reattach, "slowest_ms", "the same, at the slowest, ms", 1, None),
-    metric(Part::Reattach, "agent_per_s", "the agent writes meanwhile, lines/s", 0, Some(Bar::AtLeast(9.5e3))),
-    metric(Part::Reattach, "lost", "of its lines are lost", 0, Some(Bar::AtMost(0.0))),
-    metric(Part::Reattach, "doubled", "and doubled", 0, Some(Bar::AtMost(0.0))),
-    metric(Part::Scale, "alone_per_s", "short sessions/s, 8 at a time, no other", 0, None),
-    metric(Part::Scale, "beside_per_s", "the same beside 1,000 others", 0, None),
-    metric(Part::Scale, "beside_percent", "the same, % of those with no other", 0, Some(Bar::AtLeast(70.0))),
-    metric(Part::Scale, "alone_in_a_row_per_s", "short sessions/s, one after the other, no other", 0, None),
-    metric(Part::Scale, "beside_in_a_row_per_s", "the same beside 1,000 others", 0, None),
-    metric(Part::Scale, "beside_in_a_row_percent", "the same, % of those with no other", 0, Some(Bar::AtLeast(70.0))),
-    metric(Part::Scale, "end_all_s", "1,000 sessions end at once, s", 2, Some(Bar::AtMost(3.0))),
-    metric(Part::Scale, "left", "processes left of them", 0, Some(Bar::AtMost(0.0))),
+    metric(DurablePart::Reattach, "slowest_ms", "the same, at the slowest, ms", 1, None),
+    metric(
+        DurablePart::Reattach,
+        "agent_per_s",
+        "the agent writes meanwhile, lines/s",
+        0,
+        Some(RequiredFigure::AtLeast(9.5e3)),
+    ),
+    metric(DurablePart::Reattach, "lost", "of its lines are lost", 0, Some(RequiredFigure::AtMost(0.0))),
+    metric(DurablePart::Reattach, "doubled", "and doubled", 0, Some(RequiredFigure::AtMost(0.0))),
+    metric(DurablePart::Scale, "alone_per_s", "short sessions/s, 8 at a time, no other", 0, None),
+    metric(DurablePart::Scale, "beside_per_s", "the same beside 1,000 others", 0, None),
+    metric(
+        DurablePart::Scale,
+        "beside_percent",
+        "the same, % of those with no other",
+        0,
+        Some(RequiredFigure::AtLeast(70.0)),
+    ),
+    metric(DurablePart::Scale, "alone_in_a_row_per_s", "short sessions/s, one after the other, no other", 0, None),
+    metric(DurablePart::Scale, "beside_in_a_row_per_s", "the same beside 1,000 others", 0, None),
+    metric(
+        DurablePart::Scale,
+        "beside_in_a_row_percent",
+        "the same, % of those with no other",
+        0,
+        Some(RequiredFigure::AtLeast(70.0)),
+    ),
+    metric(DurablePart::Scale, "end_all_s", "1,000 sessions end at once, s", 2, Some(RequiredFigure::AtMost(3.0))),
+    metric(DurablePart::Scale, "left", "processes left of them", 0, Some(RequiredFigure::AtMost(0.0))),
 ];
 
 /// Measures `parts` (all, if none is named), each in a separate process, `rounds` times, and prints the result.
 ///
 /// # Errors
 /// When a part fails.
-pub(crate) fn run(as_json: bool, check: bool, parts: &[Part], rounds: u32) -> Result<ExitCode> {
-    let parts = if parts.is_empty() { Part::value_variants() } else { parts };
-    let mut measured: Vec<(&Metric, Vec<f64>)> =
+pub(crate) fn run(as_json: bool, check: bool, parts: &[DurablePart], rounds: u32) -> Result<ExitCode> {
+    let parts = if parts.is_empty() { DurablePart::value_variants() } else { parts };
+    let mut measured: Vec<(&DurableMetric, Vec<f64>)> =
         METRICS.iter().filter(|metric| parts.contains(&metric.part)).map(|metric| (metric, Vec::new())).collect();
     for _ in 0..rounds.max(1) {
         for part in parts {
@@ -145,19 +229,19 @@ pub(crate) fn run(as_json: bool, check: bool, parts: &[Part], rounds: u32) -> Re
 ///
 /// # Errors
 /// Any failure; [`Error::Deadline`].
-pub(crate) fn serve(token: ChildToken, part: Part) -> Result<()> {
+pub(crate) fn serve(token: ChildToken, part: DurablePart) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(Error::system("making a runtime"))?;
     let figures = runtime.block_on(async {
-        let host = Host::new(token).await?;
+        let host = DurableHost::new(token).await?;
         let measure = async {
             match part {
-                Part::Crowd => events::crowd(&host).await,
-                Part::Busy => events::busy(&host).await,
-                Part::Readers => readers::measure(&host).await,
-                Part::Idle => idle::measure(&host).await,
-                Part::Reattach => reattach::measure(token).await,
-                Part::Scale => scale::measure(&host).await,
+                DurablePart::Crowd => events::crowd(&host).await,
+                DurablePart::Busy => events::busy(&host).await,
+                DurablePart::Readers => readers::measure(&host).await,
+                DurablePart::Idle => idle::measure(&host).await,
+                DurablePart::Reattach => reattach::measure(token).await,
+                DurablePart::Scale => scale::measure(&host).await,
             }
         };
         let late = |_| Error::Deadline { operation: format!("the part {part:?}"), after: DEADLINE };
@@ -173,7 +257,7 @@ pub(crate) fn serve(token: ChildToken, part: Part) -> Result<()> {
 }
 
 /// Measures a part in a separate process.
-fn apart(part: Part) -> Result<Figures> {
+fn apart(part: DurablePart) -> Result<MeasuredFigures> {
     let name = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let args: [OsString; 2] = ["durable-host".into(), name.clone().into()];
     let mut child = programs::start(programs::own()?.as_os_str(), &args).map_err(Error::system("starting a part"))?;
@@ -188,15 +272,15 @@ fn apart(part: Part) -> Result<Figures> {
     serde_json::from_str(&said).map_err(|_| Error::answer(name, format!("says {said:?}: no figures")))
 }
 
-impl Metric {
+impl DurableMetric {
     /// Compares with the bar; `None` without a bar or a figure.
     fn reached(&self, samples: &[f64]) -> Option<bool> {
         match (self.bar?, median(samples)?) {
-            (Bar::AtLeast(least), figure) => Some(figure >= least),
+            (RequiredFigure::AtLeast(least), figure) => Some(figure >= least),
             // One round above a bar of zero misses it, whatever the others are.
-            (Bar::AtMost(0.0), _) => Some(samples.iter().all(|figure| *figure <= 0.0)),
-            (Bar::AtMost(most), figure) => Some(figure <= most),
-            (Bar::FloorTimes(_) | Bar::BetterThanPeer(_), _) => None,
+            (RequiredFigure::AtMost(0.0), _) => Some(samples.iter().all(|figure| *figure <= 0.0)),
+            (RequiredFigure::AtMost(most), figure) => Some(figure <= most),
+            (RequiredFigure::FloorTimes(_) | RequiredFigure::BetterThanPeer(_), _) => None,
         }
     }
 
@@ -207,8 +291,8 @@ impl Metric {
         let middle = median(samples).unwrap_or(f64::NAN);
         let spread = format!("({low:.decimals$} .. {high:.decimals$})");
         let bar = match self.bar {
-            Some(Bar::AtLeast(least)) => format!(">= {least}"),
-            Some(Bar::AtMost(most)) => format!("<= {most}"),
+            Some(RequiredFigure::AtLeast(least)) => format!(">= {least}"),
+            Some(RequiredFigure::AtMost(most)) => format!("<= {most}"),
             _ => String::new(),
         };
         let word = match self.reached(samples) {

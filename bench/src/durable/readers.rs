@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use proxy_manager::{AgentSessionConfig, KillOptions, PromptMode, SessionHandle, Subscription};
 use tokio::time::sleep_until;
 
-use super::host::{Host, Memory};
+use super::host::{DurableHost, PeakMemory};
 use crate::{
-    contestant::Figures,
+    contestant::MeasuredFigures,
     error::{Error, Result},
     flood, ours,
     stats::median,
-    text::Texts,
+    text::NumberedTexts,
 };
 
 /// Events of one prompt.
@@ -26,13 +26,13 @@ const STALL: Duration = Duration::from_secs(30);
 const REPLAYS: u32 = 3;
 
 /// Reader that checks its events: no text is missing, and none comes twice.
-struct Reader {
+struct CheckedReader {
     subscription: Subscription,
     /// Offset of the last text.
     offset: u64,
 }
 
-impl Reader {
+impl CheckedReader {
     fn new(session: &SessionHandle) -> Self {
         Self { subscription: session.subscribe(), offset: 0 }
     }
@@ -42,7 +42,7 @@ impl Reader {
     /// # Errors
     /// When an event is lost.
     async fn read(&mut self, prompts: u32) -> Result<()> {
-        let (texts, count) = (Texts::plain().again_every(PROMPTED), u64::from(prompts) * PROMPTED);
+        let (texts, count) = (NumberedTexts::plain().again_every(PROMPTED), u64::from(prompts) * PROMPTED);
         let offset = &mut self.offset;
         ours::receive(&mut self.subscription, texts, count, |envelope, _| *offset = envelope.offset).await
     }
@@ -55,10 +55,10 @@ async fn send(session: &SessionHandle) -> Result<()> {
 
 /// # Errors
 /// When an event is lost.
-pub(super) async fn measure(host: &Host) -> Result<Figures> {
+pub(super) async fn measure(host: &DurableHost) -> Result<MeasuredFigures> {
     let session = host.manager.start_session(AgentSessionConfig::new(flood::PROTOCOL)).await?;
-    let (mut awake, mut stalled) = (Reader::new(&session), Reader::new(&session));
-    let cold = Memory::watch()?;
+    let (mut awake, mut stalled) = (CheckedReader::new(&session), CheckedReader::new(&session));
+    let cold = PeakMemory::watch()?;
     let begin = Instant::now();
     for _ in 0..BEFORE {
         tokio::try_join!(send(&session), awake.read(1), stalled.read(1))?;
@@ -66,7 +66,7 @@ pub(super) async fn measure(host: &Host) -> Result<Figures> {
     let both = begin.elapsed();
     let both_grown = cold.grown_mib()?;
 
-    let memory = Memory::watch()?;
+    let memory = PeakMemory::watch()?;
     let (begin, mut others) = (Instant::now(), Duration::ZERO);
     for round in 1..=PASSING {
         let asked = Instant::now();
@@ -96,7 +96,7 @@ pub(super) async fn measure(host: &Host) -> Result<Figures> {
         let seen = |_: &_, _| {
             first.get_or_insert_with(|| begin.elapsed());
         };
-        ours::receive(&mut subscription, Texts::plain().again_every(PROMPTED), total, seen).await?;
+        ours::receive(&mut subscription, NumberedTexts::plain().again_every(PROMPTED), total, seen).await?;
         rates.push(total as f64 / begin.elapsed().as_secs_f64());
         firsts.extend(first.map(|first| first.as_secs_f64() * 1e3));
     }

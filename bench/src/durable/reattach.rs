@@ -13,7 +13,7 @@ use proxy_manager::{AgentSessionConfig, Envelope, Event, HostDeath, KillOptions,
 
 use super::host;
 use crate::{
-    contestant::Figures,
+    contestant::MeasuredFigures,
     error::{Error, Result},
     programs,
     stats::median,
@@ -36,13 +36,13 @@ const FETCHED: HostDeath = HostDeath::Detach { fetch_within_ms: 30_000, spool_by
 
 /// Line of the agent.
 #[derive(Clone, Copy)]
-struct Tick {
+struct TickLine {
     number: u64,
     /// Time at which the line was written, since 1970.
     at: Duration,
 }
 
-impl Tick {
+impl TickLine {
     fn of(envelope: &Envelope) -> Option<Self> {
         let Event::Text { text } = &envelope.event else { return None };
         let (number, at) = text.trim_end().split_once(' ')?;
@@ -51,7 +51,7 @@ impl Tick {
 }
 
 /// Result of one host's death.
-struct Round {
+struct ReattachRound {
     first_ms: f64,
     per_s: f64,
     lost: u64,
@@ -60,12 +60,12 @@ struct Round {
 
 /// # Errors
 /// When the session is missing, or writes nothing more.
-pub(super) async fn measure(token: ChildToken) -> Result<Figures> {
+pub(super) async fn measure(token: ChildToken) -> Result<MeasuredFigures> {
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
         rounds.push(round(token).await?);
     }
-    let of = |figure: fn(&Round) -> f64| rounds.iter().map(figure).collect::<Vec<_>>();
+    let of = |figure: fn(&ReattachRound) -> f64| rounds.iter().map(figure).collect::<Vec<_>>();
     let firsts = of(|round| round.first_ms);
     let figures = [
         ("first_new_ms", median(&firsts).unwrap_or(f64::NAN)),
@@ -77,7 +77,7 @@ pub(super) async fn measure(token: ChildToken) -> Result<Figures> {
     Ok(figures.map(|(name, figure)| (name.to_owned(), figure)).into())
 }
 
-async fn round(token: ChildToken) -> Result<Round> {
+async fn round(token: ChildToken) -> Result<ReattachRound> {
     let folder = tempfile::tempdir().map_err(Error::system("making a state directory"))?;
     let state = folder.path().join("state");
     let first = {
@@ -121,12 +121,12 @@ async fn round(token: ChildToken) -> Result<Round> {
         }
         _ => 0.0,
     };
-    Ok(Round { first_ms, per_s, lost, doubled })
+    Ok(ReattachRound { first_ms, per_s, lost, doubled })
 }
 
 /// Reads a session's lines, with their offsets, until `is_last`. Checks that the offsets of all events have no
 /// holes.
-async fn read(session: &SessionHandle, from: u64, mut is_last: impl FnMut(u64, Tick) -> bool) -> Result<()> {
+async fn read(session: &SessionHandle, from: u64, mut is_last: impl FnMut(u64, TickLine) -> bool) -> Result<()> {
     let (mut events, mut batch, mut last) = (session.subscribe_from(from), Vec::new(), from);
     loop {
         let late = |_| Error::Deadline { operation: "the next lines".to_owned(), after: PATIENCE };
@@ -138,7 +138,7 @@ async fn read(session: &SessionHandle, from: u64, mut is_last: impl FnMut(u64, T
                 return Err(Error::answer("the stream", format!("has {envelope:?} behind offset {last}")));
             }
             last = envelope.offset;
-            if Tick::of(&envelope).is_some_and(|tick| is_last(envelope.offset, tick)) {
+            if TickLine::of(&envelope).is_some_and(|tick| is_last(envelope.offset, tick)) {
                 return Ok(());
             }
         }
@@ -150,7 +150,7 @@ async fn read(session: &SessionHandle, from: u64, mut is_last: impl FnMut(u64, T
 fn first_host(state: &Path) -> Result<(u64, u64)> {
     let args = ["reattach-host".into(), state.as_os_str().to_owned()];
     let child = programs::start(programs::own()?.as_os_str(), &args).map_err(Error::system("starting a host"))?;
-    let mut child = Killed(child);
+    let mut child = KilledOnDrop(child);
     let mut shown = None;
     if let Some(stdout) = child.0.stdout.take() {
         let mut is_killed = false;
@@ -171,9 +171,9 @@ fn first_host(state: &Path) -> Result<(u64, u64)> {
 }
 
 /// Child that is killed and reaped when dropped.
-struct Killed(Child);
+struct KilledOnDrop(Child);
 
-impl Drop for Killed {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         // Fails only for a child that has ended.
         let _ = self.0.kill();
@@ -200,8 +200,10 @@ pub(crate) fn serve_host(token: ChildToken, state: &Path) -> Result<()> {
         let (mut events, mut batch) = (session.subscribe(), Vec::new());
         let mut out = io::stdout().lock();
         while events.next_batch(&mut batch).await {
-            let last =
-                batch.drain(..).filter_map(|envelope| Some((envelope.offset, Tick::of(&envelope)?.number))).next_back();
+            let last = batch
+                .drain(..)
+                .filter_map(|envelope| Some((envelope.offset, TickLine::of(&envelope)?.number)))
+                .next_back();
             if let Some((offset, number)) = last {
                 writeln!(out, "{offset} {number}").map_err(Error::system("telling what was shown"))?;
             }

@@ -8,9 +8,9 @@ use std::{
 use proxy_manager::{KillOptions, ProxyManager, Receipt, SessionHandle};
 use tokio::{sync::Semaphore, task::JoinSet};
 
-use super::host::Host;
+use super::host::DurableHost;
 use crate::{
-    contestant::Figures,
+    contestant::MeasuredFigures,
     error::{Error, Result},
     ours,
 };
@@ -30,7 +30,7 @@ const SETTLE: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// When a session cannot be started or ended.
-pub(super) async fn measure(host: &Host) -> Result<Figures> {
+pub(super) async fn measure(host: &DurableHost) -> Result<MeasuredFigures> {
     let manager = &host.manager;
     // Warms up.
     short(manager, SHORT_AT_ONCE, SETTLE).await?;
@@ -63,7 +63,7 @@ pub(super) async fn measure(host: &Host) -> Result<Figures> {
 
 /// Processes of a session that live after its kill; at least one where the kill has no proof.
 fn left_of(receipt: &Receipt) -> usize {
-    let lives = |id: &_| registry::look(*id).is_ok_and(|seen| seen.is_some());
+    let lives = |id: &_| registry::find_process(*id).is_ok_and(|seen| seen.is_some());
     let living = receipt.processes.iter().filter(|entry| lives(&entry.id.pid)).count();
     living.max(usize::from(!receipt.is_empty()))
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Method of killing a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Method {
+pub(crate) enum KillMethod {
     /// `killpg`, and reaping every process it reached.
     Killpg,
     /// Write to `cgroup.kill`, and reaping.
@@ -18,7 +18,7 @@ pub(crate) enum Method {
     Strict,
 }
 
-impl Method {
+impl KillMethod {
     /// All methods, with their names in the table.
     pub(super) const ALL: [(Self, &'static str); 5] = [
         (Self::Killpg, "killpg"),

@@ -16,12 +16,12 @@ use std::{
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde_json::json;
 
-use self::method::Method;
+use self::method::KillMethod;
 use crate::{
-    contestant::{Contestant, Request},
+    contestant::{Contestant, MeasureRequest},
     error::{Error, Result},
     facts,
-    ours::Runtime,
+    ours::RuntimeFlavor,
     programs,
     stats::median,
 };
@@ -33,7 +33,7 @@ const ROUNDS: u32 = 5;
 
 /// Results of one method at one size.
 #[derive(Debug, Default)]
-struct Samples {
+struct KillSamples {
     kill_ms: Vec<f64>,
     left: f64,
 }
@@ -42,7 +42,7 @@ struct Samples {
 ///
 /// # Errors
 /// When anything but a missing layer fails.
-pub(crate) fn run(as_json: bool, check: bool, runtime: Runtime) -> Result<ExitCode> {
+pub(crate) fn run(as_json: bool, check: bool, runtime: RuntimeFlavor) -> Result<ExitCode> {
     let own = programs::own()?.into_os_string();
     let start = |name, args: Vec<OsString>| Contestant::start(name, &own, &args);
     let (Some(mut raw), Some(mut ours)) =
@@ -50,23 +50,23 @@ pub(crate) fn run(as_json: bool, check: bool, runtime: Runtime) -> Result<ExitCo
     else {
         return Err(Error::answer("this executable", "is gone"));
     };
-    let mut samples: BTreeMap<(u32, Method), Samples> = BTreeMap::new();
-    let mut absent: BTreeMap<Method, String> = BTreeMap::new();
+    let mut samples: BTreeMap<(u32, KillMethod), KillSamples> = BTreeMap::new();
+    let mut absent: BTreeMap<KillMethod, String> = BTreeMap::new();
     for _ in 0..ROUNDS {
         for count in SIZES {
-            for (method, _) in Method::ALL {
+            for (method, _) in KillMethod::ALL {
                 if absent.contains_key(&method) {
                     continue;
                 }
                 let contestant = if method.is_ours() { &mut ours } else { &mut raw };
-                match contestant.ask(&Request::Kill { method, count }) {
+                match contestant.ask(&MeasureRequest::Kill { method, count }) {
                     Ok(figures) => {
                         let samples = samples.entry((count, method)).or_default();
                         samples.kill_ms.extend(figures.get("kill_ms"));
                         samples.left = figures.get("left").copied().unwrap_or(0.0);
                     }
                     // Every system has the baseline and killpg: their failure ends the run.
-                    Err(error) if matches!(method, Method::Killpg | Method::Baseline) => return Err(error),
+                    Err(error) if matches!(method, KillMethod::Killpg | KillMethod::Baseline) => return Err(error),
                     Err(error) => drop(absent.insert(method, error.to_string())),
                 }
             }
@@ -100,8 +100,8 @@ pub(crate) fn run(as_json: bool, check: bool, runtime: Runtime) -> Result<ExitCo
 }
 
 /// Returns the text of each bar and the verdict on it; `None` where there is nothing to compare.
-fn bars(figure: impl Fn(u32, Method) -> Option<f64>) -> Vec<(String, Option<bool>)> {
-    let times = |limit: f64, count: u32, ours: Method, floor: Method| {
+fn bars(figure: impl Fn(u32, KillMethod) -> Option<f64>) -> Vec<(String, Option<bool>)> {
+    let times = |limit: f64, count: u32, ours: KillMethod, floor: KillMethod| {
         let ratio = figure(count, ours).zip(figure(count, floor)).map(|(ours, floor)| ours / floor);
         let shown = ratio.map_or("not measured".into(), |ratio| format!("{ratio:.2} x"));
         let text = format!("tree of {count}, cgroup layer, at most {limit} x raw cgroup.kill: {shown}");
@@ -111,22 +111,22 @@ fn bars(figure: impl Fn(u32, Method) -> Option<f64>) -> Vec<(String, Option<bool
         let shown = value.map_or("not measured".into(), |value| format!("{value:.1} ms"));
         (format!("{text}, at most {limit} ms: {shown}"), value.map(|value| value <= limit))
     };
-    let beyond = |method| figure(0, method).zip(figure(0, Method::Killpg)).map(|(ours, floor)| ours - floor);
+    let beyond = |method| figure(0, method).zip(figure(0, KillMethod::Killpg)).map(|(ours, floor)| ours - floor);
     vec![
-        times(1.5, 1000, Method::Cgroup, Method::CgroupKill),
-        at_most("tree of 1000, baseline layer", 250.0, figure(1000, Method::Baseline)),
-        at_most("one process, baseline, beyond killpg's own", 5.0, beyond(Method::Baseline)),
-        at_most("one process, cgroup, beyond killpg's own", 5.0, beyond(Method::Cgroup)),
-        at_most("one process, strict, beyond killpg's own", 5.0, beyond(Method::Strict)),
+        times(1.5, 1000, KillMethod::Cgroup, KillMethod::CgroupKill),
+        at_most("tree of 1000, baseline layer", 250.0, figure(1000, KillMethod::Baseline)),
+        at_most("one process, baseline, beyond killpg's own", 5.0, beyond(KillMethod::Baseline)),
+        at_most("one process, cgroup, beyond killpg's own", 5.0, beyond(KillMethod::Cgroup)),
+        at_most("one process, strict, beyond killpg's own", 5.0, beyond(KillMethod::Strict)),
     ]
 }
 
-fn table(samples: &BTreeMap<(u32, Method), Samples>) -> Table {
+fn table(samples: &BTreeMap<(u32, KillMethod), KillSamples>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     let heads = SIZES.map(|count| format!("1 + {count}"));
     table.set_header(std::iter::once("kill to gone, ms (left)".to_owned()).chain(heads));
-    for (method, name) in Method::ALL {
+    for (method, name) in KillMethod::ALL {
         let cells = SIZES.map(|count| {
             let text = samples.get(&(count, method)).map_or("-".into(), |samples| {
                 let ms = median(&samples.kill_ms).unwrap_or(f64::NAN);

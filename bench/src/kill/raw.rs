@@ -16,11 +16,11 @@ use nix::{
     },
     unistd::Pid,
 };
-use registry::{Groups, ProcessRegistry};
+use registry::{ManagerCgroup, ProcessRegistry};
 
-use super::{method::Method, tree::READY};
+use super::{method::KillMethod, tree::READY};
 use crate::{
-    contestant::Figures,
+    contestant::MeasuredFigures,
     error::{Error, Result},
     programs,
 };
@@ -33,10 +33,10 @@ const DEADLINE: Duration = Duration::from_secs(20);
 ///
 /// # Errors
 /// The system's; when no cgroup can be created.
-pub(crate) fn measure(method: Method, count: u32) -> Result<Figures> {
+pub(crate) fn measure(method: KillMethod, count: u32) -> Result<MeasuredFigures> {
     prctl::set_child_subreaper(true).map_err(Error::system("becoming a subreaper"))?;
     let group = match method {
-        Method::CgroupKill => Some(Scratch::new()?),
+        KillMethod::CgroupKill => Some(ScratchGroup::new()?),
         _ => None,
     };
     let own = programs::own()?.into_os_string();
@@ -58,7 +58,7 @@ pub(crate) fn measure(method: Method, count: u32) -> Result<Figures> {
     let all = count + 1;
     let expected = match method {
         // Every third has left the group.
-        Method::Killpg => all - count.div_ceil(3),
+        KillMethod::Killpg => all - count.div_ceil(3),
         _ => all,
     };
     let begin = Instant::now();
@@ -84,20 +84,21 @@ pub(crate) fn measure(method: Method, count: u32) -> Result<Figures> {
     let rest =
         ProcessRegistry::new(session).map_err(Error::system("cleaning up"))?.kill_all(ipc_protocol::KillOptions::NOW);
     let left = rest.processes.len();
-    Ok(Figures::from([("kill_ms".to_owned(), kill_ms), ("left".to_owned(), left as f64)]))
+    Ok(MeasuredFigures::from([("kill_ms".to_owned(), kill_ms), ("left".to_owned(), left as f64)]))
 }
 
 /// Cgroup for one measurement, removed when dropped.
-struct Scratch {
+struct ScratchGroup {
     path: PathBuf,
     /// Owner of the directory around it.
-    _groups: Groups,
+    _groups: ManagerCgroup,
 }
 
-impl Scratch {
+impl ScratchGroup {
     fn new() -> Result<Self> {
         let own = registry::identify(std::process::id()).map_err(Error::system("looking at this process"))?;
-        let groups = Groups::create(None, own).map_err(|error| Error::answer("this system", error.to_string()))?;
+        let groups =
+            ManagerCgroup::create(None, own).map_err(|error| Error::answer("this system", error.to_string()))?;
         let path = groups.path().join("raw");
         fs::create_dir(&path).map_err(Error::system(format!("making {}", path.display())))?;
         Ok(Self { path, _groups: groups })
@@ -109,7 +110,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchGroup {
     fn drop(&mut self) {
         // The next run sweeps a group that cannot be removed now.
         let _ = fs::remove_dir(&self.path);

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use proxy_manager::{AgentSessionConfig, Containment, Event, KillOptions, Observer, PromptMode, ProxyManager};
+use proxy_manager::{AgentSessionConfig, Containment, Event, KillOptions, ObserverKind, PromptMode, ProxyManager};
 use tokio::time::timeout;
 
-use super::{method::Method, tree::READY};
+use super::{method::KillMethod, tree::READY};
 use crate::{
-    contestant::Figures,
+    contestant::MeasuredFigures,
     error::{Error, Result},
     programs,
 };
@@ -20,10 +20,10 @@ const DEADLINE: Duration = Duration::from_secs(20);
 ///
 /// # Errors
 /// The manager's: where the layer is missing, or something survives.
-pub(crate) async fn measure(manager: &ProxyManager, method: Method, count: u32) -> Result<Figures> {
+pub(crate) async fn measure(manager: &ProxyManager, method: KillMethod, count: u32) -> Result<MeasuredFigures> {
     let containment = match method {
-        Method::Cgroup => Containment::Cgroup,
-        Method::Strict => Containment::Strict,
+        KillMethod::Cgroup => Containment::Cgroup,
+        KillMethod::Strict => Containment::Strict,
         _ => Containment::Baseline,
     };
     let own = programs::own()?.display().to_string();
@@ -40,7 +40,7 @@ pub(crate) async fn measure(manager: &ProxyManager, method: Method, count: u32) 
         let (mut is_ready, mut wanted, mut told) = (false, 0, 0);
         while let Some(envelope) = events.next().await {
             match &envelope.event {
-                Event::SessionStarted { measures, .. } if measures.observer == Observer::Connector => {
+                Event::SessionStarted { measures, .. } if measures.observer == ObserverKind::Connector => {
                     wanted = count + 1
                 }
                 Event::ProcessSpawned(_) => told += 1,
@@ -65,5 +65,5 @@ pub(crate) async fn measure(manager: &ProxyManager, method: Method, count: u32) 
     if named != all {
         return Err(Error::answer("the receipt", format!("names {named} of {all} processes")));
     }
-    Ok(Figures::from([("kill_ms".to_owned(), kill_ms), ("left".to_owned(), receipt.survivors.len() as f64)]))
+    Ok(MeasuredFigures::from([("kill_ms".to_owned(), kill_ms), ("left".to_owned(), receipt.survivors.len() as f64)]))
 }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use event_log::{Batch, EventLog, Full, Limit, LogError, Options, Retention};
+use event_log::{EventBatch, EventLog, LogError, LogOptions, QueueFull, ReadLimit, Retention};
 use ipc_protocol::{Envelope, Event, SessionId};
 
 use crate::{
@@ -34,18 +34,18 @@ fn id(number: usize) -> Result<Arc<SessionId>> {
 }
 
 /// Events of 64 bytes of text.
-fn batch(session: &Arc<SessionId>, first: u64, count: usize) -> Batch {
+fn batch(session: &Arc<SessionId>, first: u64, count: usize) -> EventBatch {
     let created_at = SystemTime::now();
     let envelope = |offset: u64| {
         let event = Event::Text { text: format!("{offset:064}") };
         Arc::new(Envelope { offset, created_at, session: Arc::clone(session), turn: Some(1), event })
     };
     let events = (first..).take(count).map(envelope).collect();
-    Batch { session: Arc::clone(session), created_at, first, events, source: first, cursor: None }
+    EventBatch { session: Arc::clone(session), created_at, first, events, source: first, cursor: None }
 }
 
 fn open(dir: &tempfile::TempDir) -> Result<EventLog> {
-    Ok(EventLog::open(dir.path().join("log.sqlite"), Options::default())?)
+    Ok(EventLog::open(dir.path().join("log.sqlite"), LogOptions::default())?)
 }
 
 type Told = (usize, Instant, std::result::Result<(), LogError>);
@@ -73,7 +73,7 @@ fn append(
             let done = move |result| drop(tell.send((stream, at, result)));
             match log.append(batch, Box::new(done)) {
                 Ok(()) => return,
-                Err(Full { batch: again, .. }) => batch = again,
+                Err(QueueFull { batch: again, .. }) => batch = again,
             }
             std::thread::yield_now();
         }
@@ -145,7 +145,7 @@ fn typed(log: &EventLog, session: &SessionId) -> Result<Duration> {
     let begin = Instant::now();
     let (mut from, mut first) = (0, None);
     while from < total {
-        let page = log.read(session, from, Limit::default())?;
+        let page = log.read(session, from, ReadLimit::default())?;
         first.get_or_insert_with(|| begin.elapsed());
         let in_order = page.events.iter().zip(from + 1..).all(|(event, offset)| event.offset == offset);
         from = page.events.last().filter(|_| in_order).ok_or("an event is missing")?.offset;
@@ -172,7 +172,7 @@ pub(crate) fn replay(report: &mut Report) -> Result<()> {
     let begin = Instant::now();
     let (mut from, mut first, mut bytes) = (0, None, 0);
     while from < total {
-        let lines = log.read_lines(&session, from, Limit::default())?;
+        let lines = log.read_lines(&session, from, ReadLimit::default())?;
         first.get_or_insert_with(|| begin.elapsed());
         bytes += lines.bytes.len();
         if lines.next != from + lines.events as u64 || lines.events == 0 {

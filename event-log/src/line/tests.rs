@@ -8,7 +8,7 @@ fn session() -> Arc<SessionId> {
 
 fn public(line: &str) -> Result<Value, serde_json::Error> {
     let mut out = Vec::new();
-    Public::new(&session()).write(&mut out, line.as_bytes(), 7, 5000)?;
+    PublicLines::new(&session()).write(&mut out, line.as_bytes(), 7, 5000)?;
     serde_json::from_slice(&out)
 }
 
@@ -46,7 +46,7 @@ fn an_event_of_another_release_is_kept_as_it_is() {
 #[test]
 fn lines_of_another_order_take_the_slow_way() {
     let line = r#"{"e": {"stream:text": {"text": "hi"}}, "t": 1}"#;
-    assert!(take_apart(line).is_none());
+    assert!(split_line(line).is_none());
     let envelope = read(line.as_bytes(), &session(), 7, 5000).expect("an event");
     assert_eq!(public(line).expect("public"), envelope.to_json().expect("JSON"));
 }
@@ -65,7 +65,7 @@ proptest! {
         for line in lines {
             let _ = read(&line, &session(), 1, 0);
             let mut out = Vec::new();
-            let _ = Public::new(&session()).write(&mut out, &line, 1, i64::MAX);
+            let _ = PublicLines::new(&session()).write(&mut out, &line, 1, i64::MAX);
         }
     }
 }

@@ -7,66 +7,66 @@ use ipc_protocol::SessionId;
 use rusqlite::{Connection, params};
 
 use super::{
-    heads::{Heads, Stream},
-    queue::Work,
+    heads::{StreamHead, StreamHeads},
+    queue::WorkItem,
     read_lock,
-    rows::{Entry, checksum},
+    rows::{EncodedBatch, checksum},
 };
 use crate::{
-    Beat, Head, LogError, Result, line,
-    store::{Change, Target},
+    Heartbeat, LogError, Result, StreamPosition, line,
+    store::{BatchTarget, LogChange},
 };
 
 /// Result of a job: done, or refused before anything was written. The outer error ends the transaction.
-type Applied = rusqlite::Result<Result<()>>;
+type ApplyResult = rusqlite::Result<Result<()>>;
 
 /// Transaction in progress.
 #[derive(Debug)]
-pub(super) struct Applying<'a> {
+pub(super) struct OpenTransaction<'a> {
     conn: &'a Connection,
-    heads: &'a RwLock<Heads>,
-    streams: HashMap<SessionId, Option<Stream>>,
-    imports: HashMap<SessionId, Option<Stream>>,
+    heads: &'a RwLock<StreamHeads>,
+    streams: HashMap<SessionId, Option<StreamHead>>,
+    imports: HashMap<SessionId, Option<StreamHead>>,
     /// Changes made so far.
-    pub(super) outcome: Outcome,
+    pub(super) outcome: CommitOutcome,
 }
 
 /// Changes made by a transaction.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
+pub(super) struct CommitOutcome {
     pub(super) events: u64,
     pub(super) bytes: u64,
     /// Streams that have lost their name and are to be removed.
-    pub(super) doomed: Vec<i64>,
-    heads: Vec<(Target, SessionId, Option<Stream>)>,
+    pub(super) deleted_streams: Vec<i64>,
+    heads: Vec<(BatchTarget, SessionId, Option<StreamHead>)>,
 }
 
-impl Outcome {
+impl CommitOutcome {
     /// Publishes the new heads, once the transaction is committed.
-    pub(super) fn publish(&mut self, heads: &mut Heads) {
+    pub(super) fn publish(&mut self, heads: &mut StreamHeads) {
         for (target, session, stream) in self.heads.drain(..) {
             heads.set(target, session, stream);
         }
     }
 }
 
-impl<'a> Applying<'a> {
-    pub(super) fn new(conn: &'a Connection, heads: &'a RwLock<Heads>) -> Self {
-        Self { conn, heads, streams: HashMap::new(), imports: HashMap::new(), outcome: Outcome::default() }
+impl<'a> OpenTransaction<'a> {
+    pub(super) fn new(conn: &'a Connection, heads: &'a RwLock<StreamHeads>) -> Self {
+        Self { conn, heads, streams: HashMap::new(), imports: HashMap::new(), outcome: CommitOutcome::default() }
     }
 
-    fn stream(&self, target: Target, session: &SessionId) -> Option<Stream> {
+    fn stream(&self, target: BatchTarget, session: &SessionId) -> Option<StreamHead> {
         let changed = match target {
-            Target::Stream => self.streams.get(session),
-            Target::Import => self.imports.get(session),
+            BatchTarget::Stream => self.streams.get(session),
+            BatchTarget::Import => self.imports.get(session),
         };
         changed.copied().unwrap_or_else(|| read_lock(self.heads).get(target, session))
     }
 
-    fn set(&mut self, target: Target, session: &SessionId, stream: Option<Stream>) {
+    fn set(&mut self, target: BatchTarget, session: &SessionId, stream: Option<StreamHead>) {
         let map = match target {
-            Target::Stream => &mut self.streams,
-            Target::Import => &mut self.imports,
+            BatchTarget::Stream => &mut self.streams,
+            BatchTarget::Import => &mut self.imports,
         };
         match map.get_mut(session) {
             Some(known) => *known = stream,
@@ -74,27 +74,27 @@ impl<'a> Applying<'a> {
         }
     }
 
-    pub(super) fn apply(&mut self, work: &Work) -> Applied {
+    pub(super) fn apply(&mut self, work: &WorkItem) -> ApplyResult {
         match work {
-            Work::Append(entry, target) => self.append(entry, *target),
-            Work::Change(change) => self.change(change),
+            WorkItem::Append(entry, target) => self.append(entry, *target),
+            WorkItem::Change(change) => self.change(change),
         }
     }
 
-    fn append(&mut self, entry: &Entry, target: Target) -> Applied {
+    fn append(&mut self, entry: &EncodedBatch, target: BatchTarget) -> ApplyResult {
         let session = &*entry.session;
         let known = self.stream(target, session);
-        let head = known.map_or(Head { first: 1, ..Head::default() }, |stream| stream.head);
+        let head = known.map_or(StreamPosition { first: 1, ..StreamPosition::default() }, |stream| stream.head);
         if head.closed {
             return Ok(Err(LogError::Closed { session: session.clone() }));
         }
-        let anywhere = known.is_none() && target == Target::Import;
+        let anywhere = known.is_none() && target == BatchTarget::Import;
         if entry.events > 0 && entry.first != head.last + 1 && !anywhere {
             return Ok(Err(LogError::Order { session: session.clone(), expected: head.last + 1, found: entry.first }));
         }
         let mut stream = match known {
             Some(stream) => stream,
-            None => Stream { id: self.create(target, session)?, head },
+            None => StreamHead { id: self.create(target, session)?, head },
         };
         if anywhere && entry.events > 0 {
             stream.head.first = entry.first;
@@ -134,8 +134,8 @@ impl<'a> Applying<'a> {
         Ok(Ok(()))
     }
 
-    fn create(&self, target: Target, session: &SessionId) -> rusqlite::Result<i64> {
-        let name = (target == Target::Stream).then(|| session.as_str());
+    fn create(&self, target: BatchTarget, session: &SessionId) -> rusqlite::Result<i64> {
+        let name = (target == BatchTarget::Stream).then(|| session.as_str());
         self.conn.prepare_cached("INSERT INTO streams (name) VALUES (?)")?.insert([name])
     }
 
@@ -146,43 +146,43 @@ impl<'a> Applying<'a> {
         Ok(())
     }
 
-    fn change(&mut self, change: &Change) -> Applied {
+    fn change(&mut self, change: &LogChange) -> ApplyResult {
         let unknown = |session: &SessionId| Ok(Err(LogError::Unknown { session: session.clone() }));
         match change {
-            Change::Nothing => {}
-            Change::Close(session) => {
-                let Some(mut stream) = self.stream(Target::Stream, session) else { return unknown(session) };
+            LogChange::Barrier => {}
+            LogChange::Close(session) => {
+                let Some(mut stream) = self.stream(BatchTarget::Stream, session) else { return unknown(session) };
                 stream.head.closed = true;
-                self.set(Target::Stream, session, Some(stream));
+                self.set(BatchTarget::Stream, session, Some(stream));
             }
-            Change::Delete(session) => {
-                let Some(stream) = self.stream(Target::Stream, session) else { return unknown(session) };
-                self.doom(stream.id)?;
-                self.set(Target::Stream, session, None);
+            LogChange::Delete(session) => {
+                let Some(stream) = self.stream(BatchTarget::Stream, session) else { return unknown(session) };
+                self.mark_deleted(stream.id)?;
+                self.set(BatchTarget::Stream, session, None);
             }
-            Change::SetCursor { consumer, session, offset } => {
-                let Some(stream) = self.stream(Target::Stream, session) else { return unknown(session) };
+            LogChange::SetCursor { consumer, session, offset } => {
+                let Some(stream) = self.stream(BatchTarget::Stream, session) else { return unknown(session) };
                 self.set_cursor(stream.id, consumer, *offset)?;
             }
-            Change::PutSession(id, record) => {
+            LogChange::PutSession(id, record) => {
                 let sql = "INSERT INTO sessions (id, record, updated_ms) VALUES (?, ?, ?)
                     ON CONFLICT (id) DO UPDATE SET record = excluded.record, updated_ms = excluded.updated_ms";
                 let now = line::millis(SystemTime::now());
                 self.conn.prepare_cached(sql)?.execute(params![id.as_str(), record, now])?;
             }
-            Change::DeleteSession(id) => {
+            LogChange::DeleteSession(id) => {
                 self.conn.prepare_cached("DELETE FROM sessions WHERE id = ?")?.execute([id.as_str()])?;
             }
-            Change::Beat(Beat { host, at }) => {
+            LogChange::Heartbeat(Heartbeat { host, at }) => {
                 let sql = "INSERT INTO beat (one, host, at_ms) VALUES (1, ?, ?)
                     ON CONFLICT (one) DO UPDATE SET host = excluded.host, at_ms = excluded.at_ms";
                 self.conn.prepare_cached(sql)?.execute(params![host, line::millis(*at)])?;
             }
-            Change::Publish(session, closed) => return self.publish(session, *closed),
-            Change::Discard(session) => {
-                if let Some(stream) = self.stream(Target::Import, session) {
-                    self.doom(stream.id)?;
-                    self.set(Target::Import, session, None);
+            LogChange::Publish(session, closed) => return self.publish(session, *closed),
+            LogChange::Discard(session) => {
+                if let Some(stream) = self.stream(BatchTarget::Import, session) {
+                    self.mark_deleted(stream.id)?;
+                    self.set(BatchTarget::Import, session, None);
                 }
             }
         }
@@ -190,34 +190,34 @@ impl<'a> Applying<'a> {
     }
 
     /// Turns an import into a stream, all at once.
-    fn publish(&mut self, session: &SessionId, closed: bool) -> Applied {
-        if self.stream(Target::Stream, session).is_some() {
+    fn publish(&mut self, session: &SessionId, closed: bool) -> ApplyResult {
+        if self.stream(BatchTarget::Stream, session).is_some() {
             return Ok(Err(LogError::Exists { session: session.clone() }));
         }
-        let Some(mut stream) = self.stream(Target::Import, session) else {
+        let Some(mut stream) = self.stream(BatchTarget::Import, session) else {
             return Ok(Err(LogError::Unknown { session: session.clone() }));
         };
         let sql = "UPDATE streams SET name = ? WHERE id = ?";
         self.conn.prepare_cached(sql)?.execute(params![session.as_str(), stream.id])?;
         stream.head.closed = closed;
-        self.set(Target::Import, session, None);
-        self.set(Target::Stream, session, Some(stream));
+        self.set(BatchTarget::Import, session, None);
+        self.set(BatchTarget::Stream, session, Some(stream));
         Ok(Ok(()))
     }
 
     /// Removes a stream's name and cursors. Its batches are removed later, a few at a time.
-    fn doom(&mut self, id: i64) -> rusqlite::Result<()> {
+    fn mark_deleted(&mut self, id: i64) -> rusqlite::Result<()> {
         self.conn.prepare_cached("UPDATE streams SET name = NULL WHERE id = ?")?.execute([id])?;
         self.conn.prepare_cached("DELETE FROM cursors WHERE stream = ?")?.execute([id])?;
-        self.outcome.doomed.push(id);
+        self.outcome.deleted_streams.push(id);
         Ok(())
     }
 
     /// Writes the new stream heads, and returns all changes.
-    pub(super) fn finish(self) -> rusqlite::Result<Outcome> {
+    pub(super) fn finish(self) -> rusqlite::Result<CommitOutcome> {
         let mut outcome = self.outcome;
-        let streams = self.streams.into_iter().map(|(session, stream)| (Target::Stream, session, stream));
-        let imports = self.imports.into_iter().map(|(session, stream)| (Target::Import, session, stream));
+        let streams = self.streams.into_iter().map(|(session, stream)| (BatchTarget::Stream, session, stream));
+        let imports = self.imports.into_iter().map(|(session, stream)| (BatchTarget::Import, session, stream));
         for (target, session, stream) in imports.chain(streams) {
             if let Some(stream) = &stream {
                 store(self.conn, stream)?;
@@ -229,8 +229,8 @@ impl<'a> Applying<'a> {
 }
 
 /// Writes a stream's head.
-pub(super) fn store(conn: &Connection, stream: &Stream) -> rusqlite::Result<()> {
-    let Head { first, last, closed, source, bytes } = stream.head;
+pub(super) fn store(conn: &Connection, stream: &StreamHead) -> rusqlite::Result<()> {
+    let StreamPosition { first, last, closed, source, bytes } = stream.head;
     let sql = "UPDATE streams SET first = ?, last = ?, closed = ?, source = ?, bytes = ? WHERE id = ?";
     let [first, last, source, bytes] = [first, last, source, bytes].map(u64::cast_signed);
     conn.prepare_cached(sql)?.execute(params![first, last, closed, source, bytes, stream.id])?;

@@ -11,12 +11,12 @@ use ipc_protocol::SessionId;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::{
-    Shared, apply,
-    heads::{Heads, Stream},
-    queue::Asked,
+    SharedState, apply,
+    heads::{StreamHead, StreamHeads},
+    queue::RequestedPass,
     read_lock,
 };
-use crate::{Done, Retention, line, store::Target};
+use crate::{OnCommit, Retention, line, store::BatchTarget};
 
 /// Most rows that a slice examines.
 const SLICE_ROWS: usize = 64;
@@ -27,20 +27,20 @@ const FREE_PAGES: i64 = 256;
 
 /// Pending background work.
 #[derive(derive_more::Debug, Default)]
-pub(super) struct Chores {
-    doomed: Vec<i64>,
-    pass: Option<Pass>,
+pub(super) struct RetentionChores {
+    deleted_streams: Vec<i64>,
+    pass: Option<RetentionPass>,
     /// Callbacks that wait for the end of the pass.
     #[debug("{}", waiting.len())]
-    waiting: Vec<Done>,
+    waiting: Vec<OnCommit>,
     vacuum: bool,
     /// Set after a failure, until new work is requested.
-    resting: bool,
+    is_paused: bool,
 }
 
 /// Pass of retention in progress.
 #[derive(Debug)]
-struct Pass {
+struct RetentionPass {
     retention: Retention,
     oldest_ms: i64,
     /// Streams that have not been examined yet.
@@ -52,7 +52,7 @@ struct Pass {
 
 /// Oldest batch of a stream, or of all.
 #[derive(Clone, Copy, Debug)]
-struct Oldest {
+struct OldestBatch {
     gid: i64,
     stream: i64,
     last: u64,
@@ -60,7 +60,7 @@ struct Oldest {
     bytes: u64,
 }
 
-impl Oldest {
+impl OldestBatch {
     fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             gid: row.get(0)?,
@@ -74,28 +74,28 @@ impl Oldest {
 
 /// Changes made by one slice.
 #[derive(Debug, Default)]
-pub(super) struct Slice {
+pub(super) struct SliceOutcome {
     /// Number of events.
     pub(super) removed: u64,
     rows: usize,
     bytes: u64,
-    heads: HashMap<SessionId, Stream>,
+    heads: HashMap<SessionId, StreamHead>,
 }
 
-impl Slice {
+impl SliceOutcome {
     fn is_full(&self) -> bool {
         self.rows >= SLICE_ROWS || self.bytes >= SLICE_BYTES
     }
 
     /// Publishes the new heads, once the slice is committed.
-    pub(super) fn publish(self, heads: &mut Heads) {
+    pub(super) fn publish(self, heads: &mut StreamHeads) {
         for (session, stream) in self.heads {
-            heads.set(Target::Stream, session, Some(stream));
+            heads.set(BatchTarget::Stream, session, Some(stream));
         }
     }
 
-    fn stream(&self, heads: &RwLock<Heads>, session: &SessionId) -> Option<Stream> {
-        self.heads.get(session).copied().or_else(|| read_lock(heads).get(Target::Stream, session))
+    fn stream(&self, heads: &RwLock<StreamHeads>, session: &SessionId) -> Option<StreamHead> {
+        self.heads.get(session).copied().or_else(|| read_lock(heads).get(BatchTarget::Stream, session))
     }
 
     /// Removes the oldest batch of a stream.
@@ -103,8 +103,8 @@ impl Slice {
         &mut self,
         conn: &Connection,
         session: &SessionId,
-        mut stream: Stream,
-        oldest: &Oldest,
+        mut stream: StreamHead,
+        oldest: &OldestBatch,
     ) -> rusqlite::Result<()> {
         delete(conn, oldest.gid)?;
         self.removed += (oldest.last + 1).saturating_sub(stream.head.first);
@@ -116,62 +116,67 @@ impl Slice {
     }
 }
 
-impl Chores {
+impl RetentionChores {
     /// Starts with streams whose deletion was not finished.
-    pub(super) fn new(doomed: Vec<i64>) -> Self {
-        Self { doomed, ..Self::default() }
+    pub(super) fn new(deleted_streams: Vec<i64>) -> Self {
+        Self { deleted_streams, ..Self::default() }
     }
 
-    pub(super) fn are_pending(&self) -> bool {
-        !self.resting && (!self.doomed.is_empty() || self.pass.is_some() || self.vacuum)
+    pub(super) fn is_pending(&self) -> bool {
+        !self.is_paused && (!self.deleted_streams.is_empty() || self.pass.is_some() || self.vacuum)
     }
 
     /// Adds streams to be removed.
     pub(super) fn remove(&mut self, doomed: Vec<i64>) {
         if !doomed.is_empty() {
-            self.doomed.extend(doomed);
-            self.resting = false;
+            self.deleted_streams.extend(doomed);
+            self.is_paused = false;
         }
     }
 
     /// Begins a pass, in place of one that has not ended.
-    pub(super) fn begin(&mut self, Asked { retention, done }: Asked, shared: &Shared) {
+    pub(super) fn begin(&mut self, RequestedPass { retention, done }: RequestedPass, shared: &SharedState) {
         self.waiting.extend(done);
         let heads = read_lock(&shared.heads);
         let age = retention.max_age.unwrap_or(Duration::ZERO);
         let oldest = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
-        self.pass = Some(Pass {
+        self.pass = Some(RetentionPass {
             retention,
             oldest_ms: line::millis(oldest),
             sessions: heads.iter().map(|(session, _)| session.clone()).collect(),
             names: heads.iter().map(|(session, stream)| (stream.id, session.clone())).collect(),
             gid: i64::MIN,
         });
-        self.resting = false;
+        self.is_paused = false;
     }
 
     /// Takes the callbacks of a pass that is over.
-    pub(super) fn told(&mut self) -> Vec<Done> {
+    pub(super) fn take_finished(&mut self) -> Vec<OnCommit> {
         if self.pass.is_none() { std::mem::take(&mut self.waiting) } else { Vec::new() }
     }
 
     /// Abandons the pass after a failure and returns its callbacks. The next pass or deletion tries again.
-    pub(super) fn give_up(&mut self) -> Vec<Done> {
+    pub(super) fn give_up(&mut self) -> Vec<OnCommit> {
         self.pass = None;
-        self.resting = true;
+        self.is_paused = true;
         std::mem::take(&mut self.waiting)
     }
 
     /// Does one slice of work, within a transaction.
-    pub(super) fn slice(&mut self, conn: &Connection, heads: &RwLock<Heads>, idle: bool) -> rusqlite::Result<Slice> {
-        let mut slice = Slice::default();
-        if let Some(id) = self.doomed.last().copied() {
-            if bury(conn, id, &mut slice)? {
-                self.doomed.pop();
+    pub(super) fn slice(
+        &mut self,
+        conn: &Connection,
+        heads: &RwLock<StreamHeads>,
+        idle: bool,
+    ) -> rusqlite::Result<SliceOutcome> {
+        let mut slice = SliceOutcome::default();
+        if let Some(id) = self.deleted_streams.last().copied() {
+            if purge_stream(conn, id, &mut slice)? {
+                self.deleted_streams.pop();
                 self.vacuum = true;
             }
         } else if let Some(pass) = &mut self.pass {
-            if pass.go_on(conn, heads, &mut slice)? {
+            if pass.step(conn, heads, &mut slice)? {
                 self.pass = None;
                 self.vacuum = true;
             }
@@ -200,10 +205,10 @@ fn delete(conn: &Connection, gid: i64) -> rusqlite::Result<()> {
 }
 
 /// Removes some batches of a stream without a name, and finally the stream. Returns true once it is gone.
-fn bury(conn: &Connection, id: i64, slice: &mut Slice) -> rusqlite::Result<bool> {
+fn purge_stream(conn: &Connection, id: i64, slice: &mut SliceOutcome) -> rusqlite::Result<bool> {
     let sql = "SELECT gid, stream, last, created_ms, bytes FROM batches WHERE stream = ? ORDER BY first LIMIT 1";
     while !slice.is_full() {
-        let Some(oldest) = conn.prepare_cached(sql)?.query_row([id], Oldest::of).optional()? else {
+        let Some(oldest) = conn.prepare_cached(sql)?.query_row([id], OldestBatch::of).optional()? else {
             conn.prepare_cached("DELETE FROM streams WHERE id = ?")?.execute([id])?;
             return Ok(true);
         };
@@ -216,21 +221,26 @@ fn bury(conn: &Connection, id: i64, slice: &mut Slice) -> rusqlite::Result<bool>
 
 /// Sums over all streams.
 #[derive(Clone, Copy, Debug, Default)]
-struct Total {
+struct LogTotal {
     events: u64,
     bytes: u64,
 }
 
-impl Total {
-    fn with(self, stream: &Stream) -> Self {
+impl LogTotal {
+    fn with(self, stream: &StreamHead) -> Self {
         let events = (stream.head.last + 1).saturating_sub(stream.head.first);
         Self { events: self.events.saturating_add(events), bytes: self.bytes.saturating_add(stream.head.bytes) }
     }
 }
 
-impl Pass {
+impl RetentionPass {
     /// Continues the pass. Returns true when it is over.
-    fn go_on(&mut self, conn: &Connection, heads: &RwLock<Heads>, slice: &mut Slice) -> rusqlite::Result<bool> {
+    fn step(
+        &mut self,
+        conn: &Connection,
+        heads: &RwLock<StreamHeads>,
+        slice: &mut SliceOutcome,
+    ) -> rusqlite::Result<bool> {
         while let Some(session) = self.sessions.front() {
             if slice.is_full() {
                 return Ok(false);
@@ -241,20 +251,20 @@ impl Pass {
             let sql =
                 "SELECT gid, stream, last, created_ms, bytes FROM batches WHERE stream = ? ORDER BY first LIMIT 1";
             let oldest = match stream {
-                Some(stream) => conn.prepare_cached(sql)?.query_row([stream.id], Oldest::of).optional()?,
+                Some(stream) => conn.prepare_cached(sql)?.query_row([stream.id], OldestBatch::of).optional()?,
                 None => None,
             };
             match stream.zip(oldest) {
-                Some((stream, oldest)) if self.is_too_much(&stream, &oldest) => {
+                Some((stream, oldest)) if self.exceeds_bounds(&stream, &oldest) => {
                     slice.remove(conn, session, stream, &oldest)?;
                 }
                 _ => drop(self.sessions.pop_front()),
             }
         }
-        self.go_on_with_total(conn, heads, slice)
+        self.step_total(conn, heads, slice)
     }
 
-    fn is_too_much(&self, stream: &Stream, oldest: &Oldest) -> bool {
+    fn exceeds_bounds(&self, stream: &StreamHead, oldest: &OldestBatch) -> bool {
         let Retention { max_age, max_events_per_session, max_bytes_per_session, .. } = self.retention;
         let head = &stream.head;
         let is_newest = oldest.last == head.last;
@@ -264,11 +274,11 @@ impl Pass {
         too_old || (!is_newest && (too_many || too_large))
     }
 
-    fn go_on_with_total(
+    fn step_total(
         &mut self,
         conn: &Connection,
-        heads: &RwLock<Heads>,
-        slice: &mut Slice,
+        heads: &RwLock<StreamHeads>,
+        slice: &mut SliceOutcome,
     ) -> rusqlite::Result<bool> {
         let Retention { max_events_total, max_bytes_total, .. } = self.retention;
         if max_events_total.is_none() && max_bytes_total.is_none() {
@@ -277,7 +287,7 @@ impl Pass {
         let mut total = {
             let heads = read_lock(heads);
             let now = |(session, stream)| slice.heads.get(session).unwrap_or(stream);
-            heads.iter().map(now).fold(Total::default(), Total::with)
+            heads.iter().map(now).fold(LogTotal::default(), LogTotal::with)
         };
         while max_events_total.is_some_and(|max| total.events > max)
             || max_bytes_total.is_some_and(|max| total.bytes > max)
@@ -287,7 +297,7 @@ impl Pass {
             }
             slice.rows += 1;
             let sql = "SELECT gid, stream, last, created_ms, bytes FROM batches WHERE gid > ? ORDER BY gid LIMIT 1";
-            let oldest = conn.prepare_cached(sql)?.query_row(params![self.gid], Oldest::of).optional()?;
+            let oldest = conn.prepare_cached(sql)?.query_row(params![self.gid], OldestBatch::of).optional()?;
             let Some(oldest) = oldest else { return Ok(true) };
             self.gid = oldest.gid;
             // A batch of a stream created since the pass began, or of one without a name: not for this pass to

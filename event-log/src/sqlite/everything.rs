@@ -2,16 +2,16 @@
 
 use std::sync::{Arc, RwLock};
 
-use ipc_protocol::{Envelope, Event, Gap, SessionId};
+use ipc_protocol::{Envelope, Event, OffsetGap, SessionId};
 use rusqlite::Connection;
 
 use super::{
-    heads::Heads,
+    heads::StreamHeads,
     inspect, read_lock,
-    reader::Readers,
+    reader::ReaderPool,
     rows::{BODY_EVENTS, checksum},
 };
-use crate::{Limit, LogError, Result, line, store::Target};
+use crate::{LogError, ReadLimit, Result, line, store::BatchTarget};
 
 /// Low bits of a position, which hold the line's index in its row. The row's `gid` is above them.
 const LINE_BITS: u32 = 16;
@@ -19,16 +19,16 @@ const LINES: u64 = 1 << LINE_BITS;
 const _: () = assert!(BODY_EVENTS <= LINES, "each line of a row has a position");
 
 /// Start and result of a read.
-struct Reading<'a> {
-    heads: &'a RwLock<Heads>,
+struct ReadingPosition<'a> {
+    heads: &'a RwLock<StreamHeads>,
     from: u64,
-    limit: Limit,
+    limit: ReadLimit,
     bytes: usize,
     events: Vec<(u64, Arc<Envelope>)>,
 }
 
 /// Row of a stream.
-struct Row<'a> {
+struct PositionedRow<'a> {
     gid: u64,
     session: Arc<SessionId>,
     first: u64,
@@ -43,12 +43,12 @@ struct Row<'a> {
 /// # Errors
 /// Same as [`crate::EventLog::read_all`].
 pub(super) fn read(
-    readers: &Readers,
-    heads: &RwLock<Heads>,
+    readers: &ReaderPool,
+    heads: &RwLock<StreamHeads>,
     from: u64,
-    limit: Limit,
+    limit: ReadLimit,
 ) -> Result<Vec<(u64, Arc<Envelope>)>> {
-    let mut reading = Reading { heads, from, limit, bytes: 0, events: Vec::new() };
+    let mut reading = ReadingPosition { heads, from, limit, bytes: 0, events: Vec::new() };
     match readers.with(|conn| reading.rows(conn)) {
         // Events read before the damage are good.
         Err(LogError::Corrupt { .. }) if !reading.events.is_empty() => Ok(reading.events),
@@ -56,7 +56,7 @@ pub(super) fn read(
     }
 }
 
-impl Reading<'_> {
+impl ReadingPosition<'_> {
     fn rows(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         // CROSS JOIN keeps `batches` as the outer loop, so that its rows come in order and need no sort.
         let sql = "SELECT gid, name, batches.first, batches.last, created_ms, sum, body
@@ -66,7 +66,7 @@ impl Reading<'_> {
         while let Some(row) = rows.next()? {
             let Ok(session) = inspect::name(row, 1) else { continue };
             let number = |index| row.get::<_, i64>(index).map(i64::cast_unsigned);
-            let row = Row {
+            let row = PositionedRow {
                 gid: number(0)?,
                 session: Arc::new(session),
                 first: number(2)?,
@@ -90,8 +90,8 @@ impl Reading<'_> {
     }
 
     /// Takes the events of a row, up to the limit. Returns false if the row is damaged.
-    fn lines(&mut self, row: &Row<'_>) -> bool {
-        let Row { gid, session, first, last, batch_ms, sum, body } = row;
+    fn lines(&mut self, row: &PositionedRow<'_>) -> bool {
+        let PositionedRow { gid, session, first, last, batch_ms, sum, body } = row;
         let ends = || memchr::memchr_iter(b'\n', body);
         let count = ends().count() as u64;
         if *sum != i64::from(checksum(*first, *last, *batch_ms, body)) || count > LINES {
@@ -122,13 +122,13 @@ impl Reading<'_> {
     }
 
     /// Adds a gap in place of a damaged row. Returns false if the row's offsets are damaged too.
-    fn gap(&mut self, row: &Row<'_>) -> bool {
-        let Row { gid, session, first, last, batch_ms, .. } = row;
-        let Some(stream) = read_lock(self.heads).get(Target::Stream, session) else { return false };
+    fn gap(&mut self, row: &PositionedRow<'_>) -> bool {
+        let PositionedRow { gid, session, first, last, batch_ms, .. } = row;
+        let Some(stream) = read_lock(self.heads).get(BatchTarget::Stream, session) else { return false };
         if *first == 0 || first > last || *last > stream.head.last {
             return false;
         }
-        let event = Event::SessionGap(Gap { from: *first, to: *last });
+        let event = Event::SessionGap(OffsetGap { from: *first, to: *last });
         let created_at = line::time(*batch_ms);
         let envelope = Envelope { offset: *last, created_at, session: Arc::clone(session), turn: None, event };
         // Position behind all lines of the row.

@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use ipc_protocol::SessionId;
 use rusqlite::{Connection, types::ValueRef};
 
-use super::inspect::{self, Damage};
-use crate::{Head, store::Target};
+use super::inspect::{self, LogDamage};
+use crate::{StreamPosition, store::BatchTarget};
 
 /// Row id and head of a stream.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stream {
+pub(super) struct StreamHead {
     pub(super) id: i64,
-    pub(super) head: Head,
+    pub(super) head: StreamPosition,
 }
 
 /// Returns whether a stream may have these as its first and last offset.
@@ -21,7 +21,7 @@ pub(super) fn is_sound(first: u64, last: u64) -> bool {
 }
 
 /// Returns the head of a stream, by its rows.
-fn head_of_rows(conn: &Connection, id: i64) -> rusqlite::Result<Head> {
+fn head_of_rows(conn: &Connection, id: i64) -> rusqlite::Result<StreamPosition> {
     let sql =
         "SELECT coalesce(min(first), 1), coalesce(max(last), 0), coalesce(max(source), 0), coalesce(sum(bytes), 0)
         FROM batches WHERE stream = ?";
@@ -31,22 +31,22 @@ fn head_of_rows(conn: &Connection, id: i64) -> rusqlite::Result<Head> {
         if !is_sound(first, last) {
             return Err(rusqlite::Error::IntegralValueOutOfRange(1, last.cast_signed()));
         }
-        Ok(Head { first, last, closed: false, source: number(2)?, bytes: number(3)? })
+        Ok(StreamPosition { first, last, closed: false, source: number(2)?, bytes: number(3)? })
     })
 }
 
 /// All streams.
 #[derive(Debug, Default)]
-pub(super) struct Heads {
-    streams: HashMap<SessionId, Stream>,
+pub(super) struct StreamHeads {
+    streams: HashMap<SessionId, StreamHead>,
     /// Imports in progress, under their future names.
-    imports: HashMap<SessionId, Stream>,
+    imports: HashMap<SessionId, StreamHead>,
 }
 
-impl Heads {
+impl StreamHeads {
     /// Reads them. Beside them: the streams that nobody can name any more, which are to be removed; and what is damaged: a
     /// stream whose name is none is kept as it is, and one of whom it is not to be read where it stands stands where its rows do.
-    pub(super) fn load(conn: &Connection) -> rusqlite::Result<(Self, Vec<i64>, Vec<Damage>)> {
+    pub(super) fn load(conn: &Connection) -> rusqlite::Result<(Self, Vec<i64>, Vec<LogDamage>)> {
         let mut heads = Self::default();
         let (mut doomed, mut damage) = (Vec::new(), Vec::new());
         let mut query = conn.prepare("SELECT id, name, first, last, closed, source, bytes FROM streams")?;
@@ -61,14 +61,14 @@ impl Heads {
                 Ok(name) => name,
                 Err(name) => {
                     let detail = "its name is none: its events are kept, and nobody can ask for them".to_owned();
-                    damage.push(Damage::Stream { row: id, name, detail });
+                    damage.push(LogDamage::Stream { row: id, name, detail });
                     continue;
                 }
             };
             let number = |index| row.get::<_, i64>(index).map(i64::cast_unsigned);
             let sound = match (number(2), number(3), row.get(4), number(5), number(6)) {
                 (Ok(first), Ok(last), Ok(closed), Ok(source), Ok(bytes)) if is_sound(first, last) => {
-                    Some(Head { first, last, closed, source, bytes })
+                    Some(StreamPosition { first, last, closed, source, bytes })
                 }
                 _ => None,
             };
@@ -76,26 +76,26 @@ impl Heads {
                 Some(head) => head,
                 None => {
                     let detail = "where it stands is not to be read: as its events say".to_owned();
-                    damage.push(Damage::Stream { row: id, name: name.to_string(), detail });
+                    damage.push(LogDamage::Stream { row: id, name: name.to_string(), detail });
                     head_of_rows(conn, id)?
                 }
             };
-            heads.streams.insert(name, Stream { id, head });
+            heads.streams.insert(name, StreamHead { id, head });
         }
         Ok((heads, doomed, damage))
     }
 
-    pub(super) fn get(&self, target: Target, session: &SessionId) -> Option<Stream> {
+    pub(super) fn get(&self, target: BatchTarget, session: &SessionId) -> Option<StreamHead> {
         match target {
-            Target::Stream => self.streams.get(session).copied(),
-            Target::Import => self.imports.get(session).copied(),
+            BatchTarget::Stream => self.streams.get(session).copied(),
+            BatchTarget::Import => self.imports.get(session).copied(),
         }
     }
 
-    pub(super) fn set(&mut self, target: Target, session: SessionId, stream: Option<Stream>) {
+    pub(super) fn set(&mut self, target: BatchTarget, session: SessionId, stream: Option<StreamHead>) {
         let map = match target {
-            Target::Stream => &mut self.streams,
-            Target::Import => &mut self.imports,
+            BatchTarget::Stream => &mut self.streams,
+            BatchTarget::Import => &mut self.imports,
         };
         match stream {
             Some(stream) => drop(map.insert(session, stream)),
@@ -103,7 +103,7 @@ impl Heads {
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&SessionId, &Stream)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&SessionId, &StreamHead)> {
         self.streams.iter()
     }
 }

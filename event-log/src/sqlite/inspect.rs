@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use ipc_protocol::{Envelope, Event, Gap, SessionId};
+use ipc_protocol::{Envelope, Event, OffsetGap, SessionId};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, params, types::ValueRef};
 use serde::Serialize;
 
@@ -24,7 +24,7 @@ const MOST_FINDINGS: usize = 20;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "part")]
 #[non_exhaustive]
-pub enum Damage {
+pub enum LogDamage {
     /// Fault of the file as a whole, found by SQLite.
     Database {
         /// In SQLite's words.
@@ -51,7 +51,7 @@ pub enum Damage {
         /// Session of the stream.
         session: String,
         /// Offsets of the events.
-        gap: Gap,
+        gap: OffsetGap,
     },
     /// Smaller things: how far a consumer has come, who had the log.
     Other {
@@ -60,13 +60,15 @@ pub enum Damage {
     },
 }
 
-impl std::fmt::Display for Damage {
+impl std::fmt::Display for LogDamage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Database { detail } => write!(f, "the database: {detail}"),
             Self::Record { id, detail } => write!(f, "the record of session {id}: {detail}"),
             Self::Stream { row, name, detail } => write!(f, "stream {row} ({name:?}): {detail}"),
-            Self::Events { session, gap: Gap { from, to } } => write!(f, "events {from} to {to} of session {session}"),
+            Self::Events { session, gap: OffsetGap { from, to } } => {
+                write!(f, "events {from} to {to} of session {session}")
+            }
             Self::Other { detail } => f.write_str(detail),
         }
     }
@@ -75,7 +77,7 @@ impl std::fmt::Display for Damage {
 /// Result of an inspection of a log's file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Inspection {
+pub struct LogInspection {
     /// Streams that can be read.
     pub streams: u64,
     /// Rows of events that are whole.
@@ -85,7 +87,7 @@ pub struct Inspection {
     /// Records of sessions that are whole.
     pub records: u64,
     /// Parts that are not whole.
-    pub damage: Vec<Damage>,
+    pub damage: Vec<LogDamage>,
 }
 
 /// Check of a session's record; the error says why a record that is text is not understood.
@@ -96,8 +98,8 @@ pub type RecordCheck<'a> = &'a dyn Fn(&str) -> Result<(), String>;
 ///
 /// # Errors
 /// [`LogError::Missing`]; [`LogError::Corrupt`] for a file that is no log; [`LogError::TooNew`]. What is damaged is no error.
-pub fn check(path: &Path, is_record: RecordCheck<'_>) -> Result<Inspection> {
-    Source::open(path)?.inspect(is_record, None)
+pub fn check(path: &Path, is_record: RecordCheck<'_>) -> Result<LogInspection> {
+    InspectSource::open(path)?.inspect(is_record, None)
 }
 
 /// The same, and writes what is whole to a new log in the file `to`: streams with their offsets and positions, a `session:gap` for
@@ -105,8 +107,8 @@ pub fn check(path: &Path, is_record: RecordCheck<'_>) -> Result<Inspection> {
 ///
 /// # Errors
 /// As [`check`]; [`LogError::Io`] if there is something at `to`, which is left as it is.
-pub fn salvage(path: &Path, to: &Path, is_record: RecordCheck<'_>) -> Result<Inspection> {
-    let source = Source::open(path)?;
+pub fn salvage(path: &Path, to: &Path, is_record: RecordCheck<'_>) -> Result<LogInspection> {
+    let source = InspectSource::open(path)?;
     if to.symlink_metadata().is_ok() {
         let error = std::io::Error::new(std::io::ErrorKind::AlreadyExists, "there is something already");
         return Err(system(to, "create", error));
@@ -116,21 +118,21 @@ pub fn salvage(path: &Path, to: &Path, is_record: RecordCheck<'_>) -> Result<Ins
     let mut conn = Connection::open(to).map_err(sql)?;
     schema::prepare(&mut conn, to)?;
     conn.execute_batch("BEGIN IMMEDIATE").map_err(sql)?;
-    let inspection = source.inspect(is_record, Some(&Target { conn: &conn, path: to }))?;
+    let inspection = source.inspect(is_record, Some(&SalvageTarget { conn: &conn, path: to }))?;
     conn.execute_batch("COMMIT; PRAGMA wal_checkpoint(TRUNCATE)").map_err(sql)?;
     Ok(inspection)
 }
 
-struct Source {
+struct InspectSource {
     conn: Connection,
 }
 
-struct Target<'a> {
+struct SalvageTarget<'a> {
     conn: &'a Connection,
     path: &'a Path,
 }
 
-impl Target<'_> {
+impl SalvageTarget<'_> {
     fn put(&self, sql: &str, params: impl rusqlite::Params) -> Result<()> {
         let put = self.conn.prepare_cached(sql).and_then(|mut statement| statement.execute(params));
         put.map(drop).map_err(|error| classify(self.path, "write what is salvaged to", error))
@@ -138,7 +140,7 @@ impl Target<'_> {
 }
 
 /// A stream's row, as far as it can be read.
-struct Named {
+struct StreamRow {
     name: Result<SessionId, String>,
     closed: bool,
     source: i64,
@@ -148,7 +150,7 @@ struct Named {
 
 /// Place of a row, and the events in it.
 #[derive(Clone, Copy)]
-struct Piece {
+struct EventRow {
     gid: i64,
     first: u64,
     last: u64,
@@ -192,7 +194,7 @@ pub(super) fn each(
     way("ASC").inspect_err(|_| _ = way("DESC"))
 }
 
-impl Source {
+impl InspectSource {
     fn open(path: &Path) -> Result<Self> {
         if let Err(error) = path.metadata() {
             return Err(system(path, "look at", error));
@@ -206,8 +208,8 @@ impl Source {
         Ok(Self { conn })
     }
 
-    fn inspect(&self, is_record: RecordCheck<'_>, to: Option<&Target<'_>>) -> Result<Inspection> {
-        let mut found = Inspection::default();
+    fn inspect(&self, is_record: RecordCheck<'_>, to: Option<&SalvageTarget<'_>>) -> Result<LogInspection> {
+        let mut found = LogInspection::default();
         self.database(&mut found);
         let named = self.streams(&mut found);
         let pieces = self.events(&named, &mut found, to)?;
@@ -218,17 +220,17 @@ impl Source {
     }
 
     /// Lists the faults that SQLite itself finds.
-    fn database(&self, found: &mut Inspection) {
+    fn database(&self, found: &mut LogInspection) {
         let findings = self.conn.prepare(&format!("PRAGMA quick_check({MOST_FINDINGS})")).and_then(|mut query| {
             let rows = query.query_map([], |row| row.get::<_, String>(0))?;
             rows.collect::<rusqlite::Result<Vec<_>>>()
         });
         let findings = findings.unwrap_or_else(|error| vec![error.to_string()]);
         let findings = findings.into_iter().filter(|finding| finding != "ok");
-        found.damage.extend(findings.map(|detail| Damage::Database { detail }));
+        found.damage.extend(findings.map(|detail| LogDamage::Database { detail }));
     }
 
-    fn streams(&self, found: &mut Inspection) -> BTreeMap<i64, Named> {
+    fn streams(&self, found: &mut LogInspection) -> BTreeMap<i64, StreamRow> {
         let mut named = BTreeMap::new();
         let sql = "SELECT id, name, first, last, closed, source FROM streams";
         let read = each(&self.conn, sql, "id", |row| {
@@ -240,15 +242,15 @@ impl Source {
             let [first, last] = [2, 3].map(|index| number(row, index).map(i64::cast_unsigned));
             let span = first.zip(last).filter(|(first, last)| super::heads::is_sound(*first, *last));
             let (closed, source) = (number(row, 4).is_some_and(|closed| closed != 0), number(row, 5).unwrap_or(0));
-            named.insert(id, Named { name: name(row, 1), closed, source, span });
+            named.insert(id, StreamRow { name: name(row, 1), closed, source, span });
         });
         self.broken(read, "the table of streams", found);
         named
     }
 
-    fn broken(&self, read: rusqlite::Result<()>, what: &str, found: &mut Inspection) {
+    fn broken(&self, read: rusqlite::Result<()>, what: &str, found: &mut LogInspection) {
         if let Err(error) = read {
-            found.damage.push(Damage::Database { detail: format!("{what}: {error}") });
+            found.damage.push(LogDamage::Database { detail: format!("{what}: {error}") });
         }
     }
 
@@ -269,11 +271,11 @@ impl Source {
     /// The rows that are whole, by stream; they are copied.
     fn events(
         &self,
-        named: &BTreeMap<i64, Named>,
-        found: &mut Inspection,
-        to: Option<&Target<'_>>,
-    ) -> Result<BTreeMap<i64, Vec<Piece>>> {
-        let mut pieces: BTreeMap<i64, Vec<Piece>> = BTreeMap::new();
+        named: &BTreeMap<i64, StreamRow>,
+        found: &mut LogInspection,
+        to: Option<&SalvageTarget<'_>>,
+    ) -> Result<BTreeMap<i64, Vec<EventRow>>> {
+        let mut pieces: BTreeMap<i64, Vec<EventRow>> = BTreeMap::new();
         // What of rows that are not whole can be told.
         let mut unnamed = BTreeMap::new();
         let sql = "SELECT stream, first, last, created_ms, source, sum, body FROM batches WHERE gid = ?";
@@ -300,7 +302,7 @@ impl Source {
                 Ok(Some(Some((stream, first, last, events)))) if is_stream(stream, named) => {
                     found.rows += 1;
                     found.events += events;
-                    pieces.entry(stream).or_default().push(Piece { gid, first, last });
+                    pieces.entry(stream).or_default().push(EventRow { gid, first, last });
                 }
                 // Of a stream that is being imported or deleted, or whose row is lost.
                 Ok(Some(Some((stream, ..)))) => *unnamed.entry(stream).or_insert(0_u64) += 1,
@@ -311,7 +313,7 @@ impl Source {
         for (stream, rows) in unnamed {
             if self.is_lost(stream) {
                 let detail = format!("its row is lost: {rows} rows of its events belong to nobody");
-                found.damage.push(Damage::Stream { row: stream, name: String::new(), detail });
+                found.damage.push(LogDamage::Stream { row: stream, name: String::new(), detail });
             }
         }
         Ok(pieces)
@@ -326,39 +328,39 @@ impl Source {
     /// Lists the parts that each stream has and lacks.
     fn spans(
         &self,
-        named: BTreeMap<i64, Named>,
-        pieces: &BTreeMap<i64, Vec<Piece>>,
-        found: &mut Inspection,
-        to: Option<&Target<'_>>,
+        named: BTreeMap<i64, StreamRow>,
+        pieces: &BTreeMap<i64, Vec<EventRow>>,
+        found: &mut LogInspection,
+        to: Option<&SalvageTarget<'_>>,
     ) -> Result<()> {
         let mut free = pieces.values().flatten().map(|piece| piece.gid).max().unwrap_or(0) + 1;
-        for (row, Named { name, closed, source, span }) in named {
+        for (row, StreamRow { name, closed, source, span }) in named {
             let mut own = pieces.get(&row).cloned().unwrap_or_default();
             own.sort_by_key(|piece| piece.first);
             let ends = own.first().zip(own.last()).map(|(first, last)| (first.first, last.last));
             let shown = name.as_ref().map_or_else(Clone::clone, ToString::to_string);
             if name.is_err() {
                 let detail = format!("its name is none: {} rows of its events are kept", own.len());
-                found.damage.push(Damage::Stream { row, name: shown.clone(), detail });
+                found.damage.push(LogDamage::Stream { row, name: shown.clone(), detail });
             }
             let (first, last) = match (span, ends) {
                 // Rows behind its end, where nothing was ever appended.
                 (Some((_, last)), Some((_, end))) if end > last => {
                     let detail = format!("it is said to end at {last}, and has events up to {end}");
-                    found.damage.push(Damage::Stream { row, name: shown.clone(), detail });
+                    found.damage.push(LogDamage::Stream { row, name: shown.clone(), detail });
                     (span.map_or(1, |(first, _)| first), end)
                 }
                 (Some(span), _) => span,
                 (None, ends) => {
                     let detail = "where it begins and ends is not to be read: as its events say".to_owned();
-                    found.damage.push(Damage::Stream { row, name: shown.clone(), detail });
+                    found.damage.push(LogDamage::Stream { row, name: shown.clone(), detail });
                     ends.unwrap_or((1, 0))
                 }
             };
             let gaps = gaps(&own, first, last);
             found.streams += u64::from(name.is_ok());
             let session = shown.clone();
-            found.damage.extend(gaps.iter().map(|gap| Damage::Events { session: session.clone(), gap: *gap }));
+            found.damage.extend(gaps.iter().map(|gap| LogDamage::Events { session: session.clone(), gap: *gap }));
             let Some(to) = to else { continue };
             let name = name.unwrap_or_else(|_| salvaged_name(row));
             for gap in gaps {
@@ -378,12 +380,17 @@ impl Source {
         Ok(())
     }
 
-    fn records(&self, is_record: RecordCheck<'_>, found: &mut Inspection, to: Option<&Target<'_>>) -> Result<()> {
+    fn records(
+        &self,
+        is_record: RecordCheck<'_>,
+        found: &mut LogInspection,
+        to: Option<&SalvageTarget<'_>>,
+    ) -> Result<()> {
         let (records, damage) = records(&self.conn);
         found.damage.extend(damage);
         for (id, record, updated) in records {
             if let Err(detail) = is_record(&record) {
-                found.damage.push(Damage::Record { id: id.to_string(), detail });
+                found.damage.push(LogDamage::Record { id: id.to_string(), detail });
                 continue;
             }
             found.records += 1;
@@ -398,7 +405,7 @@ impl Source {
     }
 
     /// Inspects cursors, heartbeat and last position.
-    fn rest(&self, found: &mut Inspection, to: Option<&Target<'_>>) -> Result<()> {
+    fn rest(&self, found: &mut LogInspection, to: Option<&SalvageTarget<'_>>) -> Result<()> {
         let mut cursors = BTreeMap::new();
         let mut lost = 0;
         let sql = "SELECT stream, consumer, offset FROM cursors";
@@ -410,7 +417,7 @@ impl Source {
         if lost > 0 {
             found
                 .damage
-                .push(Damage::Other { detail: format!("how far {lost} consumers have come is not to be read") });
+                .push(LogDamage::Other { detail: format!("how far {lost} consumers have come is not to be read") });
         }
         let Some(to) = to else { return Ok(()) };
         for ((stream, consumer), offset) in cursors {
@@ -431,20 +438,20 @@ impl Source {
 }
 
 /// Records of sessions that are text, and what of them is not.
-pub(super) fn records(conn: &Connection) -> (Vec<(SessionId, String, i64)>, Vec<Damage>) {
+pub(super) fn records(conn: &Connection) -> (Vec<(SessionId, String, i64)>, Vec<LogDamage>) {
     let (mut found, mut damage) = (BTreeMap::new(), Vec::new());
     let read = each(conn, "SELECT id, record, updated_ms FROM sessions", "id", |row| {
         let id = match name(row, 0) {
             Ok(id) => id,
-            Err(id) => return damage.push(Damage::Record { id, detail: "its id is none".to_owned() }),
+            Err(id) => return damage.push(LogDamage::Record { id, detail: "its id is none".to_owned() }),
         };
         match text(row, 1) {
             Ok(record) => _ = found.insert(id, (record, number(row, 2).unwrap_or(0))),
-            Err(_) => damage.push(Damage::Record { id: id.to_string(), detail: "it is no text".to_owned() }),
+            Err(_) => damage.push(LogDamage::Record { id: id.to_string(), detail: "it is no text".to_owned() }),
         }
     });
     if let Err(error) = read {
-        damage.push(Damage::Database { detail: format!("the table of records: {error}") });
+        damage.push(LogDamage::Database { detail: format!("the table of records: {error}") });
     }
     let mut told = Vec::new();
     damage.retain(|one| {
@@ -456,7 +463,7 @@ pub(super) fn records(conn: &Connection) -> (Vec<(SessionId, String, i64)>, Vec<
     (found.into_iter().map(|(id, (record, updated))| (id, record, updated)).collect(), damage)
 }
 
-fn is_stream(stream: i64, named: &BTreeMap<i64, Named>) -> bool {
+fn is_stream(stream: i64, named: &BTreeMap<i64, StreamRow>) -> bool {
     named.contains_key(&stream)
 }
 
@@ -471,17 +478,17 @@ fn whole(first: u64, last: u64, created_ms: i64, sum: i64, body: &[u8]) -> Optio
 }
 
 /// Lists the gaps between the first and the last offset of a stream.
-fn gaps(pieces: &[Piece], first: u64, last: u64) -> Vec<Gap> {
+fn gaps(pieces: &[EventRow], first: u64, last: u64) -> Vec<OffsetGap> {
     let mut gaps = Vec::new();
     let mut next = first;
     for piece in pieces {
         if piece.first > next {
-            gaps.push(Gap { from: next, to: piece.first - 1 });
+            gaps.push(OffsetGap { from: next, to: piece.first - 1 });
         }
         next = next.max(piece.last + 1);
     }
     if next <= last {
-        gaps.push(Gap { from: next, to: last });
+        gaps.push(OffsetGap { from: next, to: last });
     }
     gaps
 }
@@ -491,7 +498,7 @@ fn salvaged_name(row: i64) -> SessionId {
     format!("salvaged-{row}").parse().unwrap_or_else(|_| SessionId::mint())
 }
 
-fn gap_line(session: &SessionId, gap: Gap) -> Vec<u8> {
+fn gap_line(session: &SessionId, gap: OffsetGap) -> Vec<u8> {
     let created_at = line::time(0);
     let event = Event::SessionGap(gap);
     let envelope = Envelope { offset: gap.to, created_at, session: Arc::new(session.clone()), turn: None, event };

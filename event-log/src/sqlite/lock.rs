@@ -12,7 +12,7 @@ use crate::{LogError, Result};
 
 /// Lock held while the log is open. The file stays: removing it could remove the next owner's.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(super) struct FileLock {
     file: File,
 }
 
@@ -23,7 +23,7 @@ fn path_of(path: &Path) -> PathBuf {
     name.into()
 }
 
-impl Lock {
+impl FileLock {
     /// Takes the lock of the log at `path`.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl Lock {
     }
 }
 
-impl Drop for Lock {
+impl Drop for FileLock {
     /// Unlocks explicitly, not by closing: a process that is being started has a copy of the descriptor until its
     /// exec.
     fn drop(&mut self) {

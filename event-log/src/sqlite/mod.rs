@@ -26,33 +26,34 @@ use ipc_protocol::{Envelope, ErrorCause, SessionId};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, params};
 
 use self::{
-    chores::Chores,
-    heads::Heads,
-    inspect::Damage,
-    lock::Lock,
-    queue::{Job, Queue, Work},
-    reader::Readers,
-    rows::Entry,
-    writer::Writer,
+    chores::RetentionChores,
+    heads::StreamHeads,
+    inspect::LogDamage,
+    lock::FileLock,
+    queue::{QueuedJob, WorkItem, WriterQueue},
+    reader::ReaderPool,
+    rows::EncodedBatch,
+    writer::LogWriter,
 };
 use crate::{
-    Batch, Beat, Done, Full, Head, Limit, Lines, LogError, Metrics, Options, Page, Result, Retention, line,
-    store::{Change, Store, Target},
+    EventBatch, EventPage, Heartbeat, LinePage, LogError, LogMetrics, LogOptions, OnCommit, QueueFull, ReadLimit,
+    Result, Retention, StreamPosition, line,
+    store::{BatchTarget, LogChange, LogStore},
 };
 
 /// State shared by the writer and all callers.
 #[derive(Debug)]
-struct Shared {
+struct SharedState {
     path: Arc<PathBuf>,
-    queue: Queue,
-    heads: RwLock<Heads>,
-    metrics: Mutex<Metrics>,
+    queue: WriterQueue,
+    heads: RwLock<StreamHeads>,
+    metrics: Mutex<LogMetrics>,
     /// Damage that was found by now.
-    damage: Mutex<Vec<Damage>>,
+    damage: Mutex<Vec<LogDamage>>,
 }
 
-impl Shared {
-    fn metrics(&self) -> MutexGuard<'_, Metrics> {
+impl SharedState {
+    fn metrics(&self) -> MutexGuard<'_, LogMetrics> {
         self.metrics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -63,19 +64,19 @@ impl Shared {
 
 /// Log in a file.
 #[derive(Debug)]
-pub(crate) struct Sqlite {
-    shared: Arc<Shared>,
-    readers: Readers,
+pub(crate) struct SqliteStore {
+    shared: Arc<SharedState>,
+    readers: ReaderPool,
     writer: Option<JoinHandle<()>>,
 }
 
-impl Sqlite {
+impl SqliteStore {
     /// Opens or creates the log at `path`. Blocks.
     ///
     /// # Errors
     /// Same as [`crate::EventLog::open`].
-    pub(crate) fn open(path: &Path, options: Options) -> Result<Self> {
-        let lock = Lock::take(path)?;
+    pub(crate) fn open(path: &Path, options: LogOptions) -> Result<Self> {
+        let lock = FileLock::take(path)?;
         schema::check_magic(path)?;
         create_private(path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -87,39 +88,43 @@ impl Sqlite {
             conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).map_err(sql)?;
         }
         schema::prepare(&mut conn, path)?;
-        let (heads, doomed, damage) = Heads::load(&conn).map_err(sql)?;
+        let (heads, doomed, damage) = StreamHeads::load(&conn).map_err(sql)?;
         for damage in &damage {
             tracing::error!(path = %path.display(), %damage, "a part of the event log is damaged");
         }
         let path = Arc::new(path.to_owned());
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedState {
             path: Arc::clone(&path),
-            queue: Queue::new(options.queue_bytes),
+            queue: WriterQueue::new(options.queue_bytes),
             heads: RwLock::new(heads),
             metrics: Mutex::default(),
             damage: Mutex::new(damage),
         });
-        let writer = Writer { conn, shared: Arc::clone(&shared), chores: Chores::new(doomed), _lock: lock };
+        let writer = LogWriter { conn, shared: Arc::clone(&shared), chores: RetentionChores::new(doomed), _lock: lock };
         let thread = std::thread::Builder::new().name("event-log".into()).spawn(move || writer.run());
         let thread = thread.map_err(|error| system(&path, "start the writer of", error))?;
-        Ok(Self { shared, readers: Readers::new(path, options.readers, options.read_deadline), writer: Some(thread) })
+        Ok(Self {
+            shared,
+            readers: ReaderPool::new(path, options.readers, options.read_deadline),
+            writer: Some(thread),
+        })
     }
 }
 
-impl Sqlite {
-    fn push(&self, job: Job) {
-        self.take_back(self.shared.queue.push(job));
+impl SqliteStore {
+    fn push(&self, job: QueuedJob) {
+        self.fail_job(self.shared.queue.push(job));
     }
 
     /// Fails a job that the ended writer did not accept.
-    fn take_back(&self, job: Option<Job>) {
+    fn fail_job(&self, job: Option<QueuedJob>) {
         if let Some(job) = job {
-            job.tell(Err(self.shared.ended()));
+            job.complete(Err(self.shared.ended()));
         }
     }
 }
 
-impl Drop for Sqlite {
+impl Drop for SqliteStore {
     /// Waits until everything queued is committed or has failed.
     fn drop(&mut self) {
         self.readers.close();
@@ -134,48 +139,48 @@ impl Drop for Sqlite {
     }
 }
 
-impl Store for Sqlite {
-    fn append(&self, batch: Batch, target: Target, done: Done) -> Result<(), Full> {
+impl LogStore for SqliteStore {
+    fn append(&self, batch: EventBatch, target: BatchTarget, done: OnCommit) -> Result<(), QueueFull> {
         if !self.shared.queue.has_room() {
-            return Err(Full { batch, done });
+            return Err(QueueFull { batch, done });
         }
-        match Entry::of(&batch, &self.shared.path) {
-            Ok(entry) => self.push(Job::new(Work::Append(entry, target), done)),
+        match EncodedBatch::of(&batch, &self.shared.path) {
+            Ok(entry) => self.push(QueuedJob::new(WorkItem::Append(entry, target), done)),
             Err(error) => done(Err(error)),
         }
         Ok(())
     }
 
-    fn change(&self, change: Change, done: Done) {
+    fn change(&self, change: LogChange, done: OnCommit) {
         let row = match &change {
-            Change::PutSession(session, _) | Change::DeleteSession(session) => Some(session.clone()),
+            LogChange::PutSession(session, _) | LogChange::DeleteSession(session) => Some(session.clone()),
             // At most one close comes for each stream, and readers at its end wait for it.
-            Change::Close(_) => None,
+            LogChange::Close(_) => None,
             _ if self.shared.queue.is_crowded() => {
                 return done(Err(LogError::Busy { bytes: self.shared.queue.bytes() }));
             }
             _ => None,
         };
-        let job = Job::new(Work::Change(change), done);
+        let job = QueuedJob::new(WorkItem::Change(change), done);
         match row {
-            Some(session) => self.take_back(self.shared.queue.push_row(&session, job)),
+            Some(session) => self.fail_job(self.shared.queue.push_row(&session, job)),
             None => self.push(job),
         }
     }
 
-    fn read(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Page> {
+    fn read(&self, session: &SessionId, from: u64, limit: ReadLimit) -> Result<EventPage> {
         let mut events = Vec::new();
         let owner = Arc::new(session.clone());
         let head = reader::scan(&self.readers, &self.shared.heads, session, from, limit, |stored| {
             events.push(Arc::new(line::read(stored.line, &owner, stored.offset, stored.batch_ms)?));
             Ok(())
         })?;
-        Ok(Page { events, first_kept: head.first, last: head.last, closed: head.closed })
+        Ok(EventPage { events, first_kept: head.first, last: head.last, closed: head.closed })
     }
 
-    fn read_lines(&self, session: &SessionId, from: u64, limit: Limit) -> Result<Lines> {
-        let mut lines = Lines { next: from, ..Lines::default() };
-        let mut writer = line::Public::new(session);
+    fn read_lines(&self, session: &SessionId, from: u64, limit: ReadLimit) -> Result<LinePage> {
+        let mut lines = LinePage { next: from, ..LinePage::default() };
+        let mut writer = line::PublicLines::new(session);
         let head = reader::scan(&self.readers, &self.shared.heads, session, from, limit, |stored| {
             writer.write(&mut lines.bytes, stored.line, stored.offset, stored.batch_ms)?;
             lines.events += 1;
@@ -186,15 +191,15 @@ impl Store for Sqlite {
         Ok(lines)
     }
 
-    fn read_all(&self, from: u64, limit: Limit) -> Result<Vec<(u64, Arc<Envelope>)>> {
+    fn read_all(&self, from: u64, limit: ReadLimit) -> Result<Vec<(u64, Arc<Envelope>)>> {
         everything::read(&self.readers, &self.shared.heads, from, limit)
     }
 
-    fn head(&self, session: &SessionId) -> Option<Head> {
-        read_lock(&self.shared.heads).get(Target::Stream, session).map(|stream| stream.head)
+    fn head(&self, session: &SessionId) -> Option<StreamPosition> {
+        read_lock(&self.shared.heads).get(BatchTarget::Stream, session).map(|stream| stream.head)
     }
 
-    fn streams(&self) -> Vec<(SessionId, Head)> {
+    fn streams(&self) -> Vec<(SessionId, StreamPosition)> {
         read_lock(&self.shared.heads).iter().map(|(session, stream)| (session.clone(), stream.head)).collect()
     }
 
@@ -215,20 +220,20 @@ impl Store for Sqlite {
         Ok(records.into_iter().map(|(id, record, _)| (id, record)).collect())
     }
 
-    fn damage(&self) -> Vec<Damage> {
+    fn damage(&self) -> Vec<LogDamage> {
         self.shared.damage.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn last_beat(&self) -> Result<Option<Beat>> {
+    fn last_heartbeat(&self) -> Result<Option<Heartbeat>> {
         let found = self.readers.with(|conn| {
             let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
             conn.prepare_cached("SELECT host, at_ms FROM beat")?.query_row([], read).optional()
         })?;
-        Ok(found.map(|(host, at_ms)| Beat { host, at: line::time(at_ms) }))
+        Ok(found.map(|(host, at_ms)| Heartbeat { host, at: line::time(at_ms) }))
     }
 
     fn cursor(&self, consumer: &str, session: &SessionId) -> Result<u64> {
-        let Some(stream) = read_lock(&self.shared.heads).get(Target::Stream, session) else { return Ok(0) };
+        let Some(stream) = read_lock(&self.shared.heads).get(BatchTarget::Stream, session) else { return Ok(0) };
         let sql = "SELECT offset FROM cursors WHERE stream = ? AND consumer = ?";
         let found = self.readers.with(|conn| {
             conn.prepare_cached(sql)?.query_row(params![stream.id, consumer], |row| row.get::<_, i64>(0)).optional()
@@ -236,21 +241,21 @@ impl Store for Sqlite {
         Ok(found.unwrap_or(0).cast_unsigned())
     }
 
-    fn retain(&self, retention: Retention, done: Done) {
+    fn retain(&self, retention: Retention, done: OnCommit) {
         self.shared.queue.retain(retention, done);
     }
 
-    fn metrics(&self) -> Metrics {
-        Metrics { queue_bytes: self.shared.queue.bytes(), ..self.shared.metrics().clone() }
+    fn metrics(&self) -> LogMetrics {
+        LogMetrics { queue_bytes: self.shared.queue.bytes(), ..self.shared.metrics().clone() }
     }
 
-    fn hold(&self, hold: bool) {
-        self.shared.queue.hold(hold);
+    fn hold_commits(&self, hold: bool) {
+        self.shared.queue.hold_commits(hold);
     }
 
     fn flush(&self, deadline: Duration) -> Result<()> {
         let (tell, told) = mpsc::sync_channel(1);
-        self.change(Change::Nothing, Box::new(move |result| drop(tell.send(result))));
+        self.change(LogChange::Barrier, Box::new(move |result| drop(tell.send(result))));
         told.recv_timeout(deadline).unwrap_or(Err(LogError::Deadline { operation: "flush", after: deadline }))
     }
 }

@@ -6,41 +6,41 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ipc_protocol::{Gap, SessionId};
+use ipc_protocol::{OffsetGap, SessionId};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 
 use super::{
     classify,
-    heads::{Heads, Stream},
+    heads::{StreamHead, StreamHeads},
     read_lock,
     rows::checksum,
 };
-use crate::{Head, Limit, LogError, Result, store::Target};
+use crate::{LogError, ReadLimit, Result, StreamPosition, store::BatchTarget};
 
 /// Pool of read-only connections.
 #[derive(Debug)]
-pub(super) struct Readers {
+pub(super) struct ReaderPool {
     path: Arc<PathBuf>,
-    pool: Mutex<Pool>,
-    returned: Condvar,
+    pool: Mutex<IdleConnections>,
+    available: Condvar,
     max: usize,
     deadline: Duration,
 }
 
 #[derive(Debug, Default)]
-struct Pool {
+struct IdleConnections {
     idle: Vec<Connection>,
     open: usize,
 }
 
 /// Connection in use.
-struct Lent<'a> {
-    readers: &'a Readers,
+struct LentConnection<'a> {
+    readers: &'a ReaderPool,
     /// Connection; `None` once it is closed after an error.
     conn: Option<Connection>,
 }
 
-impl Drop for Lent<'_> {
+impl Drop for LentConnection<'_> {
     fn drop(&mut self) {
         let mut pool = self.readers.pool.lock().unwrap_or_else(PoisonError::into_inner);
         match self.conn.take() {
@@ -48,13 +48,13 @@ impl Drop for Lent<'_> {
             None => pool.open -= 1,
         }
         drop(pool);
-        self.readers.returned.notify_one();
+        self.readers.available.notify_one();
     }
 }
 
-impl Readers {
+impl ReaderPool {
     pub(super) fn new(path: Arc<PathBuf>, max: usize, deadline: Duration) -> Self {
-        Self { path, pool: Mutex::default(), returned: Condvar::new(), max: max.max(1), deadline }
+        Self { path, pool: Mutex::default(), available: Condvar::new(), max: max.max(1), deadline }
     }
 
     /// Closes idle connections.
@@ -64,12 +64,12 @@ impl Readers {
         pool.idle.clear();
     }
 
-    fn lend(&self) -> Result<Lent<'_>> {
+    fn acquire(&self) -> Result<LentConnection<'_>> {
         let by = Instant::now() + self.deadline;
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Some(conn) = pool.idle.pop() {
-                return Ok(Lent { readers: self, conn: Some(conn) });
+                return Ok(LentConnection { readers: self, conn: Some(conn) });
             }
             if pool.open < self.max {
                 pool.open += 1;
@@ -79,10 +79,10 @@ impl Readers {
             if left.is_zero() {
                 return Err(LogError::Deadline { operation: "get a reader of", after: self.deadline });
             }
-            pool = self.returned.wait_timeout(pool, left).unwrap_or_else(PoisonError::into_inner).0;
+            pool = self.available.wait_timeout(pool, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         drop(pool);
-        let mut lent = Lent { readers: self, conn: None };
+        let mut lent = LentConnection { readers: self, conn: None };
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let opened = Connection::open_with_flags(&*self.path, flags).and_then(|conn| {
             conn.busy_timeout(self.deadline)?;
@@ -94,7 +94,7 @@ impl Readers {
 
     /// Lends a connection to `body`; closes it after an error.
     pub(super) fn with<T>(&self, body: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
-        let mut lent = self.lend()?;
+        let mut lent = self.acquire()?;
         let Some(conn) = lent.conn.take() else { return Err(LogError::Busy { bytes: 0 }) };
         let value = body(&conn).map_err(|error| classify(&self.path, "read the event log", error))?;
         lent.conn = Some(conn);
@@ -104,20 +104,20 @@ impl Readers {
 
 /// Event in its stored form.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stored<'a> {
+pub(super) struct StoredEvent<'a> {
     pub(super) offset: u64,
     pub(super) batch_ms: i64,
     pub(super) line: &'a [u8],
 }
 
 /// Reason why a scan stopped before its limit.
-enum Stop {
+enum ScanStop {
     Sqlite(rusqlite::Error),
     /// A row with a wrong checksum, one that `visit` cannot read, or a missing row.
     Damaged,
 }
 
-impl From<rusqlite::Error> for Stop {
+impl From<rusqlite::Error> for ScanStop {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sqlite(error)
     }
@@ -128,15 +128,15 @@ impl From<rusqlite::Error> for Stop {
 /// # Errors
 /// [`LogError::Corrupt`] when the very next event cannot be read: its `lost` says where the reader can continue.
 pub(super) fn scan(
-    readers: &Readers,
-    heads: &RwLock<Heads>,
+    readers: &ReaderPool,
+    heads: &RwLock<StreamHeads>,
     session: &SessionId,
     from: u64,
-    limit: Limit,
-    mut visit: impl FnMut(Stored<'_>) -> Result<(), serde_json::Error>,
-) -> Result<Head> {
+    limit: ReadLimit,
+    mut visit: impl FnMut(StoredEvent<'_>) -> Result<(), serde_json::Error>,
+) -> Result<StreamPosition> {
     let unknown = || LogError::Unknown { session: session.clone() };
-    let find = || read_lock(heads).get(Target::Stream, session).ok_or_else(unknown);
+    let find = || read_lock(heads).get(BatchTarget::Stream, session).ok_or_else(unknown);
     let mut stream = find()?;
     let mut reached = from;
     loop {
@@ -146,8 +146,8 @@ pub(super) fn scan(
         }
         let stopped = readers.with(|conn| match rows(conn, &stream, &mut reached, limit, &mut visit) {
             Ok(()) => Ok(false),
-            Err(Stop::Damaged) => Ok(true),
-            Err(Stop::Sqlite(error)) => Err(error),
+            Err(ScanStop::Damaged) => Ok(true),
+            Err(ScanStop::Sqlite(error)) => Err(error),
         });
         let damaged = match stopped {
             Ok(damaged) => damaged,
@@ -174,7 +174,7 @@ pub(super) fn scan(
             }
         } else {
             let lost = damage(readers, stream.id, stream.head.first.max(from + 1), last);
-            let Gap { from, to } = lost;
+            let OffsetGap { from, to } = lost;
             let detail = format!(
                 "events {from} to {to} of {session} are damaged; the others can be read: export what you need, then \
                  move the file away or delete the session"
@@ -185,16 +185,16 @@ pub(super) fn scan(
     let now = find()?.head;
     // Retention may have continued meanwhile.
     let first = now.first.max(stream.head.first);
-    Ok(Head { first, last: stream.head.last.max(first - 1), ..now })
+    Ok(StreamPosition { first, last: stream.head.last.max(first - 1), ..now })
 }
 
 fn rows(
     conn: &Connection,
-    stream: &Stream,
+    stream: &StreamHead,
     reached: &mut u64,
-    limit: Limit,
-    visit: &mut impl FnMut(Stored<'_>) -> Result<(), serde_json::Error>,
-) -> Result<(), Stop> {
+    limit: ReadLimit,
+    visit: &mut impl FnMut(StoredEvent<'_>) -> Result<(), serde_json::Error>,
+) -> Result<(), ScanStop> {
     let from = *reached;
     let stream_last = stream.head.last;
     let mut expected = stream.head.first.max(from + 1);
@@ -213,13 +213,13 @@ fn rows(
             continue;
         }
         if first > expected {
-            return Err(Stop::Damaged);
+            return Err(ScanStop::Damaged);
         }
         if first > stream_last {
             return Ok(());
         }
         if row.get::<_, i64>(3)? != i64::from(checksum(first, last, batch_ms, body)) {
-            return Err(Stop::Damaged);
+            return Err(ScanStop::Damaged);
         }
         expected = last + 1;
         // The events have the row's last offsets: a gap may come before the first.
@@ -233,8 +233,8 @@ fn rows(
             if offset <= from {
                 continue;
             }
-            if visit(Stored { offset, batch_ms, line }).is_err() {
-                return Err(Stop::Damaged);
+            if visit(StoredEvent { offset, batch_ms, line }).is_err() {
+                return Err(ScanStop::Damaged);
             }
             *reached = offset;
             events += 1;
@@ -245,12 +245,12 @@ fn rows(
         }
     }
     // A stream has no holes: a missing row is damage.
-    if expected <= stream_last { Err(Stop::Damaged) } else { Ok(()) }
+    if expected <= stream_last { Err(ScanStop::Damaged) } else { Ok(()) }
 }
 
 /// Finds the end of the damage that begins at `from`. Tests row by row, since a walk over the table stops at the
 /// damage.
-fn damage(readers: &Readers, stream: i64, from: u64, last: u64) -> Gap {
+fn damage(readers: &ReaderPool, stream: i64, from: u64, last: u64) -> OffsetGap {
     let candidates = readers.with(|conn| {
         let sql = "SELECT gid, first FROM batches INDEXED BY batches_by_offset
             WHERE stream = ? AND first > ? AND first <= ? ORDER BY first";
@@ -270,5 +270,5 @@ fn damage(readers: &Readers, stream: i64, from: u64, last: u64) -> Gap {
         })
     };
     let next = candidates.unwrap_or_default().into_iter().find(|(gid, _)| matches!(good(*gid), Ok(true)));
-    Gap { from, to: next.map_or(last, |(_, first)| first.cast_unsigned() - 1) }
+    OffsetGap { from, to: next.map_or(last, |(_, first)| first.cast_unsigned() - 1) }
 }

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use ipc_protocol::{Event, SessionId};
 
 use super::system;
-use crate::{Batch, LogError, Result, line};
+use crate::{EventBatch, LogError, Result, line};
 
 /// Size at which a body is cut: readers and retention handle whole rows.
 const BODY_BYTES: usize = 64 * 1024;
@@ -14,7 +14,7 @@ pub(super) const BODY_EVENTS: u64 = 1024;
 
 /// Row of `batches`.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct BatchRow {
     pub(super) first: u64,
     pub(super) last: u64,
     pub(super) created_ms: i64,
@@ -23,7 +23,7 @@ pub(super) struct Row {
 
 /// Batch, ready to be stored.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct EncodedBatch {
     pub(super) session: Arc<SessionId>,
     /// First offset of the batch. `next` is the first one after it: the same for a batch without events.
     pub(super) first: u64,
@@ -32,7 +32,7 @@ pub(super) struct Entry {
     pub(super) bytes: u64,
     pub(super) source: u64,
     pub(super) cursor: Option<(String, u64)>,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<BatchRow>,
 }
 
 /// Computes a row's checksum. It detects flipped bits, which SQLite does not.
@@ -45,13 +45,13 @@ pub(super) fn checksum(first: u64, last: u64, created_ms: i64, body: &[u8]) -> u
     hasher.finalize()
 }
 
-impl Entry {
+impl EncodedBatch {
     /// Converts a batch to rows.
     ///
     /// # Errors
     /// [`LogError::Order`] where the batch's offsets are not consecutive, [`LogError::TooLarge`] for an event that
     /// is too long.
-    pub(super) fn of(batch: &Batch, path: &Path) -> Result<Self> {
+    pub(super) fn of(batch: &EventBatch, path: &Path) -> Result<Self> {
         let order = |expected, found| LogError::Order { session: (*batch.session).clone(), expected, found };
         let created_ms = line::millis(batch.created_at);
         let mut entry = Self {
@@ -94,6 +94,6 @@ impl Entry {
 
     fn push(&mut self, first: u64, created_ms: i64, body: Vec<u8>) {
         self.bytes += body.len() as u64;
-        self.rows.push(Row { first, last: self.next - 1, created_ms, body });
+        self.rows.push(BatchRow { first, last: self.next - 1, created_ms, body });
     }
 }

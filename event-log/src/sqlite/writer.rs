@@ -9,46 +9,46 @@ use std::{
 use rusqlite::Connection;
 
 use super::{
-    Shared,
-    apply::{Applying, Outcome},
-    chores::Chores,
+    SharedState,
+    apply::{CommitOutcome, OpenTransaction},
+    chores::RetentionChores,
     classify,
-    lock::Lock,
-    queue::{self, Job},
+    lock::FileLock,
+    queue::{self, QueuedJob},
     write_lock,
 };
 use crate::{LogError, Result};
 
 /// Pause after a failure; doubled with each further one, up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(10);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Owner of the writing connection.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct LogWriter {
     pub(super) conn: Connection,
-    pub(super) shared: Arc<Shared>,
-    pub(super) chores: Chores,
+    pub(super) shared: Arc<SharedState>,
+    pub(super) chores: RetentionChores,
     /// Lock of the log, dropped last, after the connection is closed.
-    pub(super) _lock: Lock,
+    pub(super) _lock: FileLock,
 }
 
-impl Drop for Writer {
+impl Drop for LogWriter {
     /// Fails all queued jobs, also after a panic, so that nobody waits forever.
     fn drop(&mut self) {
         for job in self.shared.queue.end() {
-            job.tell(Err(self.shared.ended()));
+            job.complete(Err(self.shared.ended()));
         }
     }
 }
 
-impl Writer {
+impl LogWriter {
     /// Runs until the log is dropped and everything queued is done.
     pub(super) fn run(mut self) {
         let mut pause = Duration::ZERO;
         let mut not_before = None;
         loop {
-            let group = self.shared.queue.take(!self.chores.are_pending(), not_before.take());
+            let group = self.shared.queue.take(!self.chores.is_pending(), not_before.take());
             let idle = group.jobs.is_empty();
             if let Some(asked) = group.retention {
                 self.chores.begin(asked, &self.shared);
@@ -57,30 +57,30 @@ impl Writer {
             if group.last {
                 return;
             }
-            if fine && self.chores.are_pending() {
-                fine = self.chore(idle);
+            if fine && self.chores.is_pending() {
+                fine = self.run_chore(idle);
             }
             if fine {
                 pause = Duration::ZERO;
             } else {
-                pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+                pause = (pause * 2).clamp(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
                 not_before = Some(Instant::now() + pause);
             }
         }
     }
 
     /// Commits the jobs and calls their callbacks. Returns true on success.
-    fn commit(&mut self, jobs: Vec<Job>, bytes: usize) -> bool {
+    fn commit(&mut self, jobs: Vec<QueuedJob>, bytes: usize) -> bool {
         match self.attempt(&jobs) {
             Ok((results, outcome)) => {
                 self.succeed(outcome);
-                self.shared.queue.finished(bytes);
-                jobs.into_iter().zip(results).for_each(|(job, result)| job.tell(result));
+                self.shared.queue.release(bytes);
+                jobs.into_iter().zip(results).for_each(|(job, result)| job.complete(result));
                 true
             }
             // The damage may concern one job only: try each alone.
             Err(LogError::Corrupt { .. }) if jobs.len() > 1 => {
-                self.shared.queue.finished(bytes);
+                self.shared.queue.release(bytes);
                 let mut fine = true;
                 for job in jobs {
                     fine &= self.commit(vec![job], 0);
@@ -89,17 +89,17 @@ impl Writer {
             }
             Err(error) => {
                 self.fail(&error);
-                self.shared.queue.finished(bytes);
-                jobs.into_iter().for_each(|job| job.tell(Err(error.clone())));
+                self.shared.queue.release(bytes);
+                jobs.into_iter().for_each(|job| job.complete(Err(error.clone())));
                 false
             }
         }
     }
 
     /// Runs one transaction: all jobs that are not refused, or nothing.
-    fn attempt(&mut self, jobs: &[Job]) -> Result<(Vec<Result<(), LogError>>, Outcome)> {
+    fn attempt(&mut self, jobs: &[QueuedJob]) -> Result<(Vec<Result<(), LogError>>, CommitOutcome)> {
         let apply = |conn: &Connection| {
-            let mut applying = Applying::new(conn, &self.shared.heads);
+            let mut applying = OpenTransaction::new(conn, &self.shared.heads);
             let results = jobs.iter().map(|job| applying.apply(&job.work)).collect::<rusqlite::Result<Vec<_>>>()?;
             Ok((results, applying.finish()?))
         };
@@ -107,7 +107,7 @@ impl Writer {
     }
 
     /// Runs one slice of background work. Returns true on success.
-    fn chore(&mut self, idle: bool) -> bool {
+    fn run_chore(&mut self, idle: bool) -> bool {
         let mut slice = None;
         let chores = &mut self.chores;
         let heads = &self.shared.heads;
@@ -119,21 +119,21 @@ impl Writer {
             (Ok(()), Some(slice)) => {
                 self.shared.metrics().removed += slice.removed;
                 slice.publish(&mut write_lock(&self.shared.heads));
-                self.chores.told().into_iter().for_each(|done| queue::tell(done, Ok(())));
+                self.chores.take_finished().into_iter().for_each(|done| queue::notify(done, Ok(())));
                 true
             }
             (Ok(()), None) => true,
             (Err(error), _) => {
                 self.fail(&error);
-                self.chores.give_up().into_iter().for_each(|done| queue::tell(done, Err(error.clone())));
+                self.chores.give_up().into_iter().for_each(|done| queue::notify(done, Err(error.clone())));
                 false
             }
         }
     }
 
-    fn succeed(&mut self, mut outcome: Outcome) {
+    fn succeed(&mut self, mut outcome: CommitOutcome) {
         outcome.publish(&mut write_lock(&self.shared.heads));
-        self.chores.remove(std::mem::take(&mut outcome.doomed));
+        self.chores.remove(std::mem::take(&mut outcome.deleted_streams));
         let mut metrics = self.shared.metrics();
         metrics.commits += 1;
         metrics.events += outcome.events;

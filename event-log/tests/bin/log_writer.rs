@@ -7,7 +7,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use event_log::{Batch, EventLog, Full, LogError, Options};
+use event_log::{EventBatch, EventLog, LogError, LogOptions, QueueFull};
 use ipc_protocol::{Envelope, Event, SessionId};
 
 /// Streams of each thread.
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     let (Some(path), Some(Ok(threads))) = (args.next(), args.next().map(|text| text.parse::<usize>())) else {
         return ExitCode::from(2);
     };
-    match EventLog::open(&path, Options::default()).map_err(io::Error::other).and_then(|log| run(&log, threads)) {
+    match EventLog::open(&path, LogOptions::default()).map_err(io::Error::other).and_then(|log| run(&log, threads)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Nobody is left to tell when standard error is closed.
@@ -60,7 +60,7 @@ fn append_for_ever(log: &EventLog, thread: usize) -> io::Result<()> {
                 };
                 match log.append(batch, Box::new(done)) {
                     Ok(()) => break,
-                    Err(Full { batch: again, .. }) => batch = again,
+                    Err(QueueFull { batch: again, .. }) => batch = again,
                 }
                 log.flush(std::time::Duration::from_secs(60)).map_err(io::Error::other)?;
             }
@@ -74,7 +74,7 @@ fn append_for_ever(log: &EventLog, thread: usize) -> io::Result<()> {
 }
 
 /// One to seven events that say who and where they are; the last one's offset is the cursor of a consumer, and the `source`.
-fn batch(session: &Arc<SessionId>, first: u64) -> Batch {
+fn batch(session: &Arc<SessionId>, first: u64) -> EventBatch {
     let created_at = UNIX_EPOCH + SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let last = first + first % 7;
     let envelope = |offset| {
@@ -83,5 +83,5 @@ fn batch(session: &Arc<SessionId>, first: u64) -> Batch {
     };
     let events = (first..=last).map(envelope).collect();
     let cursor = Some(("consumer".to_owned(), last));
-    Batch { session: Arc::clone(session), created_at, first, events, source: last, cursor }
+    EventBatch { session: Arc::clone(session), created_at, first, events, source: last, cursor }
 }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use event_log::{Batch, EventLog, Limit, LogError, Options};
+use event_log::{EventBatch, EventLog, LogError, LogOptions, ReadLimit};
 use ipc_protocol::{Envelope, Event, SessionId};
 
 /// Longer than anything takes that works.
@@ -32,39 +32,39 @@ pub(crate) fn now() -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(millis.try_into().expect("fits"))
 }
 
-pub(crate) fn batch_of(session: &Arc<SessionId>, first: u64, events: Vec<Event>) -> Batch {
+pub(crate) fn batch_of(session: &Arc<SessionId>, first: u64, events: Vec<Event>) -> EventBatch {
     let created_at = now();
     let envelope =
         |(offset, event)| Arc::new(Envelope { offset, created_at, session: Arc::clone(session), turn: Some(1), event });
     let events = (first..).zip(events).map(envelope).collect();
-    Batch { session: Arc::clone(session), created_at, first, events, source: 0, cursor: None }
+    EventBatch { session: Arc::clone(session), created_at, first, events, source: 0, cursor: None }
 }
 
 /// `count` pieces of text.
-pub(crate) fn batch(session: &Arc<SessionId>, first: u64, count: u64) -> Batch {
+pub(crate) fn batch(session: &Arc<SessionId>, first: u64, count: u64) -> EventBatch {
     batch_of(session, first, (first..first + count).map(text).collect())
 }
 
 /// Has something done, and waits for what comes of it.
-pub(crate) fn done(start: impl FnOnce(event_log::Done)) -> Result<(), LogError> {
+pub(crate) fn done(start: impl FnOnce(event_log::OnCommit)) -> Result<(), LogError> {
     let (tell, told) = mpsc::channel();
     start(Box::new(move |result| drop(tell.send(result))));
     told.recv_timeout(DEADLINE).expect("an answer")
 }
 
-pub(crate) fn append(log: &EventLog, batch: Batch) -> Result<(), LogError> {
+pub(crate) fn append(log: &EventLog, batch: EventBatch) -> Result<(), LogError> {
     done(|done| log.append(batch, done).expect("room in the queue"))
 }
 
 pub(crate) fn open(dir: &tempfile::TempDir) -> EventLog {
-    EventLog::open(dir.path().join("log.sqlite"), Options::default()).expect("a log")
+    EventLog::open(dir.path().join("log.sqlite"), LogOptions::default()).expect("a log")
 }
 
 /// Everything of a stream after `from`, read a few events at a time.
 pub(crate) fn read_all(log: &EventLog, session: &SessionId, mut from: u64) -> Vec<Arc<Envelope>> {
     let mut all = Vec::new();
     loop {
-        let page = log.read(session, from, Limit { events: 7, bytes: 4096 }).expect("a page");
+        let page = log.read(session, from, ReadLimit { events: 7, bytes: 4096 }).expect("a page");
         let Some(last) = page.events.last() else { return all };
         from = last.offset;
         all.extend(page.events);

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use event_log::{EventLog, Limit, LogError, Options};
+use event_log::{EventLog, LogError, LogOptions, ReadLimit};
 use ipc_protocol::Event;
 use nix::{
     mount::{MntFlags, MsFlags, mount, umount2},
@@ -22,7 +22,7 @@ use crate::{
 };
 
 fn try_open(path: &Path) -> Result<EventLog, LogError> {
-    EventLog::open(path, Options::default())
+    EventLog::open(path, LogOptions::default())
 }
 
 /// Large events: 40 KiB each.
@@ -58,7 +58,7 @@ fn a_full_disk_is_told_and_survived() {
     let mounted = own_tmpfs(dir.path(), "4m");
     let small = mounted.is_some();
     // Without a small disk, a small file: SQLite says the same of both.
-    let options = Options { max_pages: (!small).then_some(500), ..Options::default() };
+    let options = LogOptions { max_pages: (!small).then_some(500), ..LogOptions::default() };
     let log = EventLog::open(&path, options).expect("a log");
     let mut last = 0;
     let error = loop {
@@ -96,7 +96,7 @@ fn a_full_disk_is_told_and_survived() {
 #[test]
 fn what_is_queued_behind_a_failure_fails_too() {
     let dir = tempfile::tempdir().expect("a directory");
-    let options = Options { max_pages: Some(40), ..Options::default() };
+    let options = LogOptions { max_pages: Some(40), ..LogOptions::default() };
     let log = EventLog::open(dir.path().join("log.sqlite"), options).expect("a log");
     let (tell, told) = std::sync::mpsc::channel();
     for first in 1..=20 {
@@ -292,7 +292,7 @@ fn what_can_be_read_of_a_damaged_file_is_read() {
         let log = open(&dir);
         let (mut from, mut read, mut lost) = (0, 0, 0);
         while from < 20_000 {
-            match log.read(&id("a"), from, Limit::default()) {
+            match log.read(&id("a"), from, ReadLimit::default()) {
                 Ok(page) => {
                     for event in &page.events {
                         from += 1;
@@ -323,7 +323,7 @@ fn what_can_be_read_of_a_damaged_file_is_read() {
         // Of all together too: a gap stands for a row, and where not even the order can be followed that is said.
         let (mut from, mut next, mut whole) = (0, 1, false);
         while !whole {
-            let page = match log.read_all(from, Limit::default()) {
+            let page = match log.read_all(from, ReadLimit::default()) {
                 Ok(page) => page,
                 Err(error) => {
                     assert!(matches!(error, LogError::Corrupt { .. }) && length > 100, "{error}");
@@ -376,7 +376,7 @@ fn readable(log: &EventLog) -> (u64, u64, usize) {
     for (name, head) in log.streams() {
         let mut from = 0;
         while from < head.last {
-            match log.read(&name, from, Limit::default()) {
+            match log.read(&name, from, ReadLimit::default()) {
                 Ok(page) => {
                     for event in &page.events {
                         match &event.event {
@@ -481,7 +481,7 @@ fn whatever_bits_flip_what_is_whole_is_read_or_the_way_to_it_is_named() {
                 for (name, head) in log.streams() {
                     let mut from = 0;
                     while from < head.last {
-                        match log.read(&name, from, Limit::default()) {
+                        match log.read(&name, from, ReadLimit::default()) {
                             Ok(page) if page.events.is_empty() => break,
                             Ok(page) => from = page.events.last().map_or(head.last, |event| event.offset),
                             Err(LogError::Corrupt { lost: Some(gap), .. }) => from = gap.to,

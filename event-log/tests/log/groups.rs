@@ -79,7 +79,7 @@ fn what_is_put_together_is_one_commit() {
             let tell = tell.clone();
             Box::new(move |result| tell.send(result).expect("heard"))
         };
-        let together = log.together();
+        let together = log.hold_commits();
         log.append(batch(&session, offset, 1), hear()).expect("room");
         thread::yield_now();
         log.put_session(&session, offset.to_string(), hear());
@@ -97,7 +97,7 @@ fn what_is_put_together_is_one_commit() {
 fn who_never_lets_go_holds_up_nobody_for_long() {
     let dir = tempfile::tempdir().expect("a directory");
     let log = open(&dir);
-    let together = log.together();
+    let together = log.hold_commits();
     log.flush(DEADLINE).expect("written");
     drop(together);
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::common::{id, read_all};
-use event_log::{EventLog, Options};
+use event_log::{EventLog, LogOptions};
 use ipc_protocol::Event;
 
 const THREADS: u64 = 3;
@@ -58,7 +58,7 @@ fn what_was_acknowledged_survives() {
     let mut verified: BTreeMap<String, u64> = BTreeMap::new();
     for round in 0..kills {
         let acknowledged = killed_writer(&path);
-        let log = EventLog::open(&path, Options::default()).expect("a log");
+        let log = EventLog::open(&path, LogOptions::default()).expect("a log");
         for (name, head) in log.streams() {
             let session = id(name.as_str());
             let known = verified.entry(name.to_string()).or_default();

@@ -5,8 +5,8 @@ use std::{
     sync::Arc,
 };
 
-use event_log::{EventLog, Limit, LogError, MemoryLimits, Retention};
-use ipc_protocol::{Envelope, Event, Gap};
+use event_log::{EventLog, LogError, MemoryLimits, ReadLimit, Retention};
+use ipc_protocol::{Envelope, Event, OffsetGap};
 use proptest::{collection::vec, option::of, prelude::*};
 
 use crate::common::{append, batch_of, done, id, open};
@@ -157,7 +157,7 @@ impl Stage {
                 }
             }
             Step::Read { stream, from, limit } => {
-                let result = self.log().read(&name(stream), from, Limit { events: limit, bytes: 1 << 20 });
+                let result = self.log().read(&name(stream), from, ReadLimit { events: limit, bytes: 1 << 20 });
                 let Some(model) = self.streams.get(&stream) else {
                     assert!(matches!(result, Err(LogError::Unknown { .. })), "{result:?}");
                     return;
@@ -167,7 +167,7 @@ impl Stage {
                     model.events().filter(|event| event.offset > from).take(limit).cloned().collect();
                 assert_eq!(page.events, expected);
                 assert_eq!((page.first_kept, page.last, page.closed), (model.first(), model.last, model.closed));
-                let missing = (model.first() > from + 1).then(|| Gap { from: from + 1, to: model.first() - 1 });
+                let missing = (model.first() > from + 1).then(|| OffsetGap { from: from + 1, to: model.first() - 1 });
                 assert_eq!(page.gap(from), missing);
             }
             Step::Close { stream } => {
@@ -201,7 +201,7 @@ impl Stage {
 
     /// Says whether there was anything.
     fn follow(&mut self, limit: usize) -> bool {
-        let page = self.log().read_all(self.position, Limit { events: limit, bytes: 1 << 20 }).expect("a page");
+        let page = self.log().read_all(self.position, ReadLimit { events: limit, bytes: 1 << 20 }).expect("a page");
         assert!(page.len() <= limit);
         for (position, event) in &page {
             assert!(*position > self.position, "{position} after {}", self.position);
@@ -220,7 +220,7 @@ impl Stage {
         let mut now = Vec::new();
         let mut from = 0;
         while let Some((last, _)) = {
-            let page = self.log().read_all(from, Limit { events: 5, bytes: 1 << 20 }).expect("a page");
+            let page = self.log().read_all(from, ReadLimit { events: 5, bytes: 1 << 20 }).expect("a page");
             now.extend(page.iter().map(|(_, event)| event.clone()));
             page.last().cloned()
         } {
@@ -247,7 +247,7 @@ impl Stage {
             );
             assert_eq!(head.bytes == 0, model.batches.is_empty());
             assert_eq!(self.log().cursor("c", id).expect("a cursor"), model.cursor);
-            let page = self.log().read(id, 0, Limit::default()).expect("a page");
+            let page = self.log().read(id, 0, ReadLimit::default()).expect("a page");
             assert!(page.events.iter().eq(model.events()), "{id}");
         }
     }

@@ -9,8 +9,8 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use event_log::{Batch, Beat, EventLog, Limit, LogError, Retention};
-use ipc_protocol::{EndReason, Envelope, Event, Gap, Json, Verbatim};
+use event_log::{EventBatch, EventLog, Heartbeat, LogError, ReadLimit, Retention};
+use ipc_protocol::{EndReason, Envelope, Event, Json, OffsetGap, RawLine};
 use rusqlite::{Connection, types::ValueRef};
 use serde_json::json;
 
@@ -24,7 +24,7 @@ fn ms(ms: u64) -> SystemTime {
 }
 
 /// What is appended, in this order. An event each millisecond.
-fn batches() -> Vec<Batch> {
+fn batches() -> Vec<EventBatch> {
     let made = |at, name, offset, turn, events: Vec<Event>| {
         let session = id(name);
         let envelope = |(n, event)| {
@@ -32,7 +32,7 @@ fn batches() -> Vec<Batch> {
             Arc::new(Envelope { offset, created_at, session: Arc::clone(&session), turn, event })
         };
         let events = (0..).zip(events).map(envelope).collect();
-        Batch { session: Arc::clone(&session), created_at: ms(at), first: offset, events, source: 0, cursor: None }
+        EventBatch { session: Arc::clone(&session), created_at: ms(at), first: offset, events, source: 0, cursor: None }
     };
     let text = |text: &str| Event::Text { text: text.into() };
     let cursor = |consumer: &str, offset| Some((consumer.to_owned(), offset));
@@ -41,35 +41,40 @@ fn batches() -> Vec<Batch> {
     let payload = Json::from(&json!({ "content": ["go on", 1.5, null] }));
     let called = Event::External { kind: "agent:action:prompt:called".into(), version: 3, payload };
     let line = br#"{ "type": "x", "deep": {"er":[]}}"#;
-    let harness = Event::Harness { agent: "pi".into(), payload: Verbatim::from(&line[..]) };
+    let harness = Event::Harness { agent: "pi".into(), payload: RawLine::from(&line[..]) };
     let ended = Event::SessionEnded { reason: EndReason::Killed, receipt: None };
-    let gap =
-        made(1_700_000_006_000, "two", 6, Some(1), vec![Event::SessionGap(Gap { from: 3, to: 6 }), text("two 7")]);
+    let gap = made(
+        1_700_000_006_000,
+        "two",
+        6,
+        Some(1),
+        vec![Event::SessionGap(OffsetGap { from: 3, to: 6 }), text("two 7")],
+    );
     let called = made(1_700_000_005_000, "one", 4, None, vec![called]);
     let aged = made(1_700_000_008_000, "aged", 4, None, vec![text("aged 4")]);
     let deleted = made(1_700_000_009_000, "deleted", 1, None, vec![text("deleted 1")]);
     vec![
         made(1_700_000_001_000, "one", 1, None, vec![begun]),
-        Batch { source: 7, ..made(1_700_000_002_000, "one", 2, Some(1), vec![prompt, text("one 3")]) },
-        Batch { source: 3, ..made(1_700_000_003_000, "two", 1, Some(1), vec![text("two 1"), text("two 2")]) },
+        EventBatch { source: 7, ..made(1_700_000_002_000, "one", 2, Some(1), vec![prompt, text("one 3")]) },
+        EventBatch { source: 3, ..made(1_700_000_003_000, "two", 1, Some(1), vec![text("two 1"), text("two 2")]) },
         made(1, "aged", 1, None, vec![text("aged 1"), text("aged 2"), text("aged 3")]),
-        Batch { source: 9, cursor: cursor("actions", 4), ..called },
-        Batch { first: 3, source: 8, cursor: cursor("reader", 7), ..gap },
+        EventBatch { source: 9, cursor: cursor("actions", 4), ..called },
+        EventBatch { first: 3, source: 8, cursor: cursor("reader", 7), ..gap },
         made(1_700_000_007_000, "over", 1, Some(2), vec![Event::SessionIdle {}, ended]),
-        Batch { cursor: cursor("reader", 2), ..aged },
-        Batch { cursor: cursor("reader", 1), ..deleted },
-        Batch { source: 12, ..made(1_700_000_010_000, "one", 5, Some(2), vec![harness, text("one 6")]) },
+        EventBatch { cursor: cursor("reader", 2), ..aged },
+        EventBatch { cursor: cursor("reader", 1), ..deleted },
+        EventBatch { source: 12, ..made(1_700_000_010_000, "one", 5, Some(2), vec![harness, text("one 6")]) },
         made(1_700_000_011_000, "last", 1, None, vec![text("last 1")]),
     ]
 }
 
 /// Of a stream that is deleted, or so old that retention takes it.
-fn is_removed(batch: &Batch) -> bool {
+fn is_removed(batch: &EventBatch) -> bool {
     ["deleted", "last"].contains(&batch.session.as_str()) || batch.created_at == ms(1)
 }
 
-fn beat() -> Beat {
-    Beat { host: "1@boot".into(), at: ms(1_700_000_050_123) }
+fn beat() -> Heartbeat {
+    Heartbeat { host: "1@boot".into(), at: ms(1_700_000_050_123) }
 }
 
 /// What each of the files is the work of.
@@ -89,14 +94,14 @@ fn fill(log: &EventLog) {
     done(|done| log.delete_session(&id("gone"), done)).expect("deleted");
     let years = Duration::from_secs(30 * 365 * 24 * 60 * 60);
     done(|done| log.retain(Retention { max_age: Some(years), ..Retention::default() }, done)).expect("retained");
-    done(|done| log.put_beat(beat(), done)).expect("stored");
+    done(|done| log.put_heartbeat(beat(), done)).expect("stored");
 }
 
 /// All that `fill` has left is there, where it was.
 fn has_everything(log: &EventLog) {
     let kept: Vec<_> =
         batches().into_iter().filter(|batch| !is_removed(batch)).flat_map(|batch| batch.events).collect();
-    let all = log.read_all(0, Limit::default()).expect("read");
+    let all = log.read_all(0, ReadLimit::default()).expect("read");
     assert!(all.is_sorted_by(|(before, _), (after, _)| before < after), "{all:?}");
     assert_eq!(all.into_iter().map(|(_, event)| event).collect::<Vec<_>>(), kept);
     let mut streams = log.streams();
@@ -120,7 +125,7 @@ fn has_everything(log: &EventLog) {
     let records = [("one", r#"{"title":"one","turns":2}"#), ("two", r#"{"title":"it's two"}"#)];
     let found = log.sessions().expect("read");
     assert_eq!(found.iter().map(|(id, record)| (id.as_str(), &**record)).collect::<Vec<_>>(), records);
-    assert_eq!(log.last_beat().expect("read"), Some(beat()));
+    assert_eq!(log.last_heartbeat().expect("read"), Some(beat()));
 }
 
 /// A file as its release has left it.
@@ -149,7 +154,7 @@ fn schema_now() -> (i64, Vec<(String, Option<String>)>) {
 
 /// The place of the newest event of all streams.
 fn newest(log: &EventLog) -> u64 {
-    log.read_all(0, Limit::default()).expect("read").last().expect("an event").0
+    log.read_all(0, ReadLimit::default()).expect("read").last().expect("an event").0
 }
 
 #[test]
@@ -171,7 +176,7 @@ fn it_is_read_and_gone_on_with() {
         append(&log, batch(&id("aged"), 5, 1)).expect("appended");
         // Its name is free. It is the newest, and no other has its place when it is removed again.
         append(&log, batch(&id("last"), 1, 1)).expect("appended");
-        let all = log.read_all(before, Limit::default()).expect("read");
+        let all = log.read_all(before, ReadLimit::default()).expect("read");
         let all: Vec<_> = all.iter().map(|(_, event)| (event.session.as_str(), event.offset)).collect();
         assert_eq!(all, [("one", 7), ("one", 8), ("aged", 5), ("last", 1)]);
         let place = newest(&log);
@@ -180,14 +185,14 @@ fn it_is_read_and_gone_on_with() {
         append(&log, batch(&id("two"), 8, 1)).expect("appended");
         assert!(newest(&log) > place);
         done(|done| log.set_cursor("actions", &id("aged"), 5, done)).expect("stored");
-        done(|done| log.put_beat(beat(), done)).expect("stored");
+        done(|done| log.put_heartbeat(beat(), done)).expect("stored");
         drop(log);
         let log = open(&dir);
         for (name, last) in [("one", 8), ("two", 8), ("aged", 5), ("over", 2)] {
             assert_eq!(log.head(&id(name)).expect("a stream").last, last);
         }
         assert_eq!(log.cursor("actions", &id("aged")).expect("read"), 5);
-        assert_eq!(log.last_beat().expect("read"), Some(beat()));
+        assert_eq!(log.last_heartbeat().expect("read"), Some(beat()));
     }
 }
 

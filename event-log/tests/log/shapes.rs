@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use event_log::{Batch, EventLog, Limit, MemoryLimits};
+use event_log::{EventBatch, EventLog, MemoryLimits, ReadLimit};
 use ipc_protocol::*;
 use proptest::{collection::vec, option::of, prelude::*, sample::select};
 
@@ -52,7 +52,7 @@ fn receipt() -> impl Strategy<Value = Option<Box<Receipt>>> {
         pgid: 2,
         sid: 3,
         command,
-        outcome: Outcome::Ended(status),
+        outcome: ProcessOutcome::Ended(status),
         reaped_by: Some(ReapedBy::Proxy),
     };
     let entries = vec((process(), of(text()), exit()).prop_map(entry), 0..4);
@@ -136,7 +136,7 @@ fn kinds() -> Vec<BoxedStrategy<Event>> {
         (text(), text()).prop_map(|(status, detail)| Event::SessionStatus { status, detail }).boxed(),
         (end(), receipt()).prop_map(|(reason, receipt)| Event::SessionEnded { reason, receipt }).boxed(),
         (end(), receipt()).prop_map(|(reason, receipt)| Event::SessionSuspended { reason, receipt }).boxed(),
-        any::<(u64, u64)>().prop_map(|(from, to)| Event::SessionGap(Gap { from, to })).boxed(),
+        any::<(u64, u64)>().prop_map(|(from, to)| Event::SessionGap(OffsetGap { from, to })).boxed(),
         text().prop_map(|reason| Event::SessionDegraded { reason }).boxed(),
         (text(), text()).prop_map(|(by, detail)| Event::SessionResumed { by, detail }).boxed(),
         text().prop_map(|reason| Event::SessionLossy { reason }).boxed(),
@@ -202,7 +202,7 @@ fn all_kinds() -> impl Strategy<Value = Vec<(Event, Option<u64>, u32)>> {
     kinds().into_iter().map(|event| (event, of(any::<u64>()), any::<u32>())).collect::<Vec<_>>()
 }
 
-fn batch(events: Vec<(Event, Option<u64>, u32)>) -> Batch {
+fn batch(events: Vec<(Event, Option<u64>, u32)>) -> EventBatch {
     let mut batch = batch_of(&id("s"), 1, Vec::new());
     let envelope = |(offset, (event, turn, at)): (u64, (Event, Option<u64>, u32))| {
         let created_at = UNIX_EPOCH + Duration::from_millis(at.into());
@@ -218,7 +218,7 @@ fn lines(log: &EventLog) -> Vec<serde_json::Value> {
     let mut all = Vec::new();
     let mut from = 0;
     loop {
-        let lines = log.read_lines(&id("s"), from, Limit { events: 5, bytes: 1000 }).expect("lines");
+        let lines = log.read_lines(&id("s"), from, ReadLimit { events: 5, bytes: 1000 }).expect("lines");
         let before = all.len();
         for line in lines.bytes.split_inclusive(|byte| *byte == b'\n') {
             assert!(line.ends_with(b"\n"));

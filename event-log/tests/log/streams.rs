@@ -10,8 +10,10 @@ use std::{
 };
 
 use crate::common::{DEADLINE, append, batch, batch_of, done, id, open, read_all, text};
-use event_log::{Beat, EventLog, Full, Head, Limit, LogError, MemoryLimits, Options, Retention};
-use ipc_protocol::{Event, Gap};
+use event_log::{
+    EventLog, Heartbeat, LogError, LogOptions, MemoryLimits, QueueFull, ReadLimit, Retention, StreamPosition,
+};
+use ipc_protocol::{Event, OffsetGap};
 
 /// Runs `test` on each store.
 fn on_both(test: impl Fn(&EventLog)) {
@@ -68,7 +70,7 @@ fn a_gap_may_stand_for_what_is_missing() {
     on_both(|log| {
         let a = id("a");
         append(log, batch(&a, 1, 3)).expect("appended");
-        let mut with_gap = batch_of(&a, 9, vec![Event::SessionGap(Gap { from: 4, to: 9 }), text(10)]);
+        let mut with_gap = batch_of(&a, 9, vec![Event::SessionGap(OffsetGap { from: 4, to: 9 }), text(10)]);
         with_gap.first = 4;
         let expected = with_gap.events.clone();
         append(log, with_gap).expect("appended");
@@ -89,12 +91,12 @@ fn a_page_is_bounded_and_never_empty() {
             assert_eq!((page.first_kept, page.last, page.closed), (1, 100, false));
             page.events.iter().map(|event| event.offset).collect::<Vec<_>>()
         };
-        assert_eq!(offsets(0, Limit { events: 3, bytes: 1 << 20 }), [1, 2, 3]);
-        assert_eq!(offsets(97, Limit { events: 3, bytes: 1 << 20 }), [98, 99, 100]);
-        assert_eq!(offsets(40, Limit { events: 100, bytes: 1 }), [41]);
-        assert!(offsets(100, Limit::default()).is_empty());
-        assert!(offsets(u64::MAX, Limit::default()).is_empty());
-        assert!(matches!(log.read(&id("b"), 0, Limit::default()), Err(LogError::Unknown { .. })));
+        assert_eq!(offsets(0, ReadLimit { events: 3, bytes: 1 << 20 }), [1, 2, 3]);
+        assert_eq!(offsets(97, ReadLimit { events: 3, bytes: 1 << 20 }), [98, 99, 100]);
+        assert_eq!(offsets(40, ReadLimit { events: 100, bytes: 1 }), [41]);
+        assert!(offsets(100, ReadLimit::default()).is_empty());
+        assert!(offsets(u64::MAX, ReadLimit::default()).is_empty());
+        assert!(matches!(log.read(&id("b"), 0, ReadLimit::default()), Err(LogError::Unknown { .. })));
     });
 }
 
@@ -122,7 +124,7 @@ fn a_closed_stream_takes_nothing() {
         done(|done| log.close(&a, done)).expect("closed");
         assert!(matches!(append(log, batch(&a, 2, 1)), Err(LogError::Closed { .. })));
         assert!(matches!(done(|done| log.close(&id("b"), done)), Err(LogError::Unknown { .. })));
-        assert!(log.read(&a, 0, Limit::default()).expect("a page").closed);
+        assert!(log.read(&a, 0, ReadLimit::default()).expect("a page").closed);
     };
     close(&EventLog::memory(MemoryLimits::default()));
     let log = open(&dir);
@@ -173,15 +175,15 @@ fn cursors_and_sources_come_with_a_batch_or_not_at_all() {
 #[test]
 fn records_of_sessions_are_kept() {
     let dir = tempfile::tempdir().expect("a directory");
-    let beat = |second| Beat { host: format!("h-{second}"), at: UNIX_EPOCH + Duration::from_secs(second) };
+    let beat = |second| Heartbeat { host: format!("h-{second}"), at: UNIX_EPOCH + Duration::from_secs(second) };
     let put = |log: &EventLog| {
         for (name, record) in [("b", "{}"), ("a", r#"{"n":1}"#), ("a", r#"{"n":2}"#), ("c", "3")] {
             done(|done| log.put_session(&id(name), record.into(), done)).expect("stored");
         }
         done(|done| log.delete_session(&id("c"), done)).expect("deleted");
-        assert_eq!(log.last_beat().expect("read"), None);
+        assert_eq!(log.last_heartbeat().expect("read"), None);
         for second in [1, 2] {
-            done(|done| log.put_beat(beat(second), done)).expect("stored");
+            done(|done| log.put_heartbeat(beat(second), done)).expect("stored");
         }
     };
     let check = |log: &EventLog| {
@@ -190,7 +192,7 @@ fn records_of_sessions_are_kept() {
         assert_eq!(all, [("a", r#"{"n":2}"#), ("b", "{}")]);
         assert_eq!(log.session(&id("b")).expect("a record").as_deref(), Some("{}"));
         assert_eq!(log.session(&id("c")).expect("no record"), None);
-        assert_eq!(log.last_beat().expect("read"), Some(beat(2)));
+        assert_eq!(log.last_heartbeat().expect("read"), Some(beat(2)));
     };
     let memory = EventLog::memory(MemoryLimits::default());
     put(&memory);
@@ -216,9 +218,9 @@ fn retention_removes_the_oldest_batches() {
     assert_eq!(log.metrics().removed, 0);
     retain(Retention { max_events_per_session: Some(102), ..Retention::default() });
     assert_eq!(log.head(&a).map(|head| (head.first, head.last)), Some((401, 500)));
-    let page = log.read(&a, 0, Limit::default()).expect("a page");
+    let page = log.read(&a, 0, ReadLimit::default()).expect("a page");
     assert_eq!((page.events[0].offset, page.first_kept), (401, 401));
-    assert_eq!(page.gap(0), Some(Gap { from: 1, to: 400 }));
+    assert_eq!(page.gap(0), Some(OffsetGap { from: 1, to: 400 }));
     let bytes = log.head(&b).expect("a stream").bytes;
     retain(Retention { max_bytes_per_session: Some(bytes / 2), ..Retention::default() });
     let head = log.head(&b).expect("a stream");
@@ -236,7 +238,7 @@ fn retention_removes_the_oldest_batches() {
     retain(Retention { max_age: Some(Duration::ZERO), ..Retention::default() });
     drop(log);
     let log = open(&dir);
-    if let Some(Head { first, .. }) = log.head(&b).filter(|head| head.first <= head.last) {
+    if let Some(StreamPosition { first, .. }) = log.head(&b).filter(|head| head.first <= head.last) {
         // Made in this very millisecond, it is not older than now.
         assert_eq!(first, 501);
     }
@@ -307,7 +309,7 @@ fn streams_have_one_order_together() {
 fn all_after(log: &EventLog, mut from: u64) -> (u64, Vec<String>) {
     let mut found = Vec::new();
     loop {
-        let page = log.read_all(from, Limit { events: 3, bytes: 1 << 20 }).expect("a page");
+        let page = log.read_all(from, ReadLimit { events: 3, bytes: 1 << 20 }).expect("a page");
         let Some((last, _)) = page.last() else { return (from, found) };
         from = *last;
         found.extend(page.iter().map(|(_, event)| format!("{} {}", event.session, event.offset)));
@@ -324,7 +326,7 @@ fn all_streams_are_read_together_whatever_was_removed_meanwhile() {
         }
         let (end, all) = all_after(log, 0);
         assert_eq!(all, ["a 1", "a 2", "b 1", "b 2", "a 3", "b 3", "b 4"]);
-        let one = log.read_all(0, Limit { events: 9, bytes: 1 }).expect("a page");
+        let one = log.read_all(0, ReadLimit { events: 9, bytes: 1 }).expect("a page");
         assert_eq!(one.len(), 1, "at least one, however small the limit is");
         // From within a batch, too.
         assert_eq!(all_after(log, one[0].0).1, all[1..]);
@@ -399,13 +401,13 @@ fn old_batches_go_and_the_offsets_go_on() {
             Arc::new(ipc_protocol::Envelope { created_at: old.created_at, ..(**event).clone() })
         };
         let events = old.events.iter().map(aged).collect();
-        append(log, event_log::Batch { events, ..old.clone() }).expect("appended");
+        append(log, event_log::EventBatch { events, ..old.clone() }).expect("appended");
         let hour = Retention { max_age: Some(Duration::from_secs(1800)), ..Retention::default() };
         done(|done| log.retain(hour, done)).expect("a pass");
         let head = log.head(&a).expect("a stream");
         assert_eq!((head.first, head.last, head.bytes), (301, 300, 0));
-        let page = log.read(&a, 0, Limit::default()).expect("a page");
-        assert_eq!((page.events.len(), page.gap(0)), (0, Some(Gap { from: 1, to: 300 })));
+        let page = log.read(&a, 0, ReadLimit::default()).expect("a page");
+        assert_eq!((page.events.len(), page.gap(0)), (0, Some(OffsetGap { from: 1, to: 300 })));
         append(log, batch(&a, 301, 1)).expect("appended");
         done(|done| log.retain(hour, done)).expect("a pass");
         assert_eq!(read_all(log, &a, 0).len(), 1);
@@ -447,7 +449,7 @@ fn a_deleted_stream_gives_its_room_back() {
 #[test]
 fn a_full_queue_gives_the_batch_back() {
     let dir = tempfile::tempdir().expect("a directory");
-    let options = Options { queue_bytes: 10_000, ..Options::default() };
+    let options = LogOptions { queue_bytes: 10_000, ..LogOptions::default() };
     let log = EventLog::open(dir.path().join("log.sqlite"), options).expect("a log");
     let (a, b) = (id("a"), id("b"));
     // A callback holds up the writer, so that what comes next waits.
@@ -475,7 +477,7 @@ fn a_full_queue_gives_the_batch_back() {
     for _ in 0..(next / 20) {
         told.recv_timeout(DEADLINE).expect("told").expect("appended");
     }
-    let Full { batch, done } = refused;
+    let QueueFull { batch, done } = refused;
     assert_eq!(batch.first, next);
     log.append(batch, done).expect("room again");
     told.recv_timeout(DEADLINE).expect("told").expect("appended");
@@ -491,12 +493,12 @@ fn crowded(log: &EventLog) -> mpsc::Sender<()> {
         tell.send(()).expect("told");
         let _ = held.recv_timeout(DEADLINE);
     };
-    log.put_beat(beat(), Box::new(hold));
+    log.put_heartbeat(beat(), Box::new(hold));
     told.recv_timeout(DEADLINE).expect("it stands still");
     let (tell, refused) = mpsc::channel();
     for n in 0.. {
         let tell = tell.clone();
-        log.put_beat(beat(), Box::new(move |result| _ = result.map_err(|error| tell.send(error))));
+        log.put_heartbeat(beat(), Box::new(move |result| _ = result.map_err(|error| tell.send(error))));
         match refused.try_recv() {
             Ok(LogError::Busy { .. }) => break,
             Ok(error) => panic!("{error}"),
@@ -506,14 +508,14 @@ fn crowded(log: &EventLog) -> mpsc::Sender<()> {
     release
 }
 
-fn beat() -> Beat {
-    Beat { host: "h".into(), at: UNIX_EPOCH }
+fn beat() -> Heartbeat {
+    Heartbeat { host: "h".into(), at: UNIX_EPOCH }
 }
 
 #[test]
 fn a_stream_is_closed_behind_what_waits_however_much_that_is() {
     let dir = tempfile::tempdir().expect("a directory");
-    let options = Options { queue_bytes: 10_000, ..Options::default() };
+    let options = LogOptions { queue_bytes: 10_000, ..LogOptions::default() };
     let log = EventLog::open(dir.path().join("log.sqlite"), options).expect("a log");
     let a = id("a");
     append(&log, batch(&a, 1, 1)).expect("appended");
@@ -529,7 +531,7 @@ fn a_stream_is_closed_behind_what_waits_however_much_that_is() {
 #[test]
 fn the_newest_record_of_a_session_is_stored_however_much_waits() {
     let dir = tempfile::tempdir().expect("a directory");
-    let options = Options { queue_bytes: 10_000, ..Options::default() };
+    let options = LogOptions { queue_bytes: 10_000, ..LogOptions::default() };
     let log = EventLog::open(dir.path().join("log.sqlite"), options).expect("a log");
     let (a, b, c) = (id("a"), id("b"), id("c"));
     for (session, record) in [(&a, "old"), (&b, "old"), (&c, "old")] {
@@ -538,7 +540,7 @@ fn the_newest_record_of_a_session_is_stored_however_much_waits() {
     let release = crowded(&log);
     let queued = log.metrics().queue_bytes;
     let (tell, told) = mpsc::channel();
-    let done = |n: usize| -> event_log::Done {
+    let done = |n: usize| -> event_log::OnCommit {
         let tell = tell.clone();
         Box::new(move |result| tell.send((n, result)).expect("told"))
     };
@@ -573,7 +575,7 @@ fn the_newest_record_of_a_session_is_stored_however_much_waits() {
 #[test]
 fn what_waits_for_room_is_stored_by_a_log_that_is_closed() {
     let dir = tempfile::tempdir().expect("a directory");
-    let options = Options { queue_bytes: 10_000, ..Options::default() };
+    let options = LogOptions { queue_bytes: 10_000, ..LogOptions::default() };
     let log = EventLog::open(dir.path().join("log.sqlite"), options).expect("a log");
     let release = crowded(&log);
     log.put_session(&id("a"), "new".into(), Box::new(|result| result.expect("stored")));
@@ -604,7 +606,7 @@ fn a_callback_that_panics_or_holds_the_last_handle_harms_nobody() {
     // Its writer lets go of the file a moment later.
     let by = std::time::Instant::now() + DEADLINE;
     let log = loop {
-        match EventLog::open(dir.path().join("log.sqlite"), Options::default()) {
+        match EventLog::open(dir.path().join("log.sqlite"), LogOptions::default()) {
             Err(LogError::Locked { .. }) if std::time::Instant::now() < by => std::thread::yield_now(),
             opened => break opened.expect("a log"),
         }
@@ -632,7 +634,7 @@ fn readers_see_no_hole_while_others_append_and_remove() {
         let read = || {
             let mut pages = 0_u64;
             while !over.load(Ordering::Relaxed) || pages == 0 {
-                let page = log.read(&a, 0, Limit { events: 50, bytes: 1 << 20 }).expect("a page");
+                let page = log.read(&a, 0, ReadLimit { events: 50, bytes: 1 << 20 }).expect("a page");
                 let Some(first) = page.events.first().map(|event| event.offset) else {
                     // Everything was removed that there was when the reading began.
                     assert!(page.gap(0).is_some_and(|gap| gap.to >= page.last), "{page:?}");
@@ -640,7 +642,7 @@ fn readers_see_no_hole_while_others_append_and_remove() {
                 };
                 assert!(page.events.iter().zip(first..).all(|(event, offset)| event.offset == offset));
                 assert!(page.events.last().is_some_and(|event| event.offset <= page.last));
-                let lines = log.read_lines(&a, page.last - 1, Limit::default()).expect("lines");
+                let lines = log.read_lines(&a, page.last - 1, ReadLimit::default()).expect("lines");
                 assert!(lines.next >= page.last || lines.first_kept > page.last, "{lines:?}");
                 assert!(lines.first_kept <= lines.last + 1);
                 pages += 1;

@@ -1,7 +1,7 @@
 //! Imports that are refused leave nothing behind.
 
 use event_log::{EventLog, LogError, MemoryLimits};
-use ipc_protocol::{EndReason, Event, Gap};
+use ipc_protocol::{EndReason, Event, OffsetGap};
 
 use crate::common::{append, batch, batch_of, id, open, read_all};
 
@@ -67,7 +67,7 @@ fn what_is_wrong_is_told_with_its_line() {
 fn a_stream_may_begin_late_have_a_gap_and_be_over() {
     on_both(|log| {
         let ended = Event::SessionEnded { reason: EndReason::Killed, receipt: None };
-        let gap = Event::SessionGap(Gap { from: 8, to: 20 });
+        let gap = Event::SessionGap(OffsetGap { from: 8, to: 20 });
         let whole = batch_of(&id("a"), 6, vec![Event::SessionIdle {}, Event::SessionBusy {}]);
         let after = batch_of(&id("a"), 20, vec![gap, ended]);
         let events = [whole.events, after.events].concat();

@@ -31,7 +31,7 @@ fn envelopes_come_back_from_json() {
     let receipt = Receipt::begin("s-1".parse().expect("a valid id"), crate::KillCause::KillSession);
     for event in [
         Event::SessionIdle {},
-        Event::SessionGap(Gap { from: 3, to: u64::MAX }),
+        Event::SessionGap(OffsetGap { from: 3, to: u64::MAX }),
         Event::SessionEnded {
             reason: EndReason::AgentExited(Some(ExitStatus::Code(3))),
             receipt: Some(Box::new(receipt)),

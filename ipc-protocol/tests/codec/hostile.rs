@@ -2,7 +2,7 @@
 
 use ipc_protocol::{
     ProcessId,
-    codec::{Assembler, CodecError, Inbox, MAX_FRAME, MAX_MESSAGE, encode},
+    codec::{CodecError, Inbox, MAX_FRAME, MAX_MESSAGE, MessageAssembler, encode},
     message::{FromForkServer, FromProxy, Hello, ProxyCommand, ToForkServer, ToProxy, VERSION},
 };
 use proptest::{collection::vec, prelude::*, sample::Index};
@@ -38,9 +38,9 @@ fn a_length_that_is_no_frames_is_refused_at_once() {
         let error = swallow::<ToProxy>(&len.to_le_bytes()).expect_err("no frame");
         assert!(matches!(error, CodecError::FrameLength { len: told } if told == len as usize), "{error}");
     }
-    assert!(matches!(Assembler::default().frame::<ToProxy>(&[]), Err(CodecError::FrameLength { len: 0 })));
+    assert!(matches!(MessageAssembler::default().frame::<ToProxy>(&[]), Err(CodecError::FrameLength { len: 0 })));
     let packet = vec![0; MAX_FRAME + 1];
-    assert!(matches!(Assembler::default().frame::<ToProxy>(&packet), Err(CodecError::FrameLength { .. })));
+    assert!(matches!(MessageAssembler::default().frame::<ToProxy>(&packet), Err(CodecError::FrameLength { .. })));
 }
 
 #[test]

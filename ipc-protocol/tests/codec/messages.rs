@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::SystemTime};
 
 use ipc_protocol::{
     EndReason, Envelope, Event, Operation, PermissionAnswer, ResolvedBy, WireError,
-    codec::{Assembler, Inbox, encode, encode_packets},
+    codec::{Inbox, MessageAssembler, encode, encode_packets},
     message::{FromForkServer, FromProxy, ProxyCommand, ToForkServer, ToProxy},
 };
 use proptest::{
@@ -201,7 +201,7 @@ fn streamed<T: Serialize + DeserializeOwned>(messages: &[T], sizes: Vec<usize>) 
 
 /// Over a packet socket.
 fn sent_as_packets<T: Serialize + DeserializeOwned>(messages: &[T]) -> Vec<T> {
-    let mut assembler = Assembler::default();
+    let mut assembler = MessageAssembler::default();
     let packets = messages.iter().flat_map(|message| encode_packets(message).expect("encodable"));
     packets.filter_map(|packet| assembler.frame(&packet).expect("decodable")).collect()
 }

@@ -1,7 +1,7 @@
 //! Round trips at every size around the limits, split anywhere.
 
 use ipc_protocol::{
-    codec::{Assembler, CodecError, Inbox, MAX_FRAME, MAX_MESSAGE, encode, encode_packets},
+    codec::{CodecError, Inbox, MAX_FRAME, MAX_MESSAGE, MessageAssembler, encode, encode_packets},
     message::FromProxy,
 };
 use proptest::{collection::vec, prelude::*};
@@ -56,7 +56,7 @@ fn packets_carry_what_streams_do() {
     for size in sizes().filter(|size| *size < MAX_MESSAGE / 2) {
         let message = message(size);
         let packets = encode_packets(&message).expect("encodable");
-        let mut assembler = Assembler::default();
+        let mut assembler = MessageAssembler::default();
         let (last, first) = packets.split_last().expect("a packet");
         for packet in first {
             assert_eq!(packet.len(), MAX_FRAME);

@@ -8,10 +8,10 @@ use std::{
 
 use ipc_protocol::{
     ProcessInfo,
-    codec::Assembler,
+    codec::MessageAssembler,
     message::{FromForkServer, ToForkServer},
     packet::recv_packet,
-    reattach::{Heard, Wire},
+    reattach::{ReceivedMessage, WireFormat},
 };
 use nix::{
     errno::Errno,
@@ -23,27 +23,27 @@ use nix::{
 const MAX_UNSENT: usize = 64 * 1024;
 
 /// Most packets sent with one call.
-const AT_ONCE: usize = 64;
+const MAX_PACKETS_PER_CALL: usize = 64;
 
 /// Most processes of a list that is too long with all their details.
 const MAX_LISTED: usize = 2048;
 
-pub(crate) struct Control {
+pub(crate) struct HostChannel {
     socket: OwnedFd,
-    wire: Wire,
-    assembler: Assembler,
+    wire: WireFormat,
+    assembler: MessageAssembler,
     buffer: Vec<u8>,
     unsent: VecDeque<Vec<u8>>,
     broken: bool,
 }
 
-impl Control {
-    pub(crate) fn new(socket: OwnedFd, wire: Wire) -> Self {
-        let (assembler, unsent) = (Assembler::default(), VecDeque::new());
+impl HostChannel {
+    pub(crate) fn new(socket: OwnedFd, wire: WireFormat) -> Self {
+        let (assembler, unsent) = (MessageAssembler::default(), VecDeque::new());
         Self { socket, wire, assembler, buffer: Vec::new(), unsent, broken: false }
     }
 
-    pub(crate) fn wire(&self) -> Wire {
+    pub(crate) fn wire(&self) -> WireFormat {
         self.wire
     }
 
@@ -96,7 +96,8 @@ impl Control {
     /// Sends as much as the socket accepts, many packets with one call: a host that the first packet wakes finds the others.
     pub(crate) fn flush(&mut self) {
         while !self.unsent.is_empty() {
-            let packets: Vec<_> = self.unsent.iter().take(AT_ONCE).map(|packet| [IoSlice::new(packet)]).collect();
+            let packets: Vec<_> =
+                self.unsent.iter().take(MAX_PACKETS_PER_CALL).map(|packet| [IoSlice::new(packet)]).collect();
             let mut headers = MultiHeaders::preallocate(packets.len(), None);
             let (addresses, flags) = (vec![None::<()>; packets.len()], MsgFlags::MSG_NOSIGNAL);
             match sendmmsg(self.socket.as_raw_fd(), &mut headers, &packets, &addresses, [], flags).map(Iterator::count)
@@ -130,9 +131,9 @@ impl Control {
                 Err(error) => return Err(error),
             };
             match self.wire.frame(&mut self.assembler, &self.buffer).map_err(io::Error::other)? {
-                Some(Heard::Known(request)) => return Ok(Some((request, fd))),
+                Some(ReceivedMessage::Understood(request)) => return Ok(Some((request, fd))),
                 // A request of a later release, which works without it.
-                Some(Heard::Unknown(_)) | None => {}
+                Some(ReceivedMessage::Unknown(_)) | None => {}
             }
         }
     }

@@ -9,25 +9,27 @@ use std::{
 use ipc_protocol::{
     EndReason, ErrorChain, ExitStatus, Pid, Receipt, SessionId, WireError,
     codec::encode_packets,
-    message::{Detach, DetachedSession, FromForkServer, Handover, Hello, VERSION},
+    message::{DetachSpec, DetachedSession, FromForkServer, Hello, ProxyHandover, VERSION},
     packet::send_packet,
 };
 
-use super::{Control, Door, ForkServer, HOST_DEATH_PATIENCE, Proxy, door::Owner, is_readable};
+use super::{
+    AdoptListener, ForkServer, HOST_DEATH_PATIENCE, HostChannel, LivingProxy, door::CurrentOwner, is_readable,
+};
 use crate::proxy::outliving::{EndRecord, record_path, write_record};
 
 /// Time beyond its own deadline in which a proxy that no host adopted has to end its session.
-const GIVE_UP_PATIENCE: Duration = Duration::from_secs(5);
+const ABANDON_GRACE: Duration = Duration::from_secs(5);
 
 impl ForkServer<'_> {
     /// Opens the socket through which a new host finds the sessions that outlive this host.
-    pub(super) fn open_door(&mut self, detach: Option<&Detach>) -> Result<(), WireError> {
-        let Some(detach) = detach.filter(|_| self.door.is_none()) else { return Ok(()) };
-        let door = Door::open(Path::new(&detach.directory), self.own.id()).map_err(|error| {
+    pub(super) fn open_adopt_listener(&mut self, detach: Option<&DetachSpec>) -> Result<(), WireError> {
+        let Some(detach) = detach.filter(|_| self.adopt_listener.is_none()) else { return Ok(()) };
+        let door = AdoptListener::open(Path::new(&detach.directory), self.own.id()).map_err(|error| {
             let operation = format!("listening in {} for a host that takes over", detach.directory);
             WireError::System { operation, reason: ErrorChain(&error).to_string() }
         })?;
-        self.door = Some(door);
+        self.adopt_listener = Some(door);
         Ok(())
     }
 
@@ -36,18 +38,18 @@ impl ForkServer<'_> {
         let outliving = self.proxies.all().filter(|proxy| proxy.detach.is_some());
         let pids: Vec<Pid> = outliving.map(|proxy| proxy.process.id().pid).collect();
         for pid in pids {
-            crate::leave_stderr();
-            self.proxies.poll(pid);
+            crate::detach_stderr();
+            self.proxies.enable_polling(pid);
             if let Some(handover) = self.proxies.get(pid).and_then(|proxy| proxy.handover.as_ref()) {
                 // A proxy that does not receive this sees its own socket closed.
-                let _ = tell(handover, &Handover::HostGone, None);
+                let _ = send_handover(handover, &ProxyHandover::HostGone, None);
             }
         }
     }
 
     /// Handles clients that want to become the host.
-    pub(super) fn answer_door(&mut self) {
-        if self.door.is_none() {
+    pub(super) fn poll_adopt_listener(&mut self) {
+        if self.adopt_listener.is_none() {
             return;
         }
         let lives = self.control.is_some() && !is_readable(&self.host);
@@ -55,18 +57,18 @@ impl ForkServer<'_> {
         let owner =
             lives.then(|| registry::pid_of_pidfd(self.host.as_fd()).ok().and_then(|pid| registry::identify(pid).ok()));
         let owner = owner.map(|owner| owner.unwrap_or(self.own.id()));
-        let Some(door) = &mut self.door else { return };
-        let Some(Owner { host, control, wire, .. }) = door.turn(owner) else { return };
-        self.lose_host();
+        let Some(door) = &mut self.adopt_listener else { return };
+        let Some(CurrentOwner { host, control, wire, .. }) = door.poll_clients(owner) else { return };
+        self.handle_host_loss();
         (self.host, self.host_gone, self.is_adopted) = (host, None, true);
-        self.proxies.be_adopted();
-        let mut control = Control::new(control, wire);
+        self.proxies.cancel_abandon();
+        let mut control = HostChannel::new(control, wire);
         control.send(&FromForkServer::Hello(Hello { version: VERSION, process: self.own.id() }));
         let detached = self.proxies.all().filter(|proxy| proxy.detach.is_some());
         let detached = detached.map(|proxy| DetachedSession {
             session: proxy.session.clone(),
             process: proxy.process.id(),
-            card: proxy.card.clone(),
+            card: proxy.handoff_record.clone(),
         });
         control.send(&FromForkServer::Detached(detached.collect()));
         self.control = Some(control);
@@ -74,27 +76,25 @@ impl ForkServer<'_> {
 
     /// Sends a proxy the socket of its new host. If that fails the socket is closed, which the host sees.
     pub(super) fn adopt(&mut self, session: &SessionId, after_seq: u64, socket: Option<&OwnedFd>) {
-        let Some(described) = self.control.as_ref().map(|control| control.wire().is_described()) else { return };
+        let Some(described) = self.control.as_ref().map(|control| control.wire().is_json()) else { return };
         let proxy = self.proxies.all().find(|proxy| proxy.session == *session && proxy.detach.is_some());
         if let Some((handover, socket)) = proxy.and_then(|proxy| proxy.handover.as_ref()).zip(socket) {
-            let _ = tell(handover, &Handover::Adopt { after_seq, described }, Some(socket));
+            let _ = send_handover(handover, &ProxyHandover::Adopt { after_seq, described }, Some(socket));
         }
     }
 }
 
 /// Returns the time at which a proxy is ended whose host is gone since `gone`; `None` means never.
-pub(super) fn forsaken_at(gone: Instant, proxy: &Proxy) -> Option<Instant> {
+pub(super) fn abandon_at(gone: Instant, proxy: &LivingProxy) -> Option<Instant> {
     match &proxy.detach {
         None => Some(gone + HOST_DEATH_PATIENCE),
         // A time beyond the clock's range is no deadline.
-        Some(detach) => {
-            gone.checked_add(Duration::from_millis(detach.fetch_within_ms).saturating_add(GIVE_UP_PATIENCE))
-        }
+        Some(detach) => gone.checked_add(Duration::from_millis(detach.fetch_within_ms).saturating_add(ABANDON_GRACE)),
     }
 }
 
 /// Sends a message to a proxy, which is of this very build.
-fn tell(handover: &OwnedFd, word: &Handover, socket: Option<&OwnedFd>) -> std::io::Result<()> {
+fn send_handover(handover: &OwnedFd, word: &ProxyHandover, socket: Option<&OwnedFd>) -> std::io::Result<()> {
     let packets = encode_packets(word).map_err(std::io::Error::other)?;
     let packet = packets.first().map(Vec::as_slice).unwrap_or_default();
     send_packet(handover, packet, socket.map(AsFd::as_fd))
@@ -102,7 +102,13 @@ fn tell(handover: &OwnedFd, word: &Handover, socket: Option<&OwnedFd>) -> std::i
 
 /// Cleans up after a session that could have outlived its host: removes the proxy's spool. Without a host, and if the proxy
 /// failed without a record, this writes the record of the session's end.
-pub(super) fn clear_up(directory: &str, session: &SessionId, exit: ExitStatus, receipt: &Receipt, has_host: bool) {
+pub(super) fn clean_up_detached(
+    directory: &str,
+    session: &SessionId,
+    exit: ExitStatus,
+    receipt: &Receipt,
+    has_host: bool,
+) {
     let path = record_path(directory, session.as_str());
     let spool = path.with_file_name(format!("{session}.spool"));
     // The proxy has removed it, if it could.

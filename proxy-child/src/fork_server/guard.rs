@@ -7,18 +7,21 @@ use std::{
 };
 
 use ipc_protocol::{
-    Enclosure, ExitStatus, KillCause, KillOptions, Outcome, Pid, ProcessId, ReapedBy, Receipt, ReceiptEntry, SessionId,
-    Signal,
+    ContainmentSpec, ExitStatus, KillCause, KillOptions, Pid, ProcessId, ProcessOutcome, ReapedBy, Receipt,
+    ReceiptEntry, SessionId, Signal,
 };
-use registry::{Group, Hold, Kill, KillScope, KillStep, MarkerLook, MarkerQuery, PidFd, ProcessRegistry, Reaped};
+use registry::{
+    KillLoop, KillStep, KillTarget, MarkerLook, MarkerQuery, PidFd, ProcessRegistry, ReapedProcess, SessionCgroup,
+    SessionHold,
+};
 
-use super::given_up::GivenUp;
+use super::given_up::AbandonedSessions;
 
 /// A step's share of the fork server's one thread: forking and observing never wait longer for a kill.
 const SLICE: Duration = Duration::from_millis(5);
 /// Time for killing a living proxy's tree below it after the grace. A fork storm may never be quiet; what it still has
 /// then becomes ours with the proxy's death.
-const PATIENCE: Duration = Duration::from_millis(100);
+const TREE_KILL_MARGIN: Duration = Duration::from_millis(100);
 /// After SIGKILL to a proxy that does not die: it may be frozen again each time that it is thawed.
 const AGAIN: Duration = Duration::from_millis(100);
 /// First wait of a guard that begins with a look for the marker.
@@ -26,19 +29,19 @@ const LOOK_PATIENCE: Duration = Duration::from_millis(500);
 /// Processes of doubtful origin that a receipt names at most.
 const MAX_UNATTRIBUTED: usize = 1024;
 
-enum Stage {
+enum GuardStage {
     /// The proxy lives (wedged), and is kept stopped: its tree is killed first, while it is still clear whose it is.
-    Below { proxy: Pid, until: Instant },
+    KillingTree { proxy: Pid, until: Instant },
     /// The proxy was sent SIGKILL.
-    Dying { proxy: Pid },
+    KillingProxy { proxy: Pid },
     /// The proxy is dead, and what it left is ours.
-    Orphans { exit: ExitStatus },
+    KillingOrphans { exit: ExitStatus },
     /// The session has ended.
-    End { exit: ExitStatus },
+    Done { exit: ExitStatus },
 }
 
 /// Session that the fork server ends.
-pub(crate) struct Guard {
+pub(crate) struct SessionGuard {
     /// The proxy, alive or dead.
     proxy: ProcessId,
     /// In the environment of the session's processes.
@@ -46,47 +49,47 @@ pub(crate) struct Guard {
     /// Forks on this machine before the proxy's.
     forks: Option<u64>,
     registry: ProcessRegistry,
-    kill: Kill,
-    stage: Stage,
+    kill: KillLoop,
+    stage: GuardStage,
     next: Instant,
     /// Receipt, once the kill is over.
     receipt: Option<Receipt>,
     unattributed: Vec<ReceiptEntry>,
     /// Living orphans that may be another session's; killed all the same.
-    doubtful: BTreeSet<ProcessId>,
+    maybe_foreign: BTreeSet<ProcessId>,
 }
 
-impl Guard {
+impl SessionGuard {
     /// For a session whose proxy is alive.
     pub(crate) fn of_proxy(
         session: &SessionId,
-        enclosure: &Enclosure,
+        enclosure: &ContainmentSpec,
         (proxy, forks): (ProcessId, Option<u64>),
         cause: KillCause,
         options: KillOptions,
     ) -> Self {
-        let until = Instant::now() + options.grace + PATIENCE;
-        let mut kill = Kill::new(KillScope::Guarded, cause, options, SLICE);
+        let until = Instant::now() + options.grace + TREE_KILL_MARGIN;
+        let mut kill = KillLoop::new(KillTarget::Guarded, cause, options, SLICE);
         // It is looked for when the proxy is dead.
         kill.set_marker_look(MarkerLook::Guard);
-        Self::new(session, enclosure, (proxy, forks), kill, Stage::Below { proxy: proxy.pid, until })
+        Self::new(session, enclosure, (proxy, forks), kill, GuardStage::KillingTree { proxy: proxy.pid, until })
     }
 
     /// For a session whose proxy has died.
     pub(crate) fn of_orphans(
         session: &SessionId,
-        enclosure: &Enclosure,
+        enclosure: &ContainmentSpec,
         (proxy, forks): (ProcessId, Option<u64>),
         exit: ExitStatus,
         options: KillOptions,
     ) -> Self {
         // Where the proxy has ended its session, the grace is over for what carries the marker elsewhere, too.
         let options = if exit.success() { KillOptions::NOW } else { options };
-        let mut kill = Kill::new(KillScope::Guarded, KillCause::ProxyDied, options, SLICE);
+        let mut kill = KillLoop::new(KillTarget::Guarded, KillCause::ProxyDied, options, SLICE);
         kill.set_marker_look(MarkerLook::Caller);
         // A proxy exits with 0 only after the kernel has told it that it has no child left.
         let kill = if exit.success() { kill.confirming().with_marker_look_first() } else { kill };
-        let mut guard = Self::new(session, enclosure, (proxy, forks), kill, Stage::Orphans { exit });
+        let mut guard = Self::new(session, enclosure, (proxy, forks), kill, GuardStage::KillingOrphans { exit });
         if guard.wants_marker_look() {
             // The look wakes it. To list the orphans of all takes as long as there are sessions.
             guard.next += LOOK_PATIENCE;
@@ -96,17 +99,17 @@ impl Guard {
 
     fn new(
         session: &SessionId,
-        enclosure: &Enclosure,
+        enclosure: &ContainmentSpec,
         (proxy, forks): (ProcessId, Option<u64>),
-        kill: Kill,
-        stage: Stage,
+        kill: KillLoop,
+        stage: GuardStage,
     ) -> Self {
         let mut registry = ProcessRegistry::guard(session.clone());
-        registry.hold(Hold {
+        registry.set_hold(SessionHold {
             marker: enclosure.marker.clone(),
             since: proxy.start_time,
             // It is not there any more where the proxy has proven its end, and not yet where it never began.
-            group: enclosure.cgroup.as_ref().and_then(|path| Group::open(Path::new(path)).ok()),
+            group: enclosure.cgroup.as_ref().and_then(|path| SessionCgroup::open(Path::new(path)).ok()),
             strict: enclosure.strict,
             init: if enclosure.strict { registry::init_below(proxy.pid) } else { None },
         });
@@ -120,7 +123,7 @@ impl Guard {
             next: Instant::now(),
             receipt: None,
             unattributed: Vec::new(),
-            doubtful: BTreeSet::new(),
+            maybe_foreign: BTreeSet::new(),
         }
     }
 
@@ -163,34 +166,34 @@ impl Guard {
     }
 
     pub(crate) fn guards_proxy(&self, pid: Pid) -> bool {
-        matches!(self.stage, Stage::Below { proxy, .. } | Stage::Dying { proxy } if proxy == pid)
+        matches!(self.stage, GuardStage::KillingTree { proxy, .. } | GuardStage::KillingProxy { proxy } if proxy == pid)
     }
 
     pub(crate) fn has_orphans(&self) -> bool {
-        matches!(self.stage, Stage::Orphans { .. })
+        matches!(self.stage, GuardStage::KillingOrphans { .. })
     }
 
-    pub(crate) fn knows(&self, id: ProcessId) -> bool {
-        self.registry.knows(id)
+    pub(crate) fn has_seen(&self, id: ProcessId) -> bool {
+        self.registry.has_seen(id)
     }
 
     /// A process was forked that is nobody's orphan.
-    pub(crate) fn forked_another(&mut self) {
+    pub(crate) fn record_fork(&mut self) {
         self.registry.restart_pass();
     }
 
-    pub(crate) fn hurry(&mut self, options: KillOptions) {
-        self.kill.hurry(options);
+    pub(crate) fn shorten_grace(&mut self, options: KillOptions) {
+        self.kill.shorten_grace(options);
         self.next = Instant::now();
     }
 
-    pub(crate) fn note_reaped(&mut self, reaped: &Reaped) {
-        self.registry.note_reaped(reaped, ReapedBy::ForkServer);
+    pub(crate) fn record_reaped(&mut self, reaped: &ReapedProcess) {
+        self.registry.record_reaped(reaped, ReapedBy::ForkServer);
         self.next = Instant::now();
     }
 
     /// A dead orphan that may have been this session's or another's.
-    pub(crate) fn note_unattributed(&mut self, reaped: &Reaped) {
+    pub(crate) fn record_unattributed(&mut self, reaped: &ReapedProcess) {
         if self.unattributed.len() >= MAX_UNATTRIBUTED {
             return;
         }
@@ -200,7 +203,7 @@ impl Guard {
             pgid: 0,
             sid: 0,
             command: None,
-            outcome: Outcome::Ended(reaped.exit),
+            outcome: ProcessOutcome::Ended(reaped.exit),
             reaped_by: Some(ReapedBy::ForkServer),
         });
     }
@@ -208,16 +211,17 @@ impl Guard {
     /// The proxy is dead: what is left of its tree is now below the fork server.
     pub(crate) fn proxy_died(&mut self, exit: ExitStatus) {
         // The tree has had its grace, or has lost its proxy in the middle of it.
-        self.kill = Kill::new(KillScope::Guarded, self.kill.cause(), KillOptions::NOW, SLICE).following(&self.kill);
+        self.kill =
+            KillLoop::new(KillTarget::Guarded, self.kill.cause(), KillOptions::NOW, SLICE).following(&self.kill);
         self.kill.set_marker_look(MarkerLook::Caller);
-        self.stage = Stage::Orphans { exit };
+        self.stage = GuardStage::KillingOrphans { exit };
         self.next = Instant::now();
     }
 
     /// Does a part of the work. `proxy` finds a living proxy by its pid.
     pub(crate) fn step<'p>(&mut self, proxy: impl FnOnce(Pid) -> Option<&'p PidFd>) {
         match self.stage {
-            Stage::Below { proxy: pid, until } => {
+            GuardStage::KillingTree { proxy: pid, until } => {
                 let proxy = proxy(pid);
                 if let Some(proxy) = proxy {
                     // What it reaped now nobody would hear of: how its processes end is seen here, when it is dead. It fails
@@ -233,13 +237,13 @@ impl Guard {
                         let _ = proxy.signal(Signal::Kill);
                         registry::free_supervisor(pid);
                     }
-                    self.stage = Stage::Dying { proxy: pid };
+                    self.stage = GuardStage::KillingProxy { proxy: pid };
                     self.next = Instant::now() + AGAIN;
-                } else if let KillStep::Again(pause) = step {
+                } else if let KillStep::Continue(pause) = step {
                     self.next = Instant::now() + pause;
                 }
             }
-            Stage::Dying { proxy: pid } => {
+            GuardStage::KillingProxy { proxy: pid } => {
                 // SIGKILL cannot be refused; one that is stuck in the kernel gets another one, and one that is
                 // frozen in version 1 dies once it is thawed.
                 if let Some(proxy) = proxy(pid) {
@@ -248,22 +252,22 @@ impl Guard {
                 }
                 self.next = Instant::now() + AGAIN;
             }
-            Stage::Orphans { exit } => match self.kill.step(&mut self.registry) {
-                KillStep::Again(pause) => self.next = Instant::now() + pause,
+            GuardStage::KillingOrphans { exit } => match self.kill.step(&mut self.registry) {
+                KillStep::Continue(pause) => self.next = Instant::now() + pause,
                 KillStep::Done(receipt) => {
                     self.receipt = Some(*receipt);
-                    self.stage = Stage::End { exit };
+                    self.stage = GuardStage::Done { exit };
                 }
             },
-            Stage::End { .. } => {}
+            GuardStage::Done { .. } => {}
         }
     }
 
     /// Returns the proxy, its exit status and the receipt, once the kill is over.
     pub(crate) fn take_end(&mut self) -> Option<(ProcessId, ExitStatus, Receipt)> {
-        let Stage::End { exit } = self.stage else { return None };
+        let GuardStage::Done { exit } = self.stage else { return None };
         let mut receipt = self.receipt.take()?;
-        let doubtful = std::mem::take(&mut self.doubtful);
+        let doubtful = std::mem::take(&mut self.maybe_foreign);
         let (doubted, own) = receipt.processes.into_iter().partition(|entry| doubtful.contains(&entry.id));
         receipt.processes = own;
         receipt.unattributed.append(&mut self.unattributed);
@@ -277,9 +281,9 @@ impl Guard {
 ///
 /// `is_proxy` tells proxies by their pid; `has_dead_proxy` whether a session's proxy is dead and not yet reaped, so that
 /// its guard is still to come.
-pub(crate) fn share_out_orphans(
-    guards: &mut [Guard],
-    given_up: &mut GivenUp,
+pub(crate) fn assign_orphans(
+    guards: &mut [SessionGuard],
+    given_up: &mut AbandonedSessions,
     is_proxy: impl Fn(Pid) -> bool,
     has_dead_proxy: impl Fn(&str) -> bool,
 ) {
@@ -299,11 +303,12 @@ pub(crate) fn share_out_orphans(
             is_blind = true;
             continue;
         };
-        let marker = registry::look_for_marker(pid).ok().flatten().and_then(|(_, marker)| marker);
+        let marker = registry::find_process_with_marker(pid).ok().flatten().and_then(|(_, marker)| marker);
         let marked = |at: &&usize| marker.as_deref() == Some(guards[**at].marker.as_str());
-        let owner = dying.iter().find(|at| guards[**at].knows(id)).or_else(|| dying.iter().find(marked));
+        let owner = dying.iter().find(|at| guards[**at].has_seen(id)).or_else(|| dying.iter().find(marked));
         // A living proxy has no orphans here, whatever a marker says.
-        let mut is_others = || marker.as_deref().is_some_and(&has_dead_proxy) || given_up.has(id, marker.as_deref());
+        let mut is_others =
+            || marker.as_deref().is_some_and(&has_dead_proxy) || given_up.contains(id, marker.as_deref());
         if owner.is_none() && is_others() {
             continue;
         }
@@ -313,7 +318,7 @@ pub(crate) fn share_out_orphans(
             (None, [only]) => roots[*only].push(pid),
             (None, many) => {
                 for at in many {
-                    guards[*at].doubtful.insert(id);
+                    guards[*at].maybe_foreign.insert(id);
                 }
                 roots[many[0]].push(pid);
             }
@@ -328,7 +333,7 @@ pub(crate) fn share_out_orphans(
 #[cfg(test)]
 mod tests {
     use ipc_protocol::MARKER;
-    use registry::Spawn;
+    use registry::SpawnRequest;
 
     use super::*;
 
@@ -336,25 +341,29 @@ mod tests {
     #[test]
     fn what_another_session_left_is_no_orphan_of_this_one() {
         let env = [(MARKER.into(), "given-up".into())].into();
-        let sleep = Spawn { argv: ["sleep", "300"].map(Into::into).to_vec(), env, ..Spawn::new("/bin/sleep") };
+        let sleep =
+            SpawnRequest { argv: ["sleep", "300"].map(Into::into).to_vec(), env, ..SpawnRequest::new("/bin/sleep") };
         let child = registry::spawn(sleep).expect("started").process;
         // The exec is told before the new environment can be seen.
-        while registry::look_for_marker(child.id().pid).expect("looked").is_none_or(|(_, marker)| marker.is_none()) {
+        while registry::find_process_with_marker(child.id().pid)
+            .expect("looked")
+            .is_none_or(|(_, marker)| marker.is_none())
+        {
             std::thread::yield_now();
         }
         let us = registry::identify(std::process::id()).expect("alive");
-        let enclosure = Enclosure { marker: "this".into(), ..Enclosure::default() };
+        let enclosure = ContainmentSpec { marker: "this".into(), ..ContainmentSpec::default() };
         let session = SessionId::mint();
-        let listed = |given_up: &mut GivenUp| {
+        let listed = |given_up: &mut AbandonedSessions| {
             let options = KillOptions::NOW;
-            let mut guards = [Guard::of_orphans(&session, &enclosure, (us, None), ExitStatus::Code(1), options)];
+            let mut guards = [SessionGuard::of_orphans(&session, &enclosure, (us, None), ExitStatus::Code(1), options)];
             // Other tests have children too.
-            share_out_orphans(&mut guards, given_up, |pid| pid != child.id().pid, |_| false);
+            assign_orphans(&mut guards, given_up, |pid| pid != child.id().pid, |_| false);
             guards[0].registry.list().iter().any(|info| info.id == child.id())
         };
-        let is_its = listed(&mut GivenUp::default());
-        let mut given_up = GivenUp::default();
-        given_up.remember("given-up".into(), &[us]);
+        let is_its = listed(&mut AbandonedSessions::default());
+        let mut given_up = AbandonedSessions::default();
+        given_up.record("given-up".into(), &[us]);
         let is_its_then = listed(&mut given_up);
         child.signal(Signal::Kill).expect("ours");
         while child.try_reap().expect("ours").is_none() {
@@ -362,6 +371,6 @@ mod tests {
         }
         assert!(is_its, "whose else");
         assert!(!is_its_then, "it was told with that");
-        assert!(given_up.bury(child.id()));
+        assert!(given_up.remove(child.id()));
     }
 }

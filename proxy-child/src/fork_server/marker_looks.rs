@@ -10,7 +10,7 @@ use std::{
 use ipc_protocol::ProcessId;
 use registry::{MarkerPass, forks_since_boot};
 
-use super::guard::Guard;
+use super::guard::SessionGuard;
 
 /// A pass's share of the fork server's one thread at a time.
 const SLICE: Duration = Duration::from_millis(2);
@@ -45,20 +45,20 @@ impl MarkerLooks {
     }
 
     /// When [`MarkerLooks::turn`] is due.
-    pub(super) fn next(&self, guards: &[Guard]) -> Option<Instant> {
+    pub(super) fn next(&self, guards: &[SessionGuard]) -> Option<Instant> {
         if self.pass.is_some() {
             return Some(Instant::now());
         }
-        guards.iter().any(Guard::wants_marker_look).then(|| self.not_before.unwrap_or_else(Instant::now))
+        guards.iter().any(SessionGuard::wants_marker_look).then(|| self.not_before.unwrap_or_else(Instant::now))
     }
 
     /// Begins a pass where somebody waits for one, and goes on with it for a slice.
-    pub(super) fn turn(&mut self, guards: &mut [Guard]) {
+    pub(super) fn turn(&mut self, guards: &mut [SessionGuard]) {
         let now = Instant::now();
         if self.pass.is_none() {
             let is_due = self.not_before.is_none_or(|at| at <= now);
             let waiting = guards.iter_mut().filter(|guard| is_due && guard.wants_marker_look());
-            let queries: Vec<_> = waiting.map(Guard::begin_marker_look).collect();
+            let queries: Vec<_> = waiting.map(SessionGuard::begin_marker_look).collect();
             if queries.is_empty() {
                 return;
             }
@@ -82,19 +82,19 @@ impl MarkerLooks {
     }
 
     /// Has a failed pass made once more after a pause, or gives it up: somebody may have lowered this process's limits a moment ago.
-    fn fail(&mut self, guards: &mut [Guard], error: &io::Error, concerns: impl Fn(&str) -> bool) {
+    fn fail(&mut self, guards: &mut [SessionGuard], error: &io::Error, concerns: impl Fn(&str) -> bool) {
         self.failures += 1;
         if self.failures > RETRIES {
             self.failures = 0;
             return end(guards, |marker| concerns(marker).then(|| Err(copy(error))));
         }
         self.not_before = Some(Instant::now() + LONGEST_PAUSE);
-        guards.iter_mut().filter(|guard| concerns(guard.marker())).for_each(Guard::retry_marker_look);
+        guards.iter_mut().filter(|guard| concerns(guard.marker())).for_each(SessionGuard::retry_marker_look);
     }
 }
 
 /// Gives the guards their answers.
-fn end(guards: &mut [Guard], mut answer: impl FnMut(&str) -> Option<io::Result<Vec<ProcessId>>>) {
+fn end(guards: &mut [SessionGuard], mut answer: impl FnMut(&str) -> Option<io::Result<Vec<ProcessId>>>) {
     for guard in guards {
         if let Some(found) = answer(guard.marker()) {
             guard.end_marker_look(found);

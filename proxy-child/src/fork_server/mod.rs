@@ -23,24 +23,28 @@ use std::{
 
 use agents::Adapters;
 use ipc_protocol::{
-    Enclosure, ErrorChain, ExitStatus, Json, KillCause, KillOptions, Limits, Pid, SessionId, Signal, WireError,
+    ContainmentSpec, ErrorChain, ExitStatus, Json, KillCause, KillOptions, Limits, Pid, SessionId, Signal, WireError,
     codec::encode_packets,
-    message::{Detach, FromForkServer, Handover, Hello, ToForkServer, VERSION},
+    message::{DetachSpec, FromForkServer, Hello, ProxyHandover, ToForkServer, VERSION},
     packet::{packet_pair, send_packet},
-    reattach::Wire,
+    reattach::WireFormat,
 };
 use nix::sys::{
     signal::{SigSet, Signal as NixSignal},
     signalfd::{SfdFlags, SignalFd},
 };
-use registry::{Children, Descriptors, Hold, Input, Output, PidFd, ProcessRegistry, Reaped, Spawn, Title};
+use registry::{
+    DescriptorUse, PidFd, ProcessRegistry, ProcessTitle, ReapOutcome, ReapedProcess, SessionHold, SpawnInput,
+    SpawnOutput, SpawnRequest,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::{
-    control::Control, door::Door, given_up::GivenUp, guard::Guard, marker_looks::MarkerLooks, newcomers::Newcomers,
-    observer::Observer, proxies::Proxies, waiting::Ready,
+    control::HostChannel, door::AdoptListener, given_up::AbandonedSessions, guard::SessionGuard,
+    marker_looks::MarkerLooks, newcomers::ProcChangeDetector, observer::ProcessObserver, proxies::ProxyTable,
+    waiting::WaitResult,
 };
-pub(crate) use self::{newcomers::LOOK_INTERVAL, probe::main as probe};
+pub(crate) use self::{newcomers::POLL_INTERVAL, probe::main as probe};
 use crate::{PROBE_ARG, PROXY_ARG, own_limits::OwnLimits, padded_argv, proxy};
 
 /// Grace of what a dead proxy leaves.
@@ -50,7 +54,7 @@ const ORPHAN_GRACE: Duration = Duration::from_millis(300);
 const HOST_DEATH_PATIENCE: Duration = Duration::from_millis(800);
 /// After a start, until what its agent does is looked at: the start itself shall have the processors, and on a busy machine
 /// it may take so long.
-const LOOK_DELAY: Duration = Duration::from_millis(1);
+const CONNECTOR_DELAY: Duration = Duration::from_millis(1);
 /// Time after which a new session is taken to be ready. Agents that need 0.1 to 0.2 s have both processors busy until then, and
 /// whatever else is done makes them take longer. So the next proxy is forked ahead after it (a start that comes sooner has its own
 /// forked for it), and until then what the kernel tells of is read less often.
@@ -63,9 +67,9 @@ const DESCRIPTOR_RESERVE: u64 = 32;
 const REAP_BOUND: usize = 256;
 
 /// A living proxy.
-struct Proxy {
+struct LivingProxy {
     session: SessionId,
-    enclosure: Enclosure,
+    enclosure: ContainmentSpec,
     limits: Limits,
     process: PidFd,
     /// Forks on this machine before its own.
@@ -73,13 +77,13 @@ struct Proxy {
     /// Socket on which the proxy learns of new processes and of another host.
     handover: Option<OwnedFd>,
     /// If it outlives its host.
-    detach: Option<Box<Detach>>,
+    detach: Option<Box<DetachSpec>>,
     /// Record that the session's host wrote for the next one.
-    card: Json,
+    handoff_record: Json,
 }
 
 /// A proxy that was forked ahead and waits for its session: a start then costs no fork.
-struct Spare {
+struct SpareProxy {
     process: PidFd,
     handover: OwnedFd,
     /// Forks on this machine before its own.
@@ -91,34 +95,34 @@ struct ForkServer<'a> {
     own_limits: OwnLimits,
     /// A pidfd of this very process, for the proxies: readable when their guard is gone.
     own: PidFd,
-    title: Title,
-    control: Option<Control>,
+    title: ProcessTitle,
+    control: Option<HostChannel>,
     host: OwnedFd,
     /// Directories whose locks are held until host and fork server are both gone.
-    held: Vec<OwnedFd>,
+    held_locks: Vec<OwnedFd>,
     sigchld: SignalFd,
     /// Something may have become of a child. To ask the kernel takes as long as there are children, so nobody asks without
     /// that.
     children_changed: bool,
-    spare: Option<Spare>,
+    spare: Option<SpareProxy>,
     /// When the next spare is to be forked: not while the last one is starting its agent.
     spare_due: Instant,
     /// Proxies that will never have a session: to be reaped, and no one's orphans.
-    leaving: Vec<Pid>,
-    proxies: Proxies,
-    guards: Vec<Guard>,
+    retired: Vec<Pid>,
+    proxies: ProxyTable,
+    guards: Vec<SessionGuard>,
     marker_looks: MarkerLooks,
-    given_up: GivenUp,
-    observer: Observer,
-    newcomers: Newcomers,
+    abandoned_sessions: AbandonedSessions,
+    observer: ProcessObserver,
+    change_detector: ProcChangeDetector,
     /// When the host died, or closed its end.
     host_gone: Option<Instant>,
     /// Socket at which another host finds the sessions that outlive this one, once there is one.
-    door: Option<Door>,
+    adopt_listener: Option<AdoptListener>,
     /// True if the host is another than the first: it forks nothing here.
     is_adopted: bool,
     /// Dead proxies of sessions that could have outlived the host, and the directory where they left what they had to say.
-    outlived: BTreeMap<Pid, String>,
+    detach_dirs: BTreeMap<Pid, String>,
 }
 
 /// Runs until the host and all sessions are gone, and keeps `held` more descriptors open till then; the result is the exit
@@ -127,7 +131,7 @@ pub(crate) fn main(adapters: &Adapters, held: usize) -> u8 {
     let run = |mut server: ForkServer<'_>| {
         server.run()?;
         // One that fails leaves it to its host, which lives.
-        server.remove_held();
+        server.remove_held_dirs();
         Ok(())
     };
     match ForkServer::new(adapters, held).and_then(run) {
@@ -159,7 +163,7 @@ impl<'a> ForkServer<'a> {
         mask.add(NixSignal::SIGXCPU);
         mask.add(NixSignal::SIGXFSZ);
         mask.thread_block()?;
-        let title = Title::locate()?;
+        let title = ProcessTitle::locate()?;
         // Its sessions' proxies and their /proc take descriptors. With the limit that it was given it has fewer, and says so.
         let _ = registry::raise_descriptor_limit();
         title.set("ap fork server", "agent-proxy: fork server")?;
@@ -169,7 +173,7 @@ impl<'a> ForkServer<'a> {
     /// With these descriptors, in a process that has been prepared.
     fn with(
         adapters: &'a Adapters,
-        title: Title,
+        title: ProcessTitle,
         control: OwnedFd,
         host: OwnedFd,
         held: Vec<OwnedFd>,
@@ -179,8 +183,8 @@ impl<'a> ForkServer<'a> {
         let sigchld = SignalFd::with_flags(&chld, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         let own = PidFd::open(registry::identify(std::process::id())?)?;
         // Before the hello, so that the first session is observed.
-        let observer = Observer::new();
-        let mut control = Control::new(control, Wire::Plain);
+        let observer = ProcessObserver::new();
+        let mut control = HostChannel::new(control, WireFormat::Bincode);
         control.send(&FromForkServer::Hello(Hello { version: VERSION, process: own.id() }));
         Ok(Self {
             adapters,
@@ -189,36 +193,36 @@ impl<'a> ForkServer<'a> {
             title,
             control: Some(control),
             host,
-            held,
+            held_locks: held,
             sigchld,
             children_changed: false,
             spare: None,
             spare_due: Instant::now(),
-            leaving: Vec::new(),
-            proxies: Proxies::default(),
+            retired: Vec::new(),
+            proxies: ProxyTable::default(),
             guards: Vec::new(),
             marker_looks: MarkerLooks::default(),
-            given_up: GivenUp::default(),
+            abandoned_sessions: AbandonedSessions::default(),
             observer,
-            newcomers: Newcomers::new(),
+            change_detector: ProcChangeDetector::new(),
             host_gone: None,
-            door: None,
+            adopt_listener: None,
             is_adopted: false,
-            outlived: BTreeMap::new(),
+            detach_dirs: BTreeMap::new(),
         })
     }
 
     fn run(&mut self) -> std::io::Result<()> {
-        self.keep_a_spare();
+        self.ensure_spare();
         loop {
             let ready = self.wait()?;
             if !self.own_limits.restore_now_and_then() {
                 // Without it the proxies end their sessions, and the host those of dead proxies; it starts another one.
                 return Err(std::io::Error::other("somebody lowered its resource limits, and they cannot be raised"));
             }
-            self.turn(ready);
-            self.keep_a_spare();
-            let idle = self.proxies.is_empty() && self.guards.is_empty() && self.leaving.is_empty();
+            self.run_once(ready);
+            self.ensure_spare();
+            let idle = self.proxies.is_empty() && self.guards.is_empty() && self.retired.is_empty();
             if (self.host_gone.is_some() || self.is_adopted) && idle {
                 return Ok(());
             }
@@ -226,34 +230,36 @@ impl<'a> ForkServer<'a> {
     }
 
     /// Does what is to be done now.
-    fn turn(&mut self, ready: Ready) {
+    fn run_once(&mut self, ready: WaitResult) {
         while ready.signals && matches!(self.sigchld.read_signal(), Ok(Some(_))) {
             self.children_changed = true;
         }
         if std::mem::take(&mut self.children_changed) {
             self.reap();
-            self.note_stopped();
+            self.record_stopped();
         }
         self.continue_stopped();
-        if ready.control || self.control.as_ref().is_some_and(Control::is_broken) {
-            self.hear();
+        if ready.control || self.control.as_ref().is_some_and(HostChannel::is_broken) {
+            self.receive_requests();
         }
         self.watch_host(ready.host);
-        if ready.door || self.door.as_ref().and_then(Door::next).is_some_and(|due| due <= Instant::now()) {
-            self.answer_door();
+        if ready.adopt_listener
+            || self.adopt_listener.as_ref().and_then(AdoptListener::next).is_some_and(|due| due <= Instant::now())
+        {
+            self.poll_adopt_listener();
         }
         self.step_guards();
         self.marker_looks.turn(&mut self.guards);
         if let Some(control) = &mut self.control {
             control.flush();
-            self.observer.turn(control, ready.events);
+            self.observer.poll(control, ready.events);
         }
         self.nudge_proxies();
     }
 
     /// Removes what it held the lock of, if it is empty: a host that was killed never will.
-    fn remove_held(&self) {
-        for directory in &self.held {
+    fn remove_held_dirs(&self) {
+        for directory in &self.held_locks {
             let path = std::fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd()));
             // Gone with the host's end already, or not empty: then the next manager sweeps it.
             let _ = path.and_then(std::fs::remove_dir);
@@ -261,13 +267,12 @@ impl<'a> ForkServer<'a> {
     }
 
     /// Takes the host's requests.
-    fn hear(&mut self) {
+    fn receive_requests(&mut self) {
         // Bounded, so that a host that only talks cannot keep the dead from being seen to.
         for _ in 0..64 {
             let Some(control) = &mut self.control else { return };
             match control.receive() {
-                Ok(Some((ToForkServer::Hello(hello), _)))
-                    if hello.version == VERSION || control.wire().is_described() => {}
+                Ok(Some((ToForkServer::Hello(hello), _))) if hello.version == VERSION || control.wire().is_json() => {}
                 Ok(Some((ToForkServer::Fork { session, enclosure, limits, detach, card }, Some(socket)))) => {
                     self.fork(session, enclosure, limits, (detach, card), &socket);
                 }
@@ -287,16 +292,16 @@ impl<'a> ForkServer<'a> {
                 Ok(None) => return,
                 // The host has closed, or is of another build (it has our Hello and knows), or talks nonsense: either
                 // way there is no host any more.
-                Ok(Some((ToForkServer::Hello(_), _))) | Err(_) => return self.lose_host(),
+                Ok(Some((ToForkServer::Hello(_), _))) | Err(_) => return self.handle_host_loss(),
             }
         }
     }
 
-    fn lose_host(&mut self) {
+    fn handle_host_loss(&mut self) {
         self.control = None;
         self.observer.stop();
         let gone = *self.host_gone.get_or_insert_with(Instant::now);
-        self.proxies.forsake(|proxy| detached::forsaken_at(gone, proxy));
+        self.proxies.schedule_abandon(|proxy| detached::abandon_at(gone, proxy));
         self.detach_sessions();
         if let Some(spare) = self.spare.take() {
             self.retire(spare);
@@ -306,14 +311,14 @@ impl<'a> ForkServer<'a> {
     /// Sees to the host's death: a child that it forked can keep its socket open, but not its pidfd unreadable.
     fn watch_host(&mut self, is_ready: bool) {
         if is_ready && self.control.is_some() && is_readable(&self.host) {
-            self.lose_host();
+            self.handle_host_loss();
         }
         let now = Instant::now();
-        while let Some(proxy) = self.proxies.take_forsaken(now) {
+        while let Some(proxy) = self.proxies.take_abandoned(now) {
             let (process, cause) = (proxy.process.id(), KillCause::HostDied);
             if !self.guards.iter().any(|guard| guard.guards_proxy(process.pid)) {
                 let (origin, options) = ((process, proxy.forks), KillOptions::NOW);
-                self.guards.push(Guard::of_proxy(&proxy.session, &proxy.enclosure, origin, cause, options));
+                self.guards.push(SessionGuard::of_proxy(&proxy.session, &proxy.enclosure, origin, cause, options));
             }
         }
     }
@@ -321,24 +326,34 @@ impl<'a> ForkServer<'a> {
     fn fork(
         &mut self,
         session: SessionId,
-        enclosure: Enclosure,
+        enclosure: ContainmentSpec,
         limits: Limits,
-        (detach, card): (Option<Box<Detach>>, Json),
+        (detach, card): (Option<Box<DetachSpec>>, Json),
         socket: &OwnedFd,
     ) {
         self.spare_due = Instant::now() + READY_AFTER;
-        let started =
-            self.open_door(detach.as_deref()).and_then(|()| self.start_proxy(&session, detach.clone(), socket));
+        let started = self
+            .open_adopt_listener(detach.as_deref())
+            .and_then(|()| self.start_proxy(&session, detach.clone(), socket));
         let answer = match started {
-            Ok((Spare { process, handover, forks }, polls)) => {
+            Ok((SpareProxy { process, handover, forks }, polls)) => {
                 let id = process.id();
                 registry::add_supervisor(id);
                 // Others have nothing to hear.
                 let handover = (polls || detach.is_some()).then_some(handover);
                 let message = FromForkServer::Forked { session: session.clone(), process: id };
-                self.proxies.insert(Proxy { session, enclosure, limits, process, forks, handover, detach, card });
+                self.proxies.insert(LivingProxy {
+                    session,
+                    enclosure,
+                    limits,
+                    process,
+                    forks,
+                    handover,
+                    detach,
+                    handoff_record: card,
+                });
                 if polls {
-                    self.proxies.poll(id.pid);
+                    self.proxies.enable_polling(id.pid);
                 }
                 message
             }
@@ -353,19 +368,19 @@ impl<'a> ForkServer<'a> {
     fn start_proxy(
         &mut self,
         session: &SessionId,
-        detach: Option<Box<Detach>>,
+        detach: Option<Box<DetachSpec>>,
         socket: &OwnedFd,
-    ) -> Result<(Spare, bool), WireError> {
-        if let Ok(Descriptors { limit, free }) = registry::descriptors()
+    ) -> Result<(SpareProxy, bool), WireError> {
+        if let Ok(DescriptorUse { limit, free }) = registry::descriptors()
             && free < DESCRIPTOR_RESERVE.min(limit / 4)
         {
             // What is left is for looking at processes that are to be ended.
             let operation = format!("forking a proxy: {free} of {limit} of the fork server's are left");
             return Err(WireError::FdsExhausted { operation });
         }
-        let observed = self.observer.prepare(LOOK_DELAY);
-        let message = Handover::Session { session: session.clone(), observed, detach };
-        let (spare, since) = self.hand_over(&message, socket)?;
+        let observed = self.observer.prepare(CONNECTOR_DELAY);
+        let message = ProxyHandover::Session { session: session.clone(), observed, detach };
+        let (spare, since) = self.assign_session(&message, socket)?;
         if observed {
             self.observer.add(session, spare.process.id().pid, since);
         }
@@ -374,11 +389,11 @@ impl<'a> ForkServer<'a> {
 
     /// Gives a proxy its session; says when, on the observer's clock. Nothing of the session happened before, and the proxy
     /// was there by then.
-    fn hand_over(&mut self, message: &Handover, socket: &OwnedFd) -> Result<(Spare, u64), WireError> {
+    fn assign_session(&mut self, message: &ProxyHandover, socket: &OwnedFd) -> Result<(SpareProxy, u64), WireError> {
         let packets = encode_packets(message).map_err(|error| not_forked(&std::io::Error::other(error)))?;
         // A session's name and a path are short: there is one packet.
         let packet = packets.first().map(Vec::as_slice).unwrap_or_default();
-        let hand_over = |spare: &Spare| {
+        let hand_over = |spare: &SpareProxy| {
             let now = observer::monotonic();
             send_packet(&spare.handover, packet, Some(socket.as_fd())).map(|()| now)
         };
@@ -388,7 +403,7 @@ impl<'a> ForkServer<'a> {
             }
             self.retire(spare);
         }
-        let spare = self.fork_ahead()?;
+        let spare = self.fork_spare()?;
         match hand_over(&spare) {
             Ok(since) => Ok((spare, since)),
             Err(error) => {
@@ -400,34 +415,34 @@ impl<'a> ForkServer<'a> {
 
     /// Has those proxies look that have to look themselves, and below which something came or went.
     fn nudge_proxies(&mut self) {
-        if !self.proxies.has_polling() || self.newcomers.next() > Instant::now() {
+        if !self.proxies.has_polling() || self.change_detector.next() > Instant::now() {
             return;
         }
-        let concerned = self.newcomers.look(|pid| self.proxies.contains(pid));
-        for nudge in self.proxies.nudges(concerned) {
+        let concerned = self.change_detector.detect(|pid| self.proxies.contains(pid));
+        for nudge in self.proxies.handover_sockets(concerned) {
             // It fails for one that is dead, or has so many nudges waiting that one more makes no difference.
             let _ = send_packet(nudge, b"!", None);
         }
     }
 
     /// Ends a proxy that nobody had yet: it has nothing to clean up.
-    fn retire(&mut self, spare: Spare) {
+    fn retire(&mut self, spare: SpareProxy) {
         // It can only fail for one that is dead already.
         let _ = spare.process.signal(Signal::Kill);
-        self.leaving.push(spare.process.id().pid);
+        self.retired.push(spare.process.id().pid);
     }
 
     /// Sees to it that a proxy waits. One that cannot be had is tried for again later.
-    fn keep_a_spare(&mut self) {
+    fn ensure_spare(&mut self) {
         if self.spare.is_none() && self.control.is_some() && !self.is_adopted && self.spare_due <= Instant::now() {
-            self.spare = self.fork_ahead().ok();
+            self.spare = self.fork_spare().ok();
             self.spare_due = Instant::now() + SPARE_RETRY;
         }
     }
 
-    fn fork_ahead(&mut self) -> Result<Spare, WireError> {
+    fn fork_spare(&mut self) -> Result<SpareProxy, WireError> {
         // The new process may get a pid that a guard still has on its list.
-        self.guards.iter_mut().for_each(Guard::forked_another);
+        self.guards.iter_mut().for_each(SessionGuard::record_fork);
         // The proxy has those of this process.
         self.own_limits.restore();
         let forks = self.marker_looks.forks();
@@ -439,21 +454,21 @@ impl<'a> ForkServer<'a> {
             let pid = pid.map_err(|error| not_forked(&error))?;
             let process = PidFd::of_child(pid).map_err(|error| {
                 // It ends by itself, its end of the handover being closed.
-                self.leaving.push(pid);
+                self.retired.push(pid);
                 not_forked(&error)
             })?;
-            return Ok(Spare { process, handover, forks });
+            return Ok(SpareProxy { process, handover, forks });
         }
         // Something started a thread before main: a fork would copy its locks but not it.
-        let program = Spawn {
+        let program = SpawnRequest {
             argv: padded_argv("agent-proxy", &[PROXY_ARG]),
-            stdin: Input::Null,
-            stderr: Output::Inherit,
+            stdin: SpawnInput::Null,
+            stderr: SpawnOutput::Inherit,
             fds,
-            ..Spawn::new("/proc/self/exe")
+            ..SpawnRequest::new("/proc/self/exe")
         };
         let process = registry::spawn(program)?.process;
-        Ok(Spare { process, handover, forks })
+        Ok(SpareProxy { process, handover, forks })
     }
 
     /// Has a process try what the machine offers.
@@ -461,27 +476,28 @@ impl<'a> ForkServer<'a> {
     /// # Errors
     /// Where there can be no process.
     fn probe(&mut self, socket: OwnedFd) -> Result<(), WireError> {
-        self.guards.iter_mut().for_each(Guard::forked_another);
+        self.guards.iter_mut().for_each(SessionGuard::record_fork);
         let fds = vec![socket];
         let pid = if registry::is_single_threaded() {
             registry::fork_child(fds, probe).map_err(|error| not_forked(&error))?
         } else {
             let argv = padded_argv("agent-proxy", &[PROBE_ARG]);
-            let program = Spawn { argv, stderr: Output::Inherit, fds, ..Spawn::new("/proc/self/exe") };
+            let program =
+                SpawnRequest { argv, stderr: SpawnOutput::Inherit, fds, ..SpawnRequest::new("/proc/self/exe") };
             registry::spawn(program)?.process.id().pid
         };
-        self.leaving.push(pid);
+        self.retired.push(pid);
         Ok(())
     }
 
     /// Lists a session whose proxy does not answer. What measures has random numbers, which every later proxy would share.
     fn list(&mut self, session: SessionId) {
-        let proxy = self.proxies.of(&session);
+        let proxy = self.proxies.by_session(&session);
         let processes = proxy.map_or_else(Vec::new, |proxy| {
             let mut registry = ProcessRegistry::guard(session.clone());
             let pid = proxy.process.id().pid;
             let init = if proxy.enclosure.strict { registry::init_below(pid) } else { None };
-            registry.hold(Hold { init, ..Hold::default() });
+            registry.set_hold(SessionHold { init, ..SessionHold::default() });
             registry.set_roots_below(pid);
             registry.list_unmeasured()
         });
@@ -492,16 +508,16 @@ impl<'a> ForkServer<'a> {
 
     /// Ends a session whose proxy does not answer.
     fn kill(&mut self, session: &SessionId, options: KillOptions) {
-        let Some(proxy) = self.proxies.of(session) else {
+        let Some(proxy) = self.proxies.by_session(session) else {
             // Gone already; the host has been or is being told.
             return;
         };
         let process = proxy.process.id();
         match self.guards.iter_mut().find(|guard| guard.guards_proxy(process.pid)) {
-            Some(guard) => guard.hurry(options),
+            Some(guard) => guard.shorten_grace(options),
             None => {
                 let (origin, cause) = ((process, proxy.forks), KillCause::KillSession);
-                self.guards.push(Guard::of_proxy(&proxy.session, &proxy.enclosure, origin, cause, options));
+                self.guards.push(SessionGuard::of_proxy(&proxy.session, &proxy.enclosure, origin, cause, options));
             }
         }
     }
@@ -512,28 +528,28 @@ impl<'a> ForkServer<'a> {
         // It has no error on Linux; were there one, the next death would be another chance, and to give up would end
         // every session.
         let left = registry::reap_children(REAP_BOUND, |reaped| dead.push(reaped));
-        self.children_changed |= matches!(left, Ok(Children::MoreDead));
+        self.children_changed |= matches!(left, Ok(ReapOutcome::MoreDead));
         for reaped in dead {
             let pid = reaped.id.pid;
             if let Some(proxy) = self.proxies.remove(pid) {
                 registry::remove_supervisor(proxy.process.id());
-                self.bury_proxy(&proxy, reaped.exit);
+                self.handle_proxy_exit(&proxy, reaped.exit);
             } else if self.is_without_session(pid) {
                 self.spare.take_if(|spare| spare.process.id().pid == pid);
-                self.leaving.retain(|leaving| *leaving != pid);
+                self.retired.retain(|leaving| *leaving != pid);
             } else {
-                self.bury_orphan(&reaped);
+                self.handle_orphan_exit(&reaped);
             }
         }
     }
 
     /// Takes note of what somebody has stopped.
-    fn note_stopped(&mut self) {
+    fn record_stopped(&mut self) {
         // As with the dead, an error is no reason to give up.
         let stopped = registry::stopped_children(REAP_BOUND).unwrap_or_default();
         self.children_changed |= stopped.len() >= REAP_BOUND;
         for pid in stopped {
-            if !self.proxies.was_stopped(pid)
+            if !self.proxies.mark_stopped(pid)
                 && let Some(spare) = self.spare.as_ref().filter(|spare| spare.process.id().pid == pid)
             {
                 // It fails only for one that is dead.
@@ -546,24 +562,24 @@ impl<'a> ForkServer<'a> {
     fn continue_stopped(&mut self) {
         // One that has a guard is being ended as it is.
         let is_ended = |pid| self.guards.iter().any(|guard| guard.guards_proxy(pid));
-        let tell = |session: &SessionId, event| self.observer.tell(session, event);
+        let tell = |session: &SessionId, event| self.observer.notify(session, event);
         self.proxies.continue_stopped(Instant::now(), is_ended, tell);
     }
 
     fn is_without_session(&self, pid: Pid) -> bool {
-        self.leaving.contains(&pid) || self.spare.as_ref().is_some_and(|spare| spare.process.id().pid == pid)
+        self.retired.contains(&pid) || self.spare.as_ref().is_some_and(|spare| spare.process.id().pid == pid)
     }
 
-    fn bury_proxy(&mut self, proxy: &Proxy, exit: ExitStatus) {
+    fn handle_proxy_exit(&mut self, proxy: &LivingProxy, exit: ExitStatus) {
         let pid = proxy.process.id().pid;
         // Who ends one session may start another at once.
         self.spare_due = self.spare_due.min(Instant::now());
         if let Some(detach) = &proxy.detach {
-            self.outlived.insert(pid, detach.directory.clone());
+            self.detach_dirs.insert(pid, detach.directory.clone());
         }
         match self.guards.iter_mut().find(|guard| guard.guards_proxy(pid)) {
             Some(guard) => guard.proxy_died(exit),
-            None => self.guards.push(Guard::of_orphans(
+            None => self.guards.push(SessionGuard::of_orphans(
                 &proxy.session,
                 &proxy.enclosure,
                 (proxy.process.id(), proxy.forks),
@@ -575,16 +591,16 @@ impl<'a> ForkServer<'a> {
 
     /// A process that was re-parented to us and has died. Whose it was, only a guard that saw it alive can say; one
     /// guard alone needs no telling, unless it was seen to be of a session whose end was told before.
-    fn bury_orphan(&mut self, reaped: &Reaped) {
-        let by_sight = self.guards.iter().position(|guard| guard.knows(reaped.id));
-        if self.given_up.bury(reaped.id) && by_sight.is_none() {
+    fn handle_orphan_exit(&mut self, reaped: &ReapedProcess) {
+        let by_sight = self.guards.iter().position(|guard| guard.has_seen(reaped.id));
+        if self.abandoned_sessions.remove(reaped.id) && by_sight.is_none() {
             return;
         }
         let alone = || (self.guards.iter().filter(|guard| guard.has_orphans()).count() == 1).then_some(());
-        let owner = by_sight.or_else(|| alone().and_then(|()| self.guards.iter().position(Guard::has_orphans)));
+        let owner = by_sight.or_else(|| alone().and_then(|()| self.guards.iter().position(SessionGuard::has_orphans)));
         match owner {
-            Some(at) => self.guards[at].note_reaped(reaped),
-            None => self.guards.iter_mut().filter(|g| g.has_orphans()).for_each(|g| g.note_unattributed(reaped)),
+            Some(at) => self.guards[at].record_reaped(reaped),
+            None => self.guards.iter_mut().filter(|g| g.has_orphans()).for_each(|g| g.record_unattributed(reaped)),
         }
     }
 
@@ -595,9 +611,9 @@ impl<'a> ForkServer<'a> {
             let has_dead_proxy = |marker: &str| {
                 proxies.all().any(|proxy| proxy.enclosure.marker == marker && registry::is_exiting(proxy.process.id()))
             };
-            let (spare, leaving) = (self.spare.as_ref().map(|spare| spare.process.id().pid), &self.leaving);
+            let (spare, leaving) = (self.spare.as_ref().map(|spare| spare.process.id().pid), &self.retired);
             let is_proxy = |pid| proxies.contains(pid) || spare == Some(pid) || leaving.contains(&pid);
-            guard::share_out_orphans(&mut self.guards, &mut self.given_up, is_proxy, has_dead_proxy);
+            guard::assign_orphans(&mut self.guards, &mut self.abandoned_sessions, is_proxy, has_dead_proxy);
         }
         let mut at = 0;
         while at < self.guards.len() {
@@ -609,9 +625,9 @@ impl<'a> ForkServer<'a> {
                 None => at += 1,
                 Some((process, exit, receipt)) => {
                     let (session, marker) = self.guards.swap_remove(at).into_session();
-                    self.given_up.remember(marker, &receipt.survivors);
-                    if let Some(directory) = self.outlived.remove(&process.pid) {
-                        detached::clear_up(&directory, &session, exit, &receipt, self.control.is_some());
+                    self.abandoned_sessions.record(marker, &receipt.survivors);
+                    if let Some(directory) = self.detach_dirs.remove(&process.pid) {
+                        detached::clean_up_detached(&directory, &session, exit, &receipt, self.control.is_some());
                     }
                     if self.control.is_some() {
                         let (exit, receipt) = (Some(exit), Box::new(receipt));
@@ -639,19 +655,19 @@ mod tests {
     use super::*;
 
     /// Of a process that cannot be: no pid is as great. What is sent to it is sent to this very process.
-    pub(super) fn proxy(number: Pid) -> Proxy {
+    pub(super) fn proxy(number: Pid) -> LivingProxy {
         let own = PidFd::open(registry::identify(std::process::id()).expect("alive")).expect("alive");
         let fd = own.as_fd().try_clone_to_owned().expect("a descriptor");
         let id = ipc_protocol::ProcessId { pid: 5_000_000 + number, start_time: 1 };
-        Proxy {
+        LivingProxy {
             session: format!("s{number}").parse().expect("an id"),
-            enclosure: Enclosure::default(),
+            enclosure: ContainmentSpec::default(),
             limits: Limits::default(),
             process: PidFd::from_parts(fd, id),
             forks: None,
             handover: None,
             detach: None,
-            card: Json::null(),
+            handoff_record: Json::null(),
         }
     }
 
@@ -663,24 +679,25 @@ mod tests {
         let (ours, theirs) = packet_pair().expect("a pair");
         let own = PidFd::open(registry::identify(std::process::id()).expect("alive")).expect("alive");
         let host = own.as_fd().try_clone_to_owned().expect("a descriptor");
-        let title = Title::locate().expect("a title");
+        let title = ProcessTitle::locate().expect("a title");
         let mut server = ForkServer::with(&adapters, title, theirs, host, Vec::new()).expect("a fork server");
         for number in 0..200 {
             server.proxies.insert(proxy(number));
         }
-        let child = registry::spawn(Spawn { argv: vec!["true".into()], ..Spawn::new("/bin/true") }).expect("started");
+        let child = registry::spawn(SpawnRequest { argv: vec!["true".into()], ..SpawnRequest::new("/bin/true") })
+            .expect("started");
         while !is_readable(&child.process) {
             std::thread::yield_now();
         }
-        let all = Ready { signals: true, control: true, host: true, door: true, events: true };
+        let all = WaitResult { signals: true, control: true, host: true, adopt_listener: true, events: true };
         for _ in 0..10 {
-            server.turn(all);
+            server.run_once(all);
         }
-        assert_eq!(server.proxies.looks(), 0);
+        assert_eq!(server.proxies.visits(), 0);
         assert!(child.process.try_reap().expect("nobody has looked for the dead").is_some());
-        assert!(server.proxies.was_stopped(5_000_007));
-        server.turn(all);
-        assert_eq!(server.proxies.looks(), 1);
+        assert!(server.proxies.mark_stopped(5_000_007));
+        server.run_once(all);
+        assert_eq!(server.proxies.visits(), 1);
         drop(ours);
     }
 }

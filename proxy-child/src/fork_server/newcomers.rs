@@ -8,10 +8,10 @@ use std::{
 };
 
 use ipc_protocol::Pid;
-use registry::{Look, ProcFs};
+use registry::{ProcFs, ProcLookup};
 
 /// Time between scans.
-pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Most processes on the machine, and most new ones among them (`MAX_NEW`), for which finding their proxies is worthwhile.
 const MAX_PROCESSES: usize = 4096;
 const MAX_NEW: usize = 64;
@@ -19,16 +19,16 @@ const MAX_NEW: usize = 64;
 const MAX_DEPTH: usize = 64;
 
 /// Processes of the last scan.
-pub(crate) struct Newcomers {
+pub(crate) struct ProcChangeDetector {
     next: Instant,
-    pulse: Pulse,
+    pulse: NamespacePulse,
     /// Known processes, each with the proxy that it is below, if any.
-    known: BTreeMap<Pid, Option<Pid>>,
+    owners: BTreeMap<Pid, Option<Pid>>,
 }
 
-impl Newcomers {
+impl ProcChangeDetector {
     pub(crate) fn new() -> Self {
-        Self { next: Instant::now(), pulse: Pulse { file: None, last: Vec::new() }, known: BTreeMap::new() }
+        Self { next: Instant::now(), pulse: NamespacePulse { file: None, last: Vec::new() }, owners: BTreeMap::new() }
     }
 
     /// Returns the time of the next scan.
@@ -37,40 +37,40 @@ impl Newcomers {
     }
 
     /// Returns the proxies below which a process came or went since the last scan; `None` if it may be any of them.
-    pub(crate) fn look(&mut self, is_proxy: impl Fn(Pid) -> bool) -> Option<BTreeSet<Pid>> {
-        self.next = Instant::now() + LOOK_INTERVAL;
+    pub(crate) fn detect(&mut self, is_proxy: impl Fn(Pid) -> bool) -> Option<BTreeSet<Pid>> {
+        self.next = Instant::now() + POLL_INTERVAL;
         if !self.pulse.has_changed() {
             return Some(BTreeSet::new());
         }
         let pids = registry::numbers_in_proc(".", MAX_PROCESSES + 1).ok()?;
-        let new = pids.iter().filter(|pid| !self.known.contains_key(pid)).count();
+        let new = pids.iter().filter(|pid| !self.owners.contains_key(pid)).count();
         if pids.len() > MAX_PROCESSES || new > MAX_NEW {
             // These are recorded as known, without an owner: every proxy is nudged now.
-            self.known = pids.into_iter().take(MAX_PROCESSES).map(|pid| (pid, None)).collect();
+            self.owners = pids.into_iter().take(MAX_PROCESSES).map(|pid| (pid, None)).collect();
             return None;
         }
         let mut now = BTreeMap::new();
         let mut concerned = BTreeSet::new();
         for pid in pids {
-            let owner = self.known.remove(&pid).unwrap_or_else(|| {
-                let owner = owner(pid, &is_proxy);
+            let owner = self.owners.remove(&pid).unwrap_or_else(|| {
+                let owner = owning_proxy(pid, &is_proxy);
                 concerned.extend(owner);
                 owner
             });
             now.insert(pid, owner);
         }
         // Processes still in `known` have ended.
-        concerned.extend(self.known.values().flatten());
-        self.known = now;
+        concerned.extend(self.owners.values().flatten());
+        self.owners = now;
         Some(concerned)
     }
 }
 
 /// Returns the proxy that `pid` is below.
-fn owner(pid: Pid, is_proxy: &impl Fn(Pid) -> bool) -> Option<Pid> {
+fn owning_proxy(pid: Pid, is_proxy: &impl Fn(Pid) -> bool) -> Option<Pid> {
     let mut pid = pid;
     for _ in 0..MAX_DEPTH {
-        let parent = ProcFs.see(pid).ok()?.parent;
+        let parent = ProcFs.lookup(pid).ok()?.parent;
         if parent <= 1 {
             return None;
         }
@@ -84,13 +84,13 @@ fn owner(pid: Pid, is_proxy: &impl Fn(Pid) -> bool) -> Option<Pid> {
 
 /// Detector of any fork or end in this PID namespace, by the number of threads and the last pid assigned. On a quiet machine it
 /// saves the scan.
-struct Pulse {
+struct NamespacePulse {
     /// Opened on first use: not every process that is forked from here should inherit it.
     file: Option<File>,
     last: Vec<u8>,
 }
 
-impl Pulse {
+impl NamespacePulse {
     fn has_changed(&mut self) -> bool {
         if self.file.is_none() {
             // A file of another file system in its place (as containers have) has other contents.
@@ -114,14 +114,14 @@ impl Pulse {
 
 #[cfg(test)]
 mod tests {
-    use registry::{Spawn, spawn};
+    use registry::{SpawnRequest, spawn};
 
     use super::*;
 
     /// Scans until the wanted proxy is among the affected ones, since tests beside this one start processes too.
-    fn until_concerned(newcomers: &mut Newcomers, own: Pid) {
+    fn until_concerned(newcomers: &mut ProcChangeDetector, own: Pid) {
         let deadline = Instant::now() + Duration::from_secs(20);
-        while !newcomers.look(|pid| pid == own).is_none_or(|concerned| concerned.contains(&own)) {
+        while !newcomers.detect(|pid| pid == own).is_none_or(|concerned| concerned.contains(&own)) {
             assert!(Instant::now() < deadline, "not noticed");
         }
     }
@@ -129,13 +129,13 @@ mod tests {
     #[test]
     fn what_comes_and_what_goes_concerns_the_proxy_above() {
         let own = std::process::id();
-        let mut newcomers = Newcomers::new();
-        newcomers.look(|_| false);
+        let mut newcomers = ProcChangeDetector::new();
+        newcomers.detect(|_| false);
         let argv = ["sh", "-c", "read line"].map(Into::into).to_vec();
-        let program = Spawn { argv, stdin: registry::Input::Pipe, ..Spawn::new("/bin/sh") };
+        let program = SpawnRequest { argv, stdin: registry::SpawnInput::Pipe, ..SpawnRequest::new("/bin/sh") };
         let mut child = spawn(program).expect("started");
         until_concerned(&mut newcomers, own);
-        assert!(newcomers.known[&child.id().pid] == Some(own));
+        assert!(newcomers.owners[&child.id().pid] == Some(own));
         drop(child.stdin.take());
         let deadline = Instant::now() + Duration::from_secs(20);
         while child.process.try_reap().expect("our child").is_none() {
@@ -143,7 +143,7 @@ mod tests {
             std::thread::yield_now();
         }
         until_concerned(&mut newcomers, own);
-        assert!(!newcomers.known.contains_key(&child.id().pid));
+        assert!(!newcomers.owners.contains_key(&child.id().pid));
         assert!(newcomers.next() > Instant::now());
     }
 }

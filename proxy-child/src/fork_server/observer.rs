@@ -11,10 +11,10 @@ use std::{
 };
 
 use ipc_protocol::{Event, Pid, SessionId, message::FromForkServer};
-use registry::{Connector, Drained, Lineage, ProcFs, Root, Told, Unavailable};
+use registry::{Lineage, LineageEvent, LineageRoot, ProcConnector, ProcFs, ReadOutcome, UnavailableFeature};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{READY_AFTER, control::Control};
+use super::{READY_AFTER, control::HostChannel};
 
 /// Longest turn of the observer on the fork server's one thread.
 const SLICE: Duration = Duration::from_millis(2);
@@ -22,12 +22,12 @@ const SLICE: Duration = Duration::from_millis(2);
 const LONGEST_DELAY: Duration = Duration::from_millis(5);
 /// Time for which events other than execs gather after a read. A wake-up for each would take the processors from the processes that
 /// start and end: an agent starts its tools by the dozen, and a kill ends them by the thousand.
-const GATHER: Duration = Duration::from_millis(5);
+const BATCH_DELAY: Duration = Duration::from_millis(5);
 /// Same time while a session starts: its agent starts its threads one after the other, and keeps the processors busy.
-const GATHER_AT_START: Duration = Duration::from_millis(20);
+const START_BATCH_DELAY: Duration = Duration::from_millis(20);
 /// Least time between two batches of events to the host. Each batch wakes the host, its log and its subscribers, while an agent that
 /// starts its tools by the dozen needs the processors. An event after a time of silence is sent at once.
-const TELL_EVERY: Duration = Duration::from_millis(5);
+const NOTIFY_INTERVAL: Duration = Duration::from_millis(5);
 /// Most events that wait for a host that does not read; further ones are counted and lost.
 const MAX_WAITING: usize = 8192;
 /// Most packets in the socket's own queue: the rest waits here, where it is counted.
@@ -35,41 +35,41 @@ const MAX_UNSENT: usize = 64;
 /// Least time between two resynchronizations: each one scans every process of every session.
 const RESYNC_INTERVAL: Duration = Duration::from_millis(100);
 /// Time for which the end of a session waits for its last process events: a process can be reaped before the kernel reports its end.
-const LAST_WORDS: Duration = Duration::from_millis(20);
+const FINAL_EVENTS_TIMEOUT: Duration = Duration::from_millis(20);
 /// Largest disorder of events in nanoseconds: they come from several processors, almost in the order of their times.
-const DISORDER: u64 = 1_000_000;
+const MAX_REORDER_NANOS: u64 = 1_000_000;
 
 /// Observer of all sessions.
-pub(crate) struct Observer {
+pub(crate) struct ProcessObserver {
     /// Source of events, or the reason why the connector does not work.
-    source: Result<Source, Unavailable>,
+    source: Result<ConnectorSource, UnavailableFeature>,
     /// Roots by proxy, living or dead, of sessions that have not ended.
-    roots: BTreeMap<Pid, Root>,
-    over: VecDeque<Over>,
-    queue: Queue,
+    roots: BTreeMap<Pid, LineageRoot>,
+    ended_sessions: VecDeque<EndedSession>,
+    queue: HostQueue,
     /// Earliest time of the next read, since a session starts.
     not_before: Instant,
     last_read: Instant,
 }
 
 /// Session that has ended, with the message that follows its last process event.
-struct Over {
-    root: Root,
+struct EndedSession {
+    root: LineageRoot,
     session: SessionId,
     message: FromForkServer,
     /// End of the session in monotonic nanoseconds. Everything before it has to be read first.
-    at: u64,
+    ended_at: u64,
     /// Time after which missing events are not waited for.
-    until: Instant,
+    deadline: Instant,
 }
 
-impl Observer {
+impl ProcessObserver {
     /// Subscribes and checks that events arrive, which takes about 0.5 ms.
     pub(crate) fn new() -> Self {
         let now = Instant::now();
-        let source = Connector::open().map(Source::new);
-        let (roots, over, queue) = (BTreeMap::new(), VecDeque::new(), Queue::new(now));
-        Self { source, roots, over, queue, not_before: now, last_read: now }
+        let source = ProcConnector::open().map(ConnectorSource::new);
+        let (roots, ended_sessions, queue) = (BTreeMap::new(), VecDeque::new(), HostQueue::new(now));
+        Self { source, roots, ended_sessions, queue, not_before: now, last_read: now }
     }
 
     /// Returns whether it will observe a session that starts now. Must be called before anything of that session runs. Reading is
@@ -77,11 +77,11 @@ impl Observer {
     pub(crate) fn prepare(&mut self, delay: Duration) -> bool {
         let Ok(source) = &mut self.source else { return false };
         let now = Instant::now();
-        if matches!(source.reading, Reading::Paused) {
+        if matches!(source.reading, ReadingSchedule::Paused) {
             if source.connector.resume().is_err() {
                 return false;
             }
-            source.reading = Reading::Following;
+            source.reading = ReadingSchedule::Following;
             self.last_read = now;
         }
         self.not_before = (now + delay).min(self.last_read + LONGEST_DELAY);
@@ -98,7 +98,7 @@ impl Observer {
     }
 
     /// Queues another event of this session for the host, in order.
-    pub(crate) fn tell(&mut self, session: &SessionId, event: Event) {
+    pub(crate) fn notify(&mut self, session: &SessionId, event: Event) {
         self.queue.event(session, event);
     }
 
@@ -106,8 +106,8 @@ impl Observer {
     pub(crate) fn end(&mut self, proxy: Pid, session: SessionId, message: FromForkServer) {
         match (self.roots.remove(&proxy), &self.source) {
             (Some(root), Ok(_)) => {
-                let (at, until) = (monotonic(), Instant::now() + LAST_WORDS);
-                self.over.push_back(Over { root, session, message, at, until });
+                let (at, until) = (monotonic(), Instant::now() + FINAL_EVENTS_TIMEOUT);
+                self.ended_sessions.push_back(EndedSession { root, session, message, ended_at: at, deadline: until });
             }
             _ => self.queue.message(&session, message),
         }
@@ -119,60 +119,60 @@ impl Observer {
             source.pause();
         }
         self.roots.clear();
-        self.over.clear();
-        self.queue = Queue::new(Instant::now());
+        self.ended_sessions.clear();
+        self.queue = HostQueue::new(Instant::now());
     }
 
-    fn is_put_off(&self, now: Instant) -> bool {
-        self.over.is_empty() && now < self.not_before
+    fn is_deferred(&self, now: Instant) -> bool {
+        self.ended_sessions.is_empty() && now < self.not_before
     }
 
-    fn gathers(&self, now: Instant) -> bool {
-        self.over.is_empty() && self.source.as_ref().is_ok_and(|source| source.gathers(now))
+    fn is_batching(&self, now: Instant) -> bool {
+        self.ended_sessions.is_empty() && self.source.as_ref().is_ok_and(|source| source.is_batching(now))
     }
 
     /// Returns the descriptor to poll for reading, if any.
     pub(crate) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         let (source, now) = (self.source.as_ref().ok()?, Instant::now());
-        let connector = matches!(source.reading, Reading::Following).then_some(&source.connector)?;
-        let fd = if self.gathers(now) { connector.execs() } else { connector.as_fd() };
-        (!self.is_put_off(now)).then_some(fd)
+        let connector = matches!(source.reading, ReadingSchedule::Following).then_some(&source.connector)?;
+        let fd = if self.is_batching(now) { connector.exec_fd() } else { connector.as_fd() };
+        (!self.is_deferred(now)).then_some(fd)
     }
 
     /// Returns the time at which [`Observer::turn`] is due even with nothing to read.
     pub(crate) fn next(&mut self) -> Option<Instant> {
         let now = Instant::now();
-        let (is_put_off, gathers) = (self.is_put_off(now), self.gathers(now));
+        let (is_put_off, gathers) = (self.is_deferred(now), self.is_batching(now));
         let source = self.source.as_mut().ok()?;
         let read = match &source.reading {
-            Reading::Paused => None,
-            Reading::Lost { .. } => Some(source.resync_due()),
-            Reading::Resynchronizing { .. } => Some(now),
-            Reading::Following if is_put_off => Some(self.not_before),
-            Reading::Following if gathers => Some(source.gathers_until),
-            Reading::Following if source.has_more => Some(now),
-            Reading::Following => {
+            ReadingSchedule::Paused => None,
+            ReadingSchedule::Lost { .. } => Some(source.resync_due()),
+            ReadingSchedule::Resynchronizing { .. } => Some(now),
+            ReadingSchedule::Following if is_put_off => Some(self.not_before),
+            ReadingSchedule::Following if gathers => Some(source.batching_until),
+            ReadingSchedule::Following if source.has_more => Some(now),
+            ReadingSchedule::Following => {
                 let quiet = source.lineage.due().map(|due| now + Duration::from_nanos(due.saturating_sub(monotonic())));
-                quiet.into_iter().chain(self.over.front().map(|over| over.until)).min()
+                quiet.into_iter().chain(self.ended_sessions.front().map(|over| over.deadline)).min()
             }
         };
         read.into_iter().chain(self.queue.due).min()
     }
 
     /// Reads events for one slice and sends their results. `is_ready` says whether the polled descriptor is readable.
-    pub(crate) fn turn(&mut self, control: &mut Control, is_ready: bool) {
+    pub(crate) fn poll(&mut self, control: &mut HostChannel, is_ready: bool) {
         let now = Instant::now();
-        if !self.is_put_off(now) && (is_ready || !self.gathers(now)) {
+        if !self.is_deferred(now) && (is_ready || !self.is_batching(now)) {
             self.last_read = now;
             self.read(now);
-            self.settle();
+            self.finish_ended();
         }
-        self.queue.pass_on(control, Instant::now());
+        self.queue.flush(control, Instant::now());
     }
 
     fn read(&mut self, began: Instant) {
         let Ok(source) = &mut self.source else { return };
-        let mut told = Told::new();
+        let mut told = LineageEvent::new();
         let result = source.step(began, &mut told);
         if let Err(error) = &result {
             for root in source.lineage.roots() {
@@ -186,26 +186,26 @@ impl Observer {
             }
         }
         if let Err(error) = result {
-            self.source = Err(Unavailable {
+            self.source = Err(UnavailableFeature {
                 what: "the kernel's proc connector".into(),
                 why: format!("reading it failed: {error}"),
                 advice: "start another manager".into(),
             });
-            for over in std::mem::take(&mut self.over) {
+            for over in std::mem::take(&mut self.ended_sessions) {
                 self.queue.message(&over.session, over.message);
             }
         }
     }
 
     /// Removes the ended sessions whose last process event was sent, or will not come.
-    fn settle(&mut self) {
+    fn finish_ended(&mut self) {
         let Ok(source) = &mut self.source else { return };
-        while let Some(over) = self.over.front()
-            && source.has_read_until(over.at)
-            && (source.lineage.is_empty(over.root) || over.until <= Instant::now())
-            && let Some(over) = self.over.pop_front()
+        while let Some(over) = self.ended_sessions.front()
+            && source.has_read_until(over.ended_at)
+            && (source.lineage.is_empty(over.root) || over.deadline <= Instant::now())
+            && let Some(over) = self.ended_sessions.pop_front()
         {
-            let mut told = Told::new();
+            let mut told = LineageEvent::new();
             source.lineage.remove(over.root, &mut ProcFs, &mut told);
             for (_, event) in told {
                 self.queue.event(&over.session, event);
@@ -219,7 +219,7 @@ impl Observer {
 }
 
 /// State of the reading.
-enum Reading {
+enum ReadingSchedule {
     /// There are no sessions.
     Paused,
     /// Events are read as they come.
@@ -227,34 +227,34 @@ enum Reading {
     /// Events were lost. The kernel sends none until `/proc` is scanned.
     Lost { since: Instant },
     /// Resynchronizing: `todo` are the sessions still to be scanned.
-    Resynchronizing { todo: Vec<Root> },
+    Resynchronizing { todo: Vec<LineageRoot> },
 }
 
 /// Proc connector, with the lineage that its events build.
-struct Source {
-    connector: Connector,
+struct ConnectorSource {
+    connector: ProcConnector,
     lineage: Lineage,
-    reading: Reading,
+    reading: ReadingSchedule,
     last_resync: Option<Instant>,
     /// True if the last read left events.
     has_more: bool,
     /// Until this time only an exec is read at once.
-    gathers_until: Instant,
+    batching_until: Instant,
     /// Until this time a session counts as starting.
     starting_until: Instant,
     /// Time up to which everything was read, in monotonic nanoseconds.
     read_until: u64,
 }
 
-impl Source {
-    fn new(connector: Connector) -> Self {
+impl ConnectorSource {
+    fn new(connector: ProcConnector) -> Self {
         Self {
             connector,
             lineage: Lineage::default(),
-            reading: Reading::Paused,
+            reading: ReadingSchedule::Paused,
             last_resync: None,
             has_more: false,
-            gathers_until: Instant::now(),
+            batching_until: Instant::now(),
             starting_until: Instant::now(),
             read_until: 0,
         }
@@ -263,38 +263,38 @@ impl Source {
     fn pause(&mut self) {
         // This fails only for a socket that is unusable, which the next resume reports.
         let _ = self.connector.pause();
-        self.reading = Reading::Paused;
+        self.reading = ReadingSchedule::Paused;
     }
 
     fn resync_due(&self) -> Instant {
         match (&self.reading, self.last_resync) {
-            (Reading::Lost { since }, None) => *since,
+            (ReadingSchedule::Lost { since }, None) => *since,
             (_, last) => last.map_or_else(Instant::now, |last| last + RESYNC_INTERVAL),
         }
     }
 
-    fn gathers(&self, now: Instant) -> bool {
-        matches!(self.reading, Reading::Following) && !self.has_more && now < self.gathers_until
+    fn is_batching(&self, now: Instant) -> bool {
+        matches!(self.reading, ReadingSchedule::Following) && !self.has_more && now < self.batching_until
     }
 
     fn has_read_until(&self, at: u64) -> bool {
-        matches!(self.reading, Reading::Following) && self.read_until >= at
+        matches!(self.reading, ReadingSchedule::Following) && self.read_until >= at
     }
 
     /// Does one slice of the work that is due.
-    fn step(&mut self, began: Instant, told: &mut Told) -> io::Result<()> {
+    fn step(&mut self, began: Instant, told: &mut LineageEvent) -> io::Result<()> {
         match &mut self.reading {
-            Reading::Paused => {}
-            Reading::Following => self.follow(began, told)?,
-            Reading::Lost { .. } => {
+            ReadingSchedule::Paused => {}
+            ReadingSchedule::Following => self.follow(began, told)?,
+            ReadingSchedule::Lost { .. } => {
                 if self.resync_due() <= began {
                     self.last_resync = Some(began);
                     // Events arrive again from here on, also for changes that the scan of /proc will show.
                     self.connector.resume()?;
-                    self.reading = Reading::Resynchronizing { todo: self.lineage.roots().collect() };
+                    self.reading = ReadingSchedule::Resynchronizing { todo: self.lineage.roots().collect() };
                 }
             }
-            Reading::Resynchronizing { todo } => {
+            ReadingSchedule::Resynchronizing { todo } => {
                 while let Some(root) = todo.pop() {
                     self.lineage.resynchronize(root, &mut ProcFs, told);
                     let reason = "the kernel told more than could be read in time: of the processes that came and went \
@@ -305,7 +305,7 @@ impl Source {
                     }
                 }
                 if todo.is_empty() {
-                    self.reading = Reading::Following;
+                    self.reading = ReadingSchedule::Following;
                     self.has_more = true;
                 }
             }
@@ -313,9 +313,9 @@ impl Source {
         Ok(())
     }
 
-    fn follow(&mut self, began: Instant, told: &mut Told) -> io::Result<()> {
+    fn follow(&mut self, began: Instant, told: &mut LineageEvent) -> io::Result<()> {
         let slept = nanoseconds(ClockId::Boottime).saturating_sub(monotonic());
-        self.lineage.set_slept(slept);
+        self.lineage.set_boot_clock_offset(slept);
         loop {
             let before = monotonic();
             let mut last = 0;
@@ -325,25 +325,25 @@ impl Source {
                 lineage.apply(event, &mut ProcFs, told);
             })?;
             if last > 0 {
-                self.gathers_until = began + if began < self.starting_until { GATHER_AT_START } else { GATHER };
+                self.batching_until = began + if began < self.starting_until { START_BATCH_DELAY } else { BATCH_DELAY };
             }
             match drained {
-                Drained::All => {
+                ReadOutcome::All => {
                     (self.has_more, self.read_until) = (false, before);
                     self.lineage.tick(before, &mut ProcFs, told);
                     return Ok(());
                 }
-                Drained::More => {
-                    self.read_until = self.read_until.max(last.saturating_sub(DISORDER));
+                ReadOutcome::More => {
+                    self.read_until = self.read_until.max(last.saturating_sub(MAX_REORDER_NANOS));
                     if began.elapsed() >= SLICE {
                         self.has_more = true;
                         return Ok(());
                     }
                 }
-                Drained::Overrun => {
+                ReadOutcome::Overrun => {
                     self.connector.pause()?;
                     self.has_more = false;
-                    self.reading = Reading::Lost { since: began };
+                    self.reading = ReadingSchedule::Lost { since: began };
                     return Ok(());
                 }
             }
@@ -352,7 +352,7 @@ impl Source {
 }
 
 /// Messages that wait for the host, in order.
-struct Queue {
+struct HostQueue {
     waiting: VecDeque<FromForkServer>,
     /// Number of events among them.
     events: usize,
@@ -364,7 +364,7 @@ struct Queue {
     due: Option<Instant>,
 }
 
-impl Queue {
+impl HostQueue {
     fn new(now: Instant) -> Self {
         Self { waiting: VecDeque::new(), events: 0, lost: BTreeMap::new(), not_before: now, due: None }
     }
@@ -377,7 +377,7 @@ impl Queue {
             }
             return;
         }
-        self.own_up(session);
+        self.emit_loss_marker(session);
         self.push(session, event);
     }
 
@@ -387,7 +387,7 @@ impl Queue {
     }
 
     /// Queues the marker of a session's lost events, before further events of the session.
-    fn own_up(&mut self, session: &SessionId) {
+    fn emit_loss_marker(&mut self, session: &SessionId) {
         if let Some(lost) = self.lost.remove(session) {
             let reason = format!("the host did not read for a while, and {lost} process events were lost");
             self.push(session, Event::SessionLossy { reason });
@@ -396,11 +396,11 @@ impl Queue {
 
     /// Queues the last message of a session, which is never lost.
     fn message(&mut self, session: &SessionId, message: FromForkServer) {
-        self.own_up(session);
+        self.emit_loss_marker(session);
         self.waiting.push_back(message);
     }
 
-    fn pass_on(&mut self, control: &mut Control, now: Instant) {
+    fn flush(&mut self, control: &mut HostChannel, now: Instant) {
         self.due = None;
         if self.events == self.waiting.len() && now < self.not_before {
             self.due = (self.events > 0 || !self.lost.is_empty()).then_some(self.not_before);
@@ -410,12 +410,12 @@ impl Queue {
             while control.unsent() < MAX_UNSENT {
                 match self.waiting.pop_front() {
                     Some(message) => {
-                        self.not_before = now + TELL_EVERY;
+                        self.not_before = now + NOTIFY_INTERVAL;
                         self.events -= usize::from(matches!(message, FromForkServer::Observed { .. }));
                         control.queue(&message);
                     }
                     None => match self.lost.keys().next().cloned() {
-                        Some(session) => self.own_up(&session),
+                        Some(session) => self.emit_loss_marker(&session),
                         None => return control.flush(),
                     },
                 }
@@ -444,7 +444,7 @@ mod tests {
 
     use ipc_protocol::{
         ProcessId,
-        codec::Assembler,
+        codec::MessageAssembler,
         packet::{packet_pair, recv_packet},
     };
 
@@ -459,9 +459,9 @@ mod tests {
     #[test]
     fn what_a_host_does_not_read_is_bounded_and_counted() {
         let (ours, theirs) = packet_pair().expect("a pair");
-        let mut control = Control::new(theirs, ipc_protocol::reattach::Wire::Plain);
+        let mut control = HostChannel::new(theirs, ipc_protocol::reattach::WireFormat::Bincode);
         let now = Instant::now();
-        let mut queue = Queue::new(now);
+        let mut queue = HostQueue::new(now);
         let session: SessionId = "slow".parse().expect("an id");
         let most = Pid::try_from(MAX_WAITING).expect("it fits");
         for pid in 0..most + 100 {
@@ -471,9 +471,9 @@ mod tests {
         let listed = FromForkServer::Listed { session: session.clone(), processes: Vec::new() };
         queue.message(&session, listed.clone());
         let mut heard = Vec::new();
-        let (mut assembler, mut buffer) = (Assembler::default(), Vec::new());
+        let (mut assembler, mut buffer) = (MessageAssembler::default(), Vec::new());
         while heard.last() != Some(&listed) {
-            queue.pass_on(&mut control, now);
+            queue.flush(&mut control, now);
             assert!(control.unsent() <= MAX_UNSENT);
             control.flush();
             while let Ok(Some(_)) = recv_packet(&ours, &mut buffer) {
@@ -491,13 +491,13 @@ mod tests {
     #[test]
     fn what_comes_in_a_burst_is_told_together() {
         let (ours, theirs) = packet_pair().expect("a pair");
-        let mut control = Control::new(theirs, ipc_protocol::reattach::Wire::Plain);
+        let mut control = HostChannel::new(theirs, ipc_protocol::reattach::WireFormat::Bincode);
         let began = Instant::now();
-        let mut queue = Queue::new(began);
+        let mut queue = HostQueue::new(began);
         let session: SessionId = "busy".parse().expect("an id");
-        let heard = |queue: &mut Queue, control: &mut Control, now| {
-            queue.pass_on(control, now);
-            let (mut assembler, mut buffer, mut messages) = (Assembler::default(), Vec::new(), Vec::new());
+        let heard = |queue: &mut HostQueue, control: &mut HostChannel, now| {
+            queue.flush(control, now);
+            let (mut assembler, mut buffer, mut messages) = (MessageAssembler::default(), Vec::new(), Vec::new());
             while let Ok(Some(_)) = recv_packet(&ours, &mut buffer) {
                 messages.extend(assembler.frame::<FromForkServer>(&buffer).expect("a message"));
             }
@@ -505,42 +505,43 @@ mod tests {
         };
         queue.event(&session, exited(1));
         assert_eq!((heard(&mut queue, &mut control, began), queue.due), (1, None));
-        let soon = began + TELL_EVERY / 2;
+        let soon = began + NOTIFY_INTERVAL / 2;
         for pid in 2..=4 {
             queue.event(&session, exited(pid));
-            assert_eq!((heard(&mut queue, &mut control, soon), queue.due), (0, Some(began + TELL_EVERY)));
+            assert_eq!((heard(&mut queue, &mut control, soon), queue.due), (0, Some(began + NOTIFY_INTERVAL)));
         }
-        assert_eq!((heard(&mut queue, &mut control, began + TELL_EVERY), queue.due), (3, None));
+        assert_eq!((heard(&mut queue, &mut control, began + NOTIFY_INTERVAL), queue.due), (3, None));
         queue.event(&session, exited(5));
-        assert_eq!(heard(&mut queue, &mut control, began + TELL_EVERY), 0);
+        assert_eq!(heard(&mut queue, &mut control, began + NOTIFY_INTERVAL), 0);
         queue.message(&session, FromForkServer::Listed { session: session.clone(), processes: Vec::new() });
-        assert_eq!((heard(&mut queue, &mut control, began + TELL_EVERY), queue.due), (2, None));
+        assert_eq!((heard(&mut queue, &mut control, began + NOTIFY_INTERVAL), queue.due), (2, None));
     }
 
     /// After a read only an exec is read at once, unless a session waits for its last process event.
     #[test]
     fn all_but_execs_gather() {
         let (_ours, theirs) = packet_pair().expect("a pair");
-        let mut control = Control::new(theirs, ipc_protocol::reattach::Wire::Plain);
-        let mut observer = Observer::new();
+        let mut control = HostChannel::new(theirs, ipc_protocol::reattach::WireFormat::Bincode);
+        let mut observer = ProcessObserver::new();
         if let Err(why) = &observer.source {
             return println!("NOT RUN: {why}");
         }
         assert!(observer.prepare(Duration::ZERO));
         let session: SessionId = "busy".parse().expect("an id");
         observer.add(&session, std::process::id(), monotonic());
-        let polled = |observer: &Observer| observer.as_fd().map(|fd| fd.as_raw_fd());
+        let polled = |observer: &ProcessObserver| observer.as_fd().map(|fd| fd.as_raw_fd());
         let (all, execs) = match &observer.source {
-            Ok(Source { connector, .. }) => (connector.as_fd().as_raw_fd(), connector.execs().as_raw_fd()),
+            Ok(ConnectorSource { connector, .. }) => (connector.as_fd().as_raw_fd(), connector.exec_fd().as_raw_fd()),
             Err(_) => unreachable!("it is there"),
         };
         assert_eq!(polled(&observer), Some(all), "nothing was read yet");
         // The connector reports the fork before `spawn` returns.
-        let mut read = |observer: &mut Observer| {
-            let child = registry::Spawn { argv: vec!["true".into()], ..registry::Spawn::new("/bin/true") };
+        let mut read = |observer: &mut ProcessObserver| {
+            let child =
+                registry::SpawnRequest { argv: vec!["true".into()], ..registry::SpawnRequest::new("/bin/true") };
             drop(registry::spawn(child).expect("started"));
             loop {
-                observer.turn(&mut control, true);
+                observer.poll(&mut control, true);
                 if observer.source.as_ref().is_ok_and(|source| !source.has_more) {
                     break;
                 }
@@ -549,16 +550,19 @@ mod tests {
         let began = Instant::now();
         read(&mut observer);
         let Ok(source) = &mut observer.source else { panic!("it failed") };
-        assert!(source.gathers_until >= began + GATHER_AT_START, "its session starts");
+        assert!(source.batching_until >= began + START_BATCH_DELAY, "its session starts");
         source.starting_until = began;
         read(&mut observer);
         let Ok(source) = &mut observer.source else { panic!("it failed") };
-        assert!((began + GATHER..=Instant::now() + GATHER).contains(&source.gathers_until), "it has started");
+        assert!(
+            (began + BATCH_DELAY..=Instant::now() + BATCH_DELAY).contains(&source.batching_until),
+            "it has started"
+        );
         // `read` treats everything before this time as due.
         let later = began + Duration::from_secs(3600);
-        source.gathers_until = later;
+        source.batching_until = later;
         // The delay of the queue is another matter.
-        observer.queue = Queue::new(began);
+        observer.queue = HostQueue::new(began);
         assert_eq!((polled(&observer), observer.next()), (Some(execs), Some(later)));
         let last = FromForkServer::Listed { session: session.clone(), processes: Vec::new() };
         observer.end(std::process::id(), session, last);

@@ -5,20 +5,23 @@ use std::{io::Write, os::fd::OwnedFd};
 
 use ipc_protocol::{
     codec::encode,
-    message::{Missing, Probed},
+    message::{MissingFeature, ProbedMachine},
 };
-use registry::{Connector, Unavailable};
+use registry::{ProcConnector, UnavailableFeature};
 
 /// Checks everything, sends the result to `fds[0]`, and returns the exit code.
 pub(crate) fn main(fds: Vec<OwnedFd>) -> u8 {
     let Some(socket) = fds.into_iter().next() else { return 1 };
-    let probed = Probed { strict: tell(registry::strict_is_available()), connector: tell(Connector::probe()) };
+    let probed = ProbedMachine {
+        strict: wire_result(registry::strict_is_available()),
+        connector: wire_result(ProcConnector::probe()),
+    };
     let mut bytes = Vec::new();
     let told =
         encode(&probed, &mut bytes).is_ok() && std::os::unix::net::UnixStream::from(socket).write_all(&bytes).is_ok();
     u8::from(!told)
 }
 
-fn tell(tried: Result<(), Unavailable>) -> Result<(), Missing> {
-    tried.map_err(|Unavailable { what, why, advice }| Missing { what, why, advice })
+fn wire_result(tried: Result<(), UnavailableFeature>) -> Result<(), MissingFeature> {
+    tried.map_err(|UnavailableFeature { what, why, advice }| MissingFeature { what, why, advice })
 }

@@ -11,29 +11,29 @@ use std::{
 
 use ipc_protocol::{Event, Pid, SessionId};
 
-use super::{Proxy, stopped::Stopped};
+use super::{LivingProxy, stopped::StoppedProxy};
 
 #[derive(Default)]
-pub(super) struct Proxies {
-    living: BTreeMap<Pid, Proxy>,
+pub(super) struct ProxyTable {
+    living: BTreeMap<Pid, LivingProxy>,
     /// Proxies that have to scan for their processes themselves.
     polling: BTreeSet<Pid>,
     /// Proxies that somebody has stopped, kept for a while.
-    stopped: BTreeMap<Pid, Stopped>,
+    stopped: BTreeMap<Pid, StoppedProxy>,
     /// Deadlines of the proxies whose host is gone, soonest first.
-    forsaken: BTreeSet<(Instant, Pid)>,
+    abandon_deadlines: BTreeSet<(Instant, Pid)>,
     /// Number of accesses to proxies.
     #[cfg(test)]
-    looks: std::cell::Cell<usize>,
+    visits: std::cell::Cell<usize>,
 }
 
-impl Proxies {
-    pub(super) fn insert(&mut self, proxy: Proxy) {
+impl ProxyTable {
+    pub(super) fn insert(&mut self, proxy: LivingProxy) {
         self.living.insert(proxy.process.id().pid, proxy);
     }
 
     /// Removes a dead proxy.
-    pub(super) fn remove(&mut self, pid: Pid) -> Option<Proxy> {
+    pub(super) fn remove(&mut self, pid: Pid) -> Option<LivingProxy> {
         let proxy = self.living.remove(&pid)?;
         self.polling.remove(&pid);
         self.stopped.remove(&pid);
@@ -49,39 +49,39 @@ impl Proxies {
         self.living.contains_key(&pid)
     }
 
-    pub(super) fn get(&self, pid: Pid) -> Option<&Proxy> {
-        self.living.get(&pid).inspect(|_| self.looked())
+    pub(super) fn get(&self, pid: Pid) -> Option<&LivingProxy> {
+        self.living.get(&pid).inspect(|_| self.count_visit())
     }
 
     /// Iterates over all proxies, which is too expensive for every turn.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Proxy> {
-        self.living.values().inspect(|_| self.looked())
+    pub(super) fn all(&self) -> impl Iterator<Item = &LivingProxy> {
+        self.living.values().inspect(|_| self.count_visit())
     }
 
     /// Returns the proxy of a session.
-    pub(super) fn of(&self, session: &SessionId) -> Option<&Proxy> {
+    pub(super) fn by_session(&self, session: &SessionId) -> Option<&LivingProxy> {
         self.all().find(|proxy| proxy.session == *session)
     }
 
-    fn looked(&self) {
+    fn count_visit(&self) {
         #[cfg(test)]
-        self.looks.set(self.looks.get() + 1);
+        self.visits.set(self.visits.get() + 1);
     }
 
     /// Returns the number of accesses to proxies.
     #[cfg(test)]
-    pub(super) fn looks(&self) -> usize {
-        self.looks.get()
+    pub(super) fn visits(&self) -> usize {
+        self.visits.get()
     }
 
     /// Returns the time at which [`Proxies::continue_stopped`] or [`Proxies::take_forsaken`] has work.
     pub(super) fn next(&self) -> Option<Instant> {
-        let forsaken = self.forsaken.first().map(|(at, _)| *at);
-        self.stopped.values().map(Stopped::next).chain(forsaken).min()
+        let forsaken = self.abandon_deadlines.first().map(|(at, _)| *at);
+        self.stopped.values().map(StoppedProxy::next).chain(forsaken).min()
     }
 
     /// Records that the proxy has to scan for its processes from now on.
-    pub(super) fn poll(&mut self, pid: Pid) {
+    pub(super) fn enable_polling(&mut self, pid: Pid) {
         self.polling.insert(pid);
     }
 
@@ -90,7 +90,7 @@ impl Proxies {
     }
 
     /// Returns the handover sockets of the polling proxies among `concerned`, or of all polling proxies for `None`.
-    pub(super) fn nudges(&self, concerned: Option<BTreeSet<Pid>>) -> impl Iterator<Item = &OwnedFd> {
+    pub(super) fn handover_sockets(&self, concerned: Option<BTreeSet<Pid>>) -> impl Iterator<Item = &OwnedFd> {
         let nudged = match concerned {
             Some(concerned) => concerned.intersection(&self.polling).copied().collect(),
             None => self.polling.clone(),
@@ -99,10 +99,10 @@ impl Proxies {
     }
 
     /// Records that this child was stopped. Returns `false` if it is no proxy.
-    pub(super) fn was_stopped(&mut self, pid: Pid) -> bool {
+    pub(super) fn mark_stopped(&mut self, pid: Pid) -> bool {
         let is_one = self.contains(pid);
         if is_one {
-            self.stopped.entry(pid).or_insert_with(Stopped::new).again();
+            self.stopped.entry(pid).or_insert_with(StoppedProxy::new).record_stop();
         }
         is_one
     }
@@ -121,8 +121,8 @@ impl Proxies {
             }
             let Some(proxy) = self.living.get(pid) else { return false };
             #[cfg(test)]
-            self.looks.set(self.looks.get() + 1);
-            if is_ended(*pid) || stopped.is_over(now) {
+            self.visits.set(self.visits.get() + 1);
+            if is_ended(*pid) || stopped.is_settled(now) {
                 return false;
             }
             let told = stopped.step(&proxy.session, &proxy.limits, &proxy.process);
@@ -132,20 +132,20 @@ impl Proxies {
     }
 
     /// Sets the deadlines of all proxies, since the host is gone: `at` returns the deadline, or `None` for never.
-    pub(super) fn forsake(&mut self, at: impl Fn(&Proxy) -> Option<Instant>) {
+    pub(super) fn schedule_abandon(&mut self, at: impl Fn(&LivingProxy) -> Option<Instant>) {
         let forsaken = self.all().filter_map(|proxy| Some((at(proxy)?, proxy.process.id().pid))).collect();
-        self.forsaken = forsaken;
+        self.abandon_deadlines = forsaken;
     }
 
     /// Clears the deadlines, since there is a host again.
-    pub(super) fn be_adopted(&mut self) {
-        self.forsaken.clear();
+    pub(super) fn cancel_abandon(&mut self) {
+        self.abandon_deadlines.clear();
     }
 
     /// Returns a proxy whose deadline has passed, each one once.
-    pub(super) fn take_forsaken(&mut self, now: Instant) -> Option<&Proxy> {
-        while self.forsaken.first().is_some_and(|(at, _)| *at <= now)
-            && let Some((_, pid)) = self.forsaken.pop_first()
+    pub(super) fn take_abandoned(&mut self, now: Instant) -> Option<&LivingProxy> {
+        while self.abandon_deadlines.first().is_some_and(|(at, _)| *at <= now)
+            && let Some((_, pid)) = self.abandon_deadlines.pop_first()
         {
             if self.contains(pid) {
                 return self.get(pid);
@@ -163,8 +163,8 @@ mod tests {
 
     const FIRST: Pid = 5_000_000;
 
-    fn crowd() -> Proxies {
-        let mut proxies = Proxies::default();
+    fn crowd() -> ProxyTable {
+        let mut proxies = ProxyTable::default();
         (0..100).for_each(|number| proxies.insert(proxy(number)));
         proxies
     }
@@ -174,19 +174,19 @@ mod tests {
         let (mut proxies, now) = (crowd(), Instant::now());
         let at = |pid: Pid| now + Duration::from_secs(u64::from(pid - FIRST));
         // The first of the proxies has no deadline.
-        proxies.forsake(|proxy| (proxy.process.id().pid > FIRST).then(|| at(proxy.process.id().pid)));
-        let looks = proxies.looks();
+        proxies.schedule_abandon(|proxy| (proxy.process.id().pid > FIRST).then(|| at(proxy.process.id().pid)));
+        let looks = proxies.visits();
         assert_eq!(proxies.next(), Some(at(FIRST + 1)));
-        assert!(proxies.take_forsaken(now).is_none());
+        assert!(proxies.take_abandoned(now).is_none());
         assert!(proxies.remove(FIRST + 2).is_some(), "it is dead");
         let mut taken = Vec::new();
-        while let Some(proxy) = proxies.take_forsaken(at(FIRST + 4)) {
+        while let Some(proxy) = proxies.take_abandoned(at(FIRST + 4)) {
             taken.push(proxy.process.id().pid - FIRST);
         }
         assert_eq!((taken, proxies.next()), (vec![1, 3, 4], Some(at(FIRST + 5))));
-        assert_eq!(proxies.looks() - looks, 3);
-        proxies.be_adopted();
-        assert!(proxies.next().is_none() && proxies.take_forsaken(at(FIRST + 200)).is_none());
+        assert_eq!(proxies.visits() - looks, 3);
+        proxies.cancel_abandon();
+        assert!(proxies.next().is_none() && proxies.take_abandoned(at(FIRST + 200)).is_none());
     }
 
     #[test]
@@ -195,16 +195,16 @@ mod tests {
         assert!(!proxies.has_polling() && proxies.next().is_none());
         for pid in [FIRST + 1, FIRST + 2, FIRST + 3] {
             let (handover, _) = ipc_protocol::packet::packet_pair().expect("a pair");
-            proxies.insert(Proxy { handover: Some(handover), ..proxy(pid - FIRST) });
-            proxies.poll(pid);
-            assert!(proxies.was_stopped(pid));
+            proxies.insert(LivingProxy { handover: Some(handover), ..proxy(pid - FIRST) });
+            proxies.enable_polling(pid);
+            assert!(proxies.mark_stopped(pid));
         }
-        assert!(!proxies.was_stopped(FIRST + 1000), "it is none of them");
+        assert!(!proxies.mark_stopped(FIRST + 1000), "it is none of them");
         assert!(proxies.remove(FIRST + 1).is_some());
         let concerned = [FIRST + 1, FIRST + 2, FIRST + 9].into();
-        assert_eq!(proxies.nudges(Some(concerned)).count(), 1);
-        assert_eq!(proxies.nudges(None).count(), 2);
-        assert_eq!(proxies.looks(), 3);
+        assert_eq!(proxies.handover_sockets(Some(concerned)).count(), 1);
+        assert_eq!(proxies.handover_sockets(None).count(), 2);
+        assert_eq!(proxies.visits(), 3);
         let mut told = Vec::new();
         let is_ended = |pid| pid == FIRST + 3;
         proxies.continue_stopped(Instant::now(), is_ended, |session, _| told.push(session.to_string()));

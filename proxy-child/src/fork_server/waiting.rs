@@ -7,37 +7,37 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Door, ForkServer, Guard};
+use super::{AdoptListener, ForkServer, SessionGuard};
 
 /// With a second thread, which may take SIGCHLD and drop it, the dead are looked for this often.
 const THREADED_TICK: Duration = Duration::from_millis(20);
 
 /// Result of a wait: descriptors that are not ready are not read, each time the fork server is woken.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Ready {
+pub(super) struct WaitResult {
     pub(super) signals: bool,
     pub(super) control: bool,
     pub(super) host: bool,
-    pub(super) door: bool,
+    pub(super) adopt_listener: bool,
     pub(super) events: bool,
 }
 
 impl ForkServer<'_> {
     /// Waits for a packet, a death, the host's death, or the next step of a kill.
-    pub(super) fn wait(&mut self) -> std::io::Result<Ready> {
-        let nudges = self.proxies.has_polling().then(|| self.newcomers.next());
-        let guards = self.guards.iter().map(Guard::next);
+    pub(super) fn wait(&mut self) -> std::io::Result<WaitResult> {
+        let nudges = self.proxies.has_polling().then(|| self.change_detector.next());
+        let guards = self.guards.iter().map(SessionGuard::next);
         // The last look at the children has left some.
         let more = self.children_changed.then(Instant::now);
         let mut next = guards.chain(self.observer.next()).chain(nudges).chain(self.proxies.next()).chain(more).min();
         next = next
             .into_iter()
             .chain(self.marker_looks.next(&self.guards))
-            .chain(self.door.as_ref().and_then(Door::next))
+            .chain(self.adopt_listener.as_ref().and_then(AdoptListener::next))
             .min();
         if !registry::is_single_threaded() {
             self.children_changed = true;
-            if !self.proxies.is_empty() || !self.leaving.is_empty() {
+            if !self.proxies.is_empty() || !self.retired.is_empty() {
                 let tick = Instant::now() + THREADED_TICK;
                 next = Some(next.map_or(tick, |next| next.min(tick)));
             }
@@ -55,7 +55,12 @@ impl ForkServer<'_> {
             fds.push(PollFd::new(&self.host, PollFlags::IN));
         }
         let doors = fds.len();
-        fds.extend(self.door.iter().flat_map(Door::fds).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        fds.extend(
+            self.adopt_listener
+                .iter()
+                .flat_map(AdoptListener::fds)
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
+        );
         let events = fds.len();
         fds.extend(self.observer.as_fd().map(|events| PollFd::from_borrowed_fd(events, PollFlags::IN)));
         let polled = match poll(&mut fds, timeout.as_ref()) {
@@ -65,14 +70,14 @@ impl ForkServer<'_> {
         };
         let is_ready = |fds: &[PollFd<'_>]| fds.iter().any(|fd| !fd.revents().is_empty());
         match polled {
-            Ok(_) => Ok(Ready {
+            Ok(_) => Ok(WaitResult {
                 signals: is_ready(&fds[..1]),
                 control: is_ready(&fds[1..doors.min(2)]),
                 host: is_ready(&fds[doors.min(2)..doors]),
-                door: is_ready(&fds[doors..events]),
+                adopt_listener: is_ready(&fds[doors..events]),
                 events: is_ready(&fds[events..]),
             }),
-            Err(Errno::INTR) => Ok(Ready::default()),
+            Err(Errno::INTR) => Ok(WaitResult::default()),
             Err(error) => Err(error.into()),
         }
     }

@@ -3,7 +3,7 @@
 use std::{future::pending, io};
 
 use ipc_protocol::ProcessId;
-use registry::{PidFd, Spawned};
+use registry::{PidFd, SpawnedProcess};
 use tokio::net::unix::pipe;
 
 /// Most bytes queued for an agent that does not read. A prompt is at most one message of the wire long; a few fit.
@@ -11,12 +11,12 @@ const MAX_UNREAD: usize = 4 * ipc_protocol::codec::MAX_MESSAGE;
 /// Most bytes of one read: the capacity of a pipe.
 const CHUNK: usize = 64 * 1024;
 
-pub(crate) struct Agent {
+pub(crate) struct AgentProcess {
     pub(crate) process: PidFd,
     stdin: Option<pipe::Sender>,
     unread: Vec<u8>,
     /// True if the input is to be closed once the queue is empty.
-    closes: bool,
+    closes_when_drained: bool,
     stdout: Option<pipe::Receiver>,
     stderr: Option<pipe::Receiver>,
     chunk: Vec<u8>,
@@ -24,18 +24,18 @@ pub(crate) struct Agent {
 
 /// Output stream of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Output {
+pub(crate) enum OutputStream {
     Stdout,
     Stderr,
 }
 
-impl Agent {
-    pub(crate) fn new(spawned: Spawned) -> io::Result<Self> {
+impl AgentProcess {
+    pub(crate) fn new(spawned: SpawnedProcess) -> io::Result<Self> {
         Ok(Self {
             process: spawned.process,
             stdin: spawned.stdin.map(pipe::Sender::from_owned_fd).transpose()?,
             unread: Vec::new(),
-            closes: false,
+            closes_when_drained: false,
             stdout: spawned.stdout.map(pipe::Receiver::from_owned_fd).transpose()?,
             stderr: spawned.stderr.map(pipe::Receiver::from_owned_fd).transpose()?,
             chunk: Vec::new(),
@@ -51,7 +51,7 @@ impl Agent {
     /// # Errors
     /// The agent has closed its standard input, or reads so slowly that too much would be queued.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.stdin.is_none() || self.closes {
+        if self.stdin.is_none() || self.closes_when_drained {
             return Err(io::Error::new(io::ErrorKind::BrokenPipe, "the agent's standard input is closed"));
         }
         if self.unread.len() + bytes.len() > MAX_UNREAD {
@@ -64,7 +64,7 @@ impl Agent {
 
     /// Closes the agent's standard input as soon as the queue is empty.
     pub(crate) fn close_input(&mut self) {
-        self.closes = true;
+        self.closes_when_drained = true;
         if self.unread.is_empty() {
             self.stdin = None;
         }
@@ -92,17 +92,17 @@ impl Agent {
             self.stdin = None;
             self.unread = Vec::new();
         }
-        if self.closes && self.unread.is_empty() {
+        if self.closes_when_drained && self.unread.is_empty() {
             self.stdin = None;
         }
         result
     }
 
     /// Reads from one output, up to a chunk. Returns `None` if there is nothing now, or never will be.
-    pub(crate) fn read(&mut self, output: Output) -> Option<&[u8]> {
+    pub(crate) fn read(&mut self, output: OutputStream) -> Option<&[u8]> {
         let pipe = match output {
-            Output::Stdout => &mut self.stdout,
-            Output::Stderr => &mut self.stderr,
+            OutputStream::Stdout => &mut self.stdout,
+            OutputStream::Stderr => &mut self.stderr,
         };
         self.chunk.resize(CHUNK, 0);
         let open = pipe.as_ref()?;
@@ -124,7 +124,7 @@ impl Agent {
 }
 
 /// Waits until the agent accepts more of its queued input.
-pub(crate) async fn writable(agent: Option<&Agent>) {
+pub(crate) async fn writable(agent: Option<&AgentProcess>) {
     match agent.and_then(|agent| agent.stdin.as_ref().filter(|_| !agent.unread.is_empty())) {
         Some(stdin) if stdin.writable().await.is_ok() => {}
         _ => pending().await,
@@ -132,12 +132,12 @@ pub(crate) async fn writable(agent: Option<&Agent>) {
 }
 
 /// Waits until there is standard output to read.
-pub(crate) async fn stdout_readable(agent: Option<&Agent>) {
+pub(crate) async fn stdout_readable(agent: Option<&AgentProcess>) {
     readable(agent.and_then(|agent| agent.stdout.as_ref())).await;
 }
 
 /// Waits until there is standard error to read.
-pub(crate) async fn stderr_readable(agent: Option<&Agent>) {
+pub(crate) async fn stderr_readable(agent: Option<&AgentProcess>) {
     readable(agent.and_then(|agent| agent.stderr.as_ref())).await;
 }
 
@@ -152,7 +152,7 @@ async fn readable(pipe: Option<&pipe::Receiver>) {
 mod tests {
     use std::{os::fd::AsFd, time::Duration};
 
-    use registry::{Output as To, Spawn};
+    use registry::{SpawnOutput as To, SpawnRequest};
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     use super::*;
@@ -161,12 +161,12 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn what_a_dead_agent_said_is_read_without_a_turn_of_the_runtime() {
         let argv = ["echo", "last words"].map(Into::into).to_vec();
-        let echo = Spawn { argv, stdout: To::Pipe, ..Spawn::new("/bin/echo") };
-        let mut agent = Agent::new(registry::spawn(echo).expect("started")).expect("watched");
+        let echo = SpawnRequest { argv, stdout: To::Pipe, ..SpawnRequest::new("/bin/echo") };
+        let mut agent = AgentProcess::new(registry::spawn(echo).expect("started")).expect("watched");
         let mut died = [PollFd::from_borrowed_fd(agent.process.as_fd(), PollFlags::IN)];
         let deadline = Timespec::try_from(Duration::from_secs(20)).expect("short");
         assert_eq!(poll(&mut died, Some(&deadline)).expect("waited"), 1, "it is still alive");
-        assert_eq!(agent.read(Output::Stdout), Some(&b"last words\n"[..]));
-        assert_eq!(agent.read(Output::Stdout), None);
+        assert_eq!(agent.read(OutputStream::Stdout), Some(&b"last words\n"[..]));
+        assert_eq!(agent.read(OutputStream::Stdout), None);
     }
 }

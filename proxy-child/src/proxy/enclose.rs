@@ -1,7 +1,10 @@
 //! Containment of a session's agent, and the protection of the proxy from it.
 
-use ipc_protocol::{AgentSessionConfig, Enclosure, Measures, ProcessId, WireError};
-use registry::{Group, Hold, LandlockScope, MountView, Namespace, ProcessRegistry, Spawn, Spawned};
+use ipc_protocol::{AgentSessionConfig, ContainmentSpec, ContainmentStatus, ProcessId, WireError};
+use registry::{
+    LandlockScope, MountView, ProcessRegistry, SessionCgroup, SessionHold, SessionNamespace, SpawnRequest,
+    SpawnedProcess,
+};
 
 /// Makes the cgroup, the namespaces and the landlock domain that `enclosure` and `config` ask for, has `registry` hold
 /// them and `program` start in them. `proxy` is this process. The result says what holds.
@@ -11,16 +14,16 @@ use registry::{Group, Hold, LandlockScope, MountView, Namespace, ProcessRegistry
 /// the registry's to take down.
 pub(crate) fn enclose(
     registry: &mut ProcessRegistry,
-    program: &mut Spawn,
+    program: &mut SpawnRequest,
     proxy: ProcessId,
     config: &AgentSessionConfig,
-    (enclosure, private): (Enclosure, &[String]),
-) -> Result<Measures, WireError> {
-    let Enclosure { marker, cgroup, strict } = enclosure;
-    let mut hold = Hold { marker, since: proxy.start_time, strict, ..Hold::default() };
+    (enclosure, private): (ContainmentSpec, &[String]),
+) -> Result<ContainmentStatus, WireError> {
+    let ContainmentSpec { marker, cgroup, strict } = enclosure;
+    let mut hold = SessionHold { marker, since: proxy.start_time, strict, ..SessionHold::default() };
     let made = make(&mut hold, program, config, (cgroup.as_deref(), private));
     let layers = hold.layers();
-    registry.hold(hold);
+    registry.set_hold(hold);
     made?;
     registry::set_dumpable(!config.hardening.undumpable)
         .map_err(|error| WireError::system("becoming undumpable", &error))?;
@@ -30,23 +33,29 @@ pub(crate) fn enclose(
     // Of a program that gets its view when it is started, only that tells whether it did: `sees_own_cgroups_only`.
     let own_cgroups_only =
         program.view.is_some() || program.namespace.as_ref().is_some_and(|space| space.view_failure().is_none());
-    Ok(Measures { layers, undumpable: config.hardening.undumpable, landlock, own_cgroups_only, ..Measures::default() })
+    Ok(ContainmentStatus {
+        layers,
+        undumpable: config.hardening.undumpable,
+        landlock,
+        own_cgroups_only,
+        ..ContainmentStatus::default()
+    })
 }
 
 /// Takes note of what came of the view that a program was to have; there is none where nothing was started.
-pub(crate) fn sees_own_cgroups_only(measures: &mut Measures, program: Option<&Spawned>) {
+pub(crate) fn sees_own_cgroups_only(measures: &mut ContainmentStatus, program: Option<&SpawnedProcess>) {
     measures.own_cgroups_only &= program.is_some_and(|program| program.view_failure.is_none());
 }
 
 fn make(
-    hold: &mut Hold,
-    program: &mut Spawn,
+    hold: &mut SessionHold,
+    program: &mut SpawnRequest,
     config: &AgentSessionConfig,
     (cgroup, private): (Option<&str>, &[String]),
 ) -> Result<(), WireError> {
     if let Some(path) = cgroup {
-        let group =
-            Group::create(path.as_ref()).map_err(|error| WireError::system("making the session's cgroup", &error))?;
+        let group = SessionCgroup::create(path.as_ref())
+            .map_err(|error| WireError::system("making the session's cgroup", &error))?;
         let fd = group.as_fd().try_clone_to_owned();
         hold.group = Some(group);
         program.group = Some(fd.map_err(|error| WireError::system("opening the session's cgroup", &error))?);
@@ -55,9 +64,11 @@ fn make(
         let view =
             MountView::plan(hold.group.as_ref()).map_err(|error| WireError::system("looking for cgroups", &error))?;
         let view = view.with_private(private);
-        let namespace = Namespace::create_with_view(hold.group.as_ref().map(Group::as_fd), view).map_err(|why| {
-            WireError::Unsupported { agent: config.agent.clone(), operation: format!("be contained strictly: {why}") }
-        })?;
+        let namespace = SessionNamespace::create_with_view(hold.group.as_ref().map(SessionCgroup::as_fd), view)
+            .map_err(|why| WireError::Unsupported {
+                agent: config.agent.clone(),
+                operation: format!("be contained strictly: {why}"),
+            })?;
         let init = namespace.init().try_clone();
         program.namespace = Some(namespace);
         hold.init =

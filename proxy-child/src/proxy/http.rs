@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use agents::{HttpEvent, HttpRequest, Patience};
+use agents::{HttpEvent, HttpPatience, HttpRequest};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http_body_util::{BodyExt as _, Full};
 use hyper::{
@@ -23,7 +23,7 @@ use hyper::{
     header::{self, HeaderValue},
 };
 use hyper_util::rt::TokioIo;
-use ipc_protocol::{Endpoint, ErrorChain};
+use ipc_protocol::{AgentEndpoint, ErrorChain};
 use tokio::{
     net::TcpStream,
     sync::{Semaphore, mpsc},
@@ -44,24 +44,24 @@ const MAX_BODY: usize = 8 * 1024 * 1024;
 /// Time from a request to the end of its answer, or to the beginning of a stream.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Same time for a request that may take longer: an operation, whose caller gives up after it.
-const LONG_DEADLINE: Duration = super::operations::PATIENCE;
+const LONG_DEADLINE: Duration = super::operations::OPERATION_TIMEOUT;
 /// Time between attempts to connect for a stream while the server refuses; [`PATIENCE`] is the total time. The server may be
 /// restarting. A server that has died is known to be dead by then.
-const ASK_AGAIN: Duration = Duration::from_millis(50);
-const PATIENCE: Duration = Duration::from_secs(1);
+const CONNECT_RETRY_INTERVAL: Duration = Duration::from_millis(50);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time for which the last answers of a server are read after it died.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Result of a request: an [`HttpEvent`] that owns its bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum HttpOutcome {
     Head(u16),
     Body(Bytes),
     End,
     Failed(String),
 }
 
-impl Outcome {
+impl HttpOutcome {
     /// Returns the result as an adapter takes it.
     pub(crate) fn event(&self) -> HttpEvent<'_> {
         match self {
@@ -75,19 +75,19 @@ impl Outcome {
 
 /// Piece of an answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Answered {
+pub(crate) struct ResponsePiece {
     /// Id of the request.
     pub(crate) id: u64,
     /// True if the answer is a stream, whose bytes are the agent's own lines.
     pub(crate) stream: bool,
     /// True if the answer is emitted as raw lines.
-    pub(crate) told: bool,
-    pub(crate) outcome: Outcome,
+    pub(crate) emits_raw: bool,
+    pub(crate) outcome: HttpOutcome,
 }
 
 /// Address of the server, with our credentials.
 #[derive(Clone, Debug)]
-struct Target {
+struct ServerTarget {
     address: SocketAddr,
     host: HeaderValue,
     authorization: Option<HeaderValue>,
@@ -95,42 +95,42 @@ struct Target {
 
 /// HTTP client. Nothing is allocated before the first [`Http::connect`]; dropping the client drops all connections.
 #[derive(Debug, Default)]
-pub(crate) struct Http {
-    client: Option<Box<Client>>,
+pub(crate) struct HttpClients {
+    client: Option<Box<HttpClient>>,
 }
 
 #[derive(Debug)]
-struct Client {
-    target: Result<Target, String>,
+struct HttpClient {
+    target: Result<ServerTarget, String>,
     deadline: Duration,
     long_deadline: Duration,
     permits: Arc<Semaphore>,
     /// Permits of requests that may take longer, so that they do not delay others.
     long_permits: Arc<Semaphore>,
     tasks: JoinSet<()>,
-    sender: mpsc::Sender<Answered>,
-    receiver: mpsc::Receiver<Answered>,
+    sender: mpsc::Sender<ResponsePiece>,
+    receiver: mpsc::Receiver<ResponsePiece>,
     /// Pieces that were received, or refused at once, and not yet taken.
-    ready: VecDeque<Answered>,
+    ready: VecDeque<ResponsePiece>,
     /// Number of open connections.
     connected: Arc<AtomicUsize>,
     /// Time at which the agent was first seen dead.
     dead_since: Option<Instant>,
 }
 
-impl Http {
+impl HttpClients {
     /// Sets the server of all further requests. An endpoint that is not on this machine makes each of them fail.
-    pub(crate) fn connect(&mut self, endpoint: &Endpoint) {
+    pub(crate) fn connect(&mut self, endpoint: &AgentEndpoint) {
         let target = target(endpoint);
         match &mut self.client {
             Some(client) => client.target = target,
-            None => self.client = Some(Box::new(Client::new(target, DEADLINE))),
+            None => self.client = Some(Box::new(HttpClient::new(target, DEADLINE))),
         }
     }
 
     /// Starts a request.
     pub(crate) fn request(&mut self, request: HttpRequest) {
-        let no_target = || Box::new(Client::new(Err("no server is known yet".into()), DEADLINE));
+        let no_target = || Box::new(HttpClient::new(Err("no server is known yet".into()), DEADLINE));
         self.client.get_or_insert_with(no_target).request(request);
     }
 
@@ -149,23 +149,23 @@ impl Http {
     }
 
     /// Returns the next piece of an answer that has arrived.
-    pub(crate) fn take(&mut self) -> Option<Answered> {
+    pub(crate) fn take(&mut self) -> Option<ResponsePiece> {
         let client = self.client.as_mut()?;
         client.ready.pop_front().or_else(|| client.receiver.try_recv().ok())
     }
 
     /// Returns the time until which the last answers of a dead agent are awaited, or `None` if there will be none. [`Http::take`]
     /// returns the answers that have arrived.
-    pub(crate) fn last_words_until(&mut self) -> Option<Instant> {
-        let client = self.client.as_mut().filter(|client| client.may_say_more())?;
-        let until = *client.dead_since.get_or_insert_with(Instant::now) + LAST_WORDS;
+    pub(crate) fn drain_deadline(&mut self) -> Option<Instant> {
+        let client = self.client.as_mut().filter(|client| client.has_pending_output())?;
+        let until = *client.dead_since.get_or_insert_with(Instant::now) + DRAIN_TIMEOUT;
         (Instant::now() < until).then_some(until)
     }
 
     /// Returns the time at which [`Http::last_words_until`] changes.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        let client = self.client.as_ref().filter(|client| client.may_say_more())?;
-        client.dead_since.map(|since| since + LAST_WORDS).filter(|due| Instant::now() < *due)
+        let client = self.client.as_ref().filter(|client| client.has_pending_output())?;
+        client.dead_since.map(|since| since + DRAIN_TIMEOUT).filter(|due| Instant::now() < *due)
     }
 
     /// Drops all connections and their results.
@@ -174,8 +174,8 @@ impl Http {
     }
 }
 
-impl Client {
-    fn new(target: Result<Target, String>, deadline: Duration) -> Self {
+impl HttpClient {
+    fn new(target: Result<ServerTarget, String>, deadline: Duration) -> Self {
         let (sender, receiver) = mpsc::channel(QUEUE);
         Self {
             target,
@@ -192,46 +192,53 @@ impl Client {
         }
     }
 
-    fn may_say_more(&self) -> bool {
+    fn has_pending_output(&self) -> bool {
         self.connected.load(Ordering::Relaxed) > 0 || !self.ready.is_empty() || !self.receiver.is_empty()
     }
 
     fn request(&mut self, request: HttpRequest) {
         while self.tasks.try_join_next().is_some() {}
-        let (id, stream, told) = (request.id, request.patience == Patience::Stream, request.told);
+        let (id, stream, told) = (request.id, request.patience == HttpPatience::Stream, request.emits_raw);
         let target = match &self.target {
             _ if self.tasks.len() >= MAX_REQUESTS => Err(format!("{MAX_REQUESTS} requests are under way")),
             target => target.clone(),
         };
         let target = match target {
             Ok(target) => target,
-            Err(why) => return self.ready.push_back(Answered { id, stream, told, outcome: Outcome::Failed(why) }),
+            Err(why) => {
+                return self.ready.push_back(ResponsePiece {
+                    id,
+                    stream,
+                    emits_raw: told,
+                    outcome: HttpOutcome::Failed(why),
+                });
+            }
         };
         let (sender, connected) = (self.sender.clone(), Arc::clone(&self.connected));
         let (deadline, permits) = match request.patience {
-            Patience::Long => (self.long_deadline, Arc::clone(&self.long_permits)),
-            Patience::Short | Patience::Stream => (self.deadline, Arc::clone(&self.permits)),
+            HttpPatience::Long => (self.long_deadline, Arc::clone(&self.long_permits)),
+            HttpPatience::Short | HttpPatience::Stream => (self.deadline, Arc::clone(&self.permits)),
         };
         let until = tokio::time::Instant::now() + deadline;
-        let exchange = Exchange { id, stream, told, sender, connected, deadline, until };
+        let exchange = HttpExchange { id, stream, emits_raw: told, sender, connected, deadline, until };
         self.tasks.spawn(async move {
             // The semaphore is never closed, so this cannot fail.
-            let permit = exchange.in_time(async { Ok(permits.acquire().await) }).await;
+            let permit = exchange.with_deadline(async { Ok(permits.acquire().await) }).await;
             let done = match &permit {
                 Ok(_) => exchange.run(&target, request).await,
                 Err(why) => Err(why.clone()),
             };
-            exchange.tell(done.map_or_else(Outcome::Failed, |()| Outcome::End)).await;
+            exchange.emit(done.map_or_else(HttpOutcome::Failed, |()| HttpOutcome::End)).await;
         });
     }
 }
 
 /// Request from its start to the end of its answer. The deadline applies to the server only: the taker of the pieces may be busy.
-struct Exchange {
+struct HttpExchange {
     id: u64,
     stream: bool,
-    told: bool,
-    sender: mpsc::Sender<Answered>,
+    emits_raw: bool,
+    sender: mpsc::Sender<ResponsePiece>,
     connected: Arc<AtomicUsize>,
     deadline: Duration,
     /// End of the deadline.
@@ -239,47 +246,50 @@ struct Exchange {
 }
 
 /// Guard that counts an open connection while it exists.
-struct Counted<'a>(&'a AtomicUsize);
+struct CountGuard<'a>(&'a AtomicUsize);
 
-impl Drop for Counted<'_> {
+impl Drop for CountGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Exchange {
+impl HttpExchange {
     /// Sends a piece once there is room. After the client was dropped there is no receiver.
-    async fn tell(&self, outcome: Outcome) {
-        let _ = self.sender.send(Answered { id: self.id, stream: self.stream, told: self.told, outcome }).await;
+    async fn emit(&self, outcome: HttpOutcome) {
+        let _ = self
+            .sender
+            .send(ResponsePiece { id: self.id, stream: self.stream, emits_raw: self.emits_raw, outcome })
+            .await;
     }
 
     /// Runs `work` with the deadline.
-    async fn in_time<T>(&self, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    async fn with_deadline<T>(&self, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
         let too_late = |_| Err(format!("no answer within {} ms", self.deadline.as_millis()));
         timeout_at(self.until, work).await.unwrap_or_else(too_late)
     }
 
-    async fn run(&self, target: &Target, request: HttpRequest) -> Result<(), String> {
+    async fn run(&self, target: &ServerTarget, request: HttpRequest) -> Result<(), String> {
         let patience = request.patience;
         let request = message(target, request)?;
-        let until = (patience == Patience::Stream).then(|| Instant::now() + PATIENCE);
-        let (mut sender, connection) = self.in_time(connect(target, until)).await?;
+        let until = (patience == HttpPatience::Stream).then(|| Instant::now() + CONNECT_TIMEOUT);
+        let (mut sender, connection) = self.with_deadline(connect(target, until)).await?;
         self.connected.fetch_add(1, Ordering::Relaxed);
-        let _counted = Counted(&self.connected);
+        let _counted = CountGuard(&self.connected);
         let answer = async { sender.send_request(request).await.map_err(|error| ErrorChain(&error).to_string()) };
         let exchange = async {
-            if patience == Patience::Stream {
-                let answer = self.in_time(answer).await?;
-                self.tell(Outcome::Head(answer.status().as_u16())).await;
+            if patience == HttpPatience::Stream {
+                let answer = self.with_deadline(answer).await?;
+                self.emit(HttpOutcome::Head(answer.status().as_u16())).await;
                 return self.stream(answer.into_body()).await;
             }
             let whole = async {
                 let answer = answer.await?;
-                Ok((answer.status().as_u16(), whole(answer.into_body()).await?))
+                Ok((answer.status().as_u16(), read_body(answer.into_body()).await?))
             };
-            let (status, body) = self.in_time(whole).await?;
-            self.tell(Outcome::Head(status)).await;
-            self.tell(Outcome::Body(body)).await;
+            let (status, body) = self.with_deadline(whole).await?;
+            self.emit(HttpOutcome::Head(status)).await;
+            self.emit(HttpOutcome::Body(body)).await;
             Ok(())
         };
         tokio::select! {
@@ -292,20 +302,20 @@ impl Exchange {
     async fn stream(&self, mut body: Incoming) -> Result<(), String> {
         while let Some(frame) = body.frame().await {
             if let Ok(bytes) = frame.map_err(|error| ErrorChain(&error).to_string())?.into_data() {
-                self.tell(Outcome::Body(bytes)).await;
+                self.emit(HttpOutcome::Body(bytes)).await;
             }
         }
         Ok(())
     }
 }
 
-type Connection = http1::Connection<TokioIo<TcpStream>, Full<Bytes>>;
+type HttpConnection = http1::Connection<TokioIo<TcpStream>, Full<Bytes>>;
 
 /// Connects to the server. While the server refuses, it tries again until `until`.
 async fn connect(
-    target: &Target,
+    target: &ServerTarget,
     until: Option<Instant>,
-) -> Result<(http1::SendRequest<Full<Bytes>>, Connection), String> {
+) -> Result<(http1::SendRequest<Full<Bytes>>, HttpConnection), String> {
     let tcp = loop {
         match TcpStream::connect(target.address).await {
             Ok(tcp) => break tcp,
@@ -314,7 +324,7 @@ async fn connect(
                 if !refused || until.is_none_or(|until| until <= Instant::now()) {
                     return Err(format!("no connection to {}: {error}", target.address));
                 }
-                tokio::time::sleep(ASK_AGAIN).await;
+                tokio::time::sleep(CONNECT_RETRY_INTERVAL).await;
             }
         }
     };
@@ -325,7 +335,7 @@ async fn connect(
 }
 
 /// Collects all of `body`.
-async fn whole(mut body: Incoming) -> Result<Bytes, String> {
+async fn read_body(mut body: Incoming) -> Result<Bytes, String> {
     let mut all = Vec::new();
     while let Some(frame) = body.frame().await {
         let Ok(bytes) = frame.map_err(|error| ErrorChain(&error).to_string())?.into_data() else { continue };
@@ -338,7 +348,7 @@ async fn whole(mut body: Incoming) -> Result<Bytes, String> {
 }
 
 /// Parses the address of `endpoint`. Names are not resolved (that would start threads): only `localhost` is known.
-fn target(endpoint: &Endpoint) -> Result<Target, String> {
+fn target(endpoint: &AgentEndpoint) -> Result<ServerTarget, String> {
     let url = endpoint.url.as_deref().unwrap_or_default();
     let refused = |why: &str| format!("{url:?} {why}: it takes http://127.0.0.1:PORT");
     let uri: Uri = url.parse().map_err(|_| refused("is no address of a server"))?;
@@ -366,11 +376,11 @@ fn target(endpoint: &Endpoint) -> Result<Target, String> {
         Ok::<_, String>(value)
     });
     let host = HeaderValue::try_from(authority.as_str()).map_err(|_| refused("is no address of a server"))?;
-    Ok(Target { address, host, authorization: authorization.transpose()? })
+    Ok(ServerTarget { address, host, authorization: authorization.transpose()? })
 }
 
 /// Converts `request` to hyper's form.
-fn message(target: &Target, request: HttpRequest) -> Result<Request<Full<Bytes>>, String> {
+fn message(target: &ServerTarget, request: HttpRequest) -> Result<Request<Full<Bytes>>, String> {
     let mut builder = Request::builder()
         .method(request.method)
         .uri(request.path.as_str())

@@ -13,13 +13,13 @@ use std::{
 use ipc_protocol::{
     Event,
     codec::{CodecError, encode},
-    message::{Detach, FromProxy},
+    message::{DetachSpec, FromProxy},
 };
 use rustix::fs::{Mode, OFlags};
 
 /// Most bytes in memory that wait for an acknowledgement. Beyond it the agent's output is left in its pipes; with neither a host nor
 /// a file, further messages are lost.
-const MOST_IN_MEMORY: usize = 4 << 20;
+const MAX_MEMORY_BYTES: usize = 4 << 20;
 /// Room in the file, beyond its bound, for messages that must not be lost.
 const RESERVE: u64 = 64 << 20;
 /// Most bytes of one read from the file.
@@ -30,7 +30,7 @@ const LENGTH: usize = 4;
 
 /// Open spool file.
 #[derive(Debug)]
-struct Spool {
+struct SpoolFile {
     file: File,
     /// Number of its first message.
     first: u64,
@@ -44,9 +44,9 @@ struct Spool {
 
 /// Position of a replay.
 #[derive(Debug)]
-struct Replay {
+struct SpoolReplay {
     /// Offset in the file.
-    at: u64,
+    position: u64,
     /// Number of the next message in the file.
     next: u64,
     /// Messages up to this number are skipped.
@@ -57,9 +57,9 @@ struct Replay {
 
 /// Replay buffer.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct ReplayBuffer {
     path: PathBuf,
-    most: u64,
+    max_spool_bytes: u64,
     /// Number of the next message.
     next: u64,
     /// Number of the last message that the host has acknowledged.
@@ -68,8 +68,8 @@ pub(crate) struct Kept {
     bytes: Vec<u8>,
     start: usize,
     lengths: VecDeque<usize>,
-    spool: Option<Spool>,
-    replay: Option<Replay>,
+    spool: Option<SpoolFile>,
+    replay: Option<SpoolReplay>,
     /// True without a host: new messages go to the file.
     detached: bool,
     /// Number of messages lost since the last one that found room.
@@ -77,14 +77,14 @@ pub(crate) struct Kept {
     /// Ends of turns in the buffer: number of the message and of the turn.
     turn_ends: VecDeque<(u64, u64)>,
     /// Number of the message that reports the agent's readiness.
-    started: Option<u64>,
+    started_seq: Option<u64>,
 }
 
-impl Kept {
-    pub(crate) fn new(path: PathBuf, detach: &Detach) -> Self {
+impl ReplayBuffer {
+    pub(crate) fn new(path: PathBuf, detach: &DetachSpec) -> Self {
         Self {
             path,
-            most: detach.spool_bytes,
+            max_spool_bytes: detach.spool_bytes,
             next: 1,
             acked: 0,
             bytes: Vec::new(),
@@ -95,7 +95,7 @@ impl Kept {
             detached: false,
             lost: 0,
             turn_ends: VecDeque::new(),
-            started: None,
+            started_seq: None,
         }
     }
 
@@ -116,7 +116,7 @@ impl Kept {
 
     /// Returns whether so much waits for the host that the agent has to wait too.
     pub(crate) fn is_full(&self) -> bool {
-        !self.detached && (self.replay.is_some() || self.bytes.len() - self.start > MOST_IN_MEMORY)
+        !self.detached && (self.replay.is_some() || self.bytes.len() - self.start > MAX_MEMORY_BYTES)
     }
 
     /// Returns whether earlier messages are still to be replayed to this host.
@@ -131,14 +131,14 @@ impl Kept {
 
     /// Returns whether a host that has the messages up to `after` does not know yet that the agent is ready.
     pub(crate) fn is_start_after(&self, after: u64) -> bool {
-        self.started.is_none_or(|seq| seq > after)
+        self.started_seq.is_none_or(|seq| seq > after)
     }
 
     /// Adds a numbered message. Returns its frames if the message is to be sent now.
     ///
     /// # Errors
     /// The message cannot be encoded, or is too long: nothing is added then.
-    pub(crate) fn keep(&mut self, message: &FromProxy) -> Result<Option<&[u8]>, CodecError> {
+    pub(crate) fn retain(&mut self, message: &FromProxy) -> Result<Option<&[u8]>, CodecError> {
         let spools = self.detached || self.replay.is_some();
         let from = self.bytes.len();
         encode(message, &mut self.bytes)?;
@@ -149,15 +149,15 @@ impl Kept {
             return Ok(None);
         }
         self.lengths.push_back(self.bytes.len() - from);
-        self.note(message);
+        self.assign_number(message);
         Ok(Some(&self.bytes[from..]))
     }
 
     /// Assigns the message its number.
-    fn note(&mut self, message: &FromProxy) {
+    fn assign_number(&mut self, message: &FromProxy) {
         match message {
             FromProxy::TurnEnded { turn } => self.turn_ends.push_back((self.next, *turn)),
-            FromProxy::Started { .. } => self.started = Some(self.next),
+            FromProxy::Started { .. } => self.started_seq = Some(self.next),
             _ => {}
         }
         self.next += 1;
@@ -169,9 +169,9 @@ impl Kept {
             self.lost += 1;
             return;
         }
-        self.own_up();
+        self.emit_loss_marker();
         if self.has_room(frames.len(), if may_be_lost { 0 } else { RESERVE }) && self.store(frames, may_be_lost) {
-            self.note(message);
+            self.assign_number(message);
         } else {
             self.lost += 1;
         }
@@ -180,14 +180,14 @@ impl Kept {
     fn has_room(&self, len: usize, reserve: u64) -> bool {
         match &self.spool {
             Some(spool) if self.lengths.is_empty() => {
-                spool.len + (len + LENGTH) as u64 <= self.most.saturating_add(reserve)
+                spool.len + (len + LENGTH) as u64 <= self.max_spool_bytes.saturating_add(reserve)
             }
-            _ => self.bytes.len() - self.start + len <= MOST_IN_MEMORY + usize::try_from(reserve).unwrap_or(0),
+            _ => self.bytes.len() - self.start + len <= MAX_MEMORY_BYTES + usize::try_from(reserve).unwrap_or(0),
         }
     }
 
     /// Adds the marker of lost messages in their place.
-    fn own_up(&mut self) {
+    fn emit_loss_marker(&mut self) {
         let lost = std::mem::take(&mut self.lost);
         if lost == 0 {
             return;
@@ -197,7 +197,7 @@ impl Kept {
         let mut frames = Vec::new();
         // The marker is short.
         if encode(&marker, &mut frames).is_ok() && self.store(&frames, false) {
-            self.note(&marker);
+            self.assign_number(&marker);
         } else {
             self.lost = lost;
         }
@@ -255,7 +255,7 @@ impl Kept {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
             let file = File::from(rustix::fs::open(&self.path, flags, Mode::from_raw_mode(0o600))?);
             let first = self.next - self.lengths.len() as u64;
-            self.spool = Some(Spool { file, first, count: 0, len: 0, batch: Vec::new() });
+            self.spool = Some(SpoolFile { file, first, count: 0, len: 0, batch: Vec::new() });
         }
         let Some(spool) = &mut self.spool else { return Ok(()) };
         let mut at = self.start;
@@ -280,16 +280,16 @@ impl Kept {
 
     /// Starts the replay for a new host, which has the messages up to `after`. [`Kept::replayed`] returns the others.
     pub(crate) fn attach(&mut self, after: u64) {
-        self.own_up();
+        self.emit_loss_marker();
         self.flush();
         self.acknowledge(after);
         self.detached = false;
         let (at, next) = (0, self.spool.as_ref().map_or(1, |spool| spool.first));
-        self.replay = Some(Replay { at, next, after: self.acked, buffer: Vec::new() });
+        self.replay = Some(SpoolReplay { position: at, next, after: self.acked, buffer: Vec::new() });
     }
 
     /// Returns the most messages that are still to be replayed.
-    pub(crate) fn waiting(&self) -> u64 {
+    pub(crate) fn pending_count(&self) -> u64 {
         self.next - 1 - self.acked
     }
 
@@ -297,19 +297,19 @@ impl Kept {
     ///
     /// # Errors
     /// The file cannot be read and has to be given up.
-    pub(crate) fn replayed(&mut self, mut out: impl FnMut(u64, &[u8])) -> io::Result<bool> {
+    pub(crate) fn replay_chunk(&mut self, mut out: impl FnMut(u64, &[u8])) -> io::Result<bool> {
         let Some(replay) = &mut self.replay else { return Ok(false) };
         if let Some(spool) = &mut self.spool {
             // Bytes that cannot be written (the disk may be full) are replayed from memory.
             let _ = spool.flush();
-            if replay.at < spool.len {
+            if replay.position < spool.len {
                 replay.read(spool, &mut out)?;
                 return Ok(true);
             }
         }
         let after = replay.after;
         self.replay = None;
-        self.own_up();
+        self.emit_loss_marker();
         // Messages from a time without a file, or without room in it.
         let mut at = self.start;
         for (seq, len) in (self.next - self.lengths.len() as u64..).zip(&self.lengths) {
@@ -326,13 +326,13 @@ impl Kept {
 
     /// Drops the file, which cannot be read. Returns the number of lost messages. The host counts the messages that it receives: the next
     /// one has the number of the first lost one.
-    pub(crate) fn give_up_file(&mut self) -> u64 {
+    pub(crate) fn abandon_spool(&mut self) -> u64 {
         let Some((replay, spool)) = self.replay.as_ref().zip(self.spool.as_ref()) else { return 0 };
         let (first, end) = (replay.next.max(replay.after + 1), spool.first + spool.count);
         let lost = end.saturating_sub(first);
         let moved = |seq: u64| (seq < first || seq >= end).then(|| if seq < first { seq } else { seq - lost });
         self.turn_ends = self.turn_ends.iter().filter_map(|(seq, turn)| Some((moved(*seq)?, *turn))).collect();
-        self.started = self.started.and_then(moved);
+        self.started_seq = self.started_seq.and_then(moved);
         self.next -= lost;
         self.remove_spool();
         lost
@@ -347,7 +347,7 @@ impl Kept {
     }
 }
 
-impl Spool {
+impl SpoolFile {
     /// Appends a message. A message that must not be lost waits in memory if it cannot be written.
     fn append(&mut self, frames: &[u8], may_be_lost: bool) -> io::Result<()> {
         let length = u32::try_from(frames.len()).map_err(io::Error::other)?;
@@ -366,7 +366,7 @@ impl Spool {
     }
 
     /// Returns the offset in the file at which the gathered bytes start.
-    fn written(&self) -> u64 {
+    fn written_len(&self) -> u64 {
         self.len - self.batch.len() as u64
     }
 
@@ -374,7 +374,7 @@ impl Spool {
         if self.batch.is_empty() {
             return Ok(());
         }
-        self.file.seek(SeekFrom::Start(self.written()))?;
+        self.file.seek(SeekFrom::Start(self.written_len()))?;
         self.file.write_all(&self.batch)?;
         self.batch.clear();
         Ok(())
@@ -383,7 +383,7 @@ impl Spool {
     /// Reads the bytes at `at`: up to `wanted` of the written ones, or all gathered ones.
     fn read(&mut self, at: u64, wanted: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
         buffer.clear();
-        let written = self.written();
+        let written = self.written_len();
         if let Some(from) = at.checked_sub(written) {
             buffer.extend_from_slice(self.batch.get(usize::try_from(from).unwrap_or(usize::MAX)..).unwrap_or_default());
             return Ok(());
@@ -397,13 +397,13 @@ impl Spool {
     }
 }
 
-impl Replay {
+impl SpoolReplay {
     /// Replays one chunk of the file, at least one message.
-    fn read(&mut self, spool: &mut Spool, out: &mut impl FnMut(u64, &[u8])) -> io::Result<()> {
+    fn read(&mut self, spool: &mut SpoolFile, out: &mut impl FnMut(u64, &[u8])) -> io::Result<()> {
         let mut wanted = CHUNK;
         loop {
             let asked = wanted;
-            spool.read(self.at, asked as u64, &mut self.buffer)?;
+            spool.read(self.position, asked as u64, &mut self.buffer)?;
             let (had, mut rest) = (self.buffer.len(), &self.buffer[..]);
             while let Some((length, after)) = rest.split_first_chunk::<LENGTH>() {
                 let length = u32::from_le_bytes(*length) as usize;
@@ -415,7 +415,7 @@ impl Replay {
                     out(self.next, frames);
                 }
                 self.next += 1;
-                self.at += (LENGTH + length) as u64;
+                self.position += (LENGTH + length) as u64;
                 rest = after;
             }
             if rest.len() < had {
@@ -446,9 +446,9 @@ mod tests {
             Self(std::env::temp_dir().join(name))
         }
 
-        fn kept(&self, spool_bytes: u64) -> Kept {
-            let detach = Detach { directory: String::new(), fetch_within_ms: 0, spool_bytes };
-            Kept::new(self.0.clone(), &detach)
+        fn kept(&self, spool_bytes: u64) -> ReplayBuffer {
+            let detach = DetachSpec { directory: String::new(), fetch_within_ms: 0, spool_bytes };
+            ReplayBuffer::new(self.0.clone(), &detach)
         }
     }
 
@@ -470,14 +470,14 @@ mod tests {
     }
 
     /// Returns everything that a host receives which reads all.
-    fn drain(kept: &mut Kept, heard: &mut Vec<u64>) {
+    fn drain(kept: &mut ReplayBuffer, heard: &mut Vec<u64>) {
         let mut more = true;
         while more {
             let next = |seq: u64, frames: &[u8]| {
                 assert_eq!(number(frames), seq);
                 heard.push(seq);
             };
-            more = kept.replayed(next).expect("readable");
+            more = kept.replay_chunk(next).expect("readable");
         }
     }
 
@@ -517,7 +517,7 @@ mod tests {
                 match step {
                     Step::Say(len) => {
                         let seq = kept.next();
-                        let now = kept.keep(&text(seq, len)).expect("short enough").map(number);
+                        let now = kept.retain(&text(seq, len)).expect("short enough").map(number);
                         if host && let Some(now) = now {
                             prop_assert_eq!(now, seq);
                             heard.push(now);
@@ -538,7 +538,7 @@ mod tests {
                         kept.attach(has as u64);
                         for _ in 0..chunks {
                             let mut more = |seq: u64, _: &[u8]| heard.push(seq);
-                            kept.replayed(&mut more).expect("readable");
+                            kept.replay_chunk(&mut more).expect("readable");
                         }
                     }
                     Step::Drain if host => drain(&mut kept, &mut heard),
@@ -563,13 +563,13 @@ mod tests {
         let mut kept = place.kept(1000);
         kept.detach().expect("writable");
         for seq in 1..=100 {
-            kept.keep(&text(seq, 50)).expect("short");
+            kept.retain(&text(seq, 50)).expect("short");
         }
-        kept.keep(&FromProxy::TurnEnded { turn: 7 }).expect("short");
-        kept.keep(&text(0, 50)).expect("short");
+        kept.retain(&FromProxy::TurnEnded { turn: 7 }).expect("short");
+        kept.retain(&text(0, 50)).expect("short");
         kept.attach(0);
         let mut told = Vec::new();
-        while kept.replayed(|_, frames| told.push(decode_frames(frames).expect("a message"))).expect("readable") {}
+        while kept.replay_chunk(|_, frames| told.push(decode_frames(frames).expect("a message"))).expect("readable") {}
         let lossy = |message: &FromProxy| match message {
             FromProxy::Event { event: Event::SessionLossy { reason }, .. } => Some(reason.clone()),
             _ => None,
@@ -587,7 +587,7 @@ mod tests {
         let place = Place::new();
         let mut kept = place.kept(u64::MAX);
         while !kept.is_full() {
-            kept.keep(&text(1, 100_000)).expect("short enough");
+            kept.retain(&text(1, 100_000)).expect("short enough");
         }
         let said = kept.next() - 1;
         assert!(said > 20);
@@ -595,23 +595,23 @@ mod tests {
         assert!(!kept.is_full() && kept.is_acknowledged());
         kept.detach().expect("writable");
         for _ in 0..2 * said {
-            kept.keep(&text(1, 100_000)).expect("short enough");
+            kept.retain(&text(1, 100_000)).expect("short enough");
         }
         assert!(!kept.is_full());
         let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&place.0).expect("a file"));
         assert_eq!(mode & 0o777, 0o600, "nobody else reads it");
         kept.attach(0);
         assert!(kept.is_full(), "until it has caught up");
-        assert_eq!(kept.waiting(), 2 * said);
+        assert_eq!(kept.pending_count(), 2 * said);
     }
 
     #[test]
     fn where_no_file_is_to_be_had_memory_serves() {
         let place = Place(PathBuf::from("/nonexistent/spool"));
         let mut kept = place.kept(u64::MAX);
-        kept.keep(&text(1, 10)).expect("short");
+        kept.retain(&text(1, 10)).expect("short");
         assert!(kept.detach().is_err());
-        kept.keep(&text(2, 10)).expect("short");
+        kept.retain(&text(2, 10)).expect("short");
         kept.attach(0);
         let mut heard = Vec::new();
         drain(&mut kept, &mut heard);
@@ -629,11 +629,11 @@ mod tests {
         }
     }
 
-    fn set_file(kept: &mut Kept, file: File) {
+    fn set_file(kept: &mut ReplayBuffer, file: File) {
         kept.spool.as_mut().expect("a spool").file = file;
     }
 
-    fn is_settled(mut kept: Kept, heard: &[u64]) -> bool {
+    fn is_settled(mut kept: ReplayBuffer, heard: &[u64]) -> bool {
         assert!(heard.iter().copied().eq(1..kept.next()), "{heard:?} of {}", kept.next() - 1);
         kept.acknowledge(heard.len() as u64);
         kept.is_acknowledged() && !kept.is_full()
@@ -645,19 +645,19 @@ mod tests {
         let mut kept = place.kept(u64::MAX);
         kept.detach().expect("writable");
         for seq in 1..=5 {
-            kept.keep(&text(seq, 30_000)).expect("short enough");
+            kept.retain(&text(seq, 30_000)).expect("short enough");
         }
         kept.flush();
         set_file(&mut kept, place.unwritable());
-        kept.keep(&text(6, 30_000)).expect("short enough");
-        kept.keep(&text(7, 30_000)).expect("short enough");
+        kept.retain(&text(6, 30_000)).expect("short enough");
+        kept.retain(&text(7, 30_000)).expect("short enough");
         // This message is counted as lost; messages that must not be lost are not.
-        kept.keep(&text(0, 30_000)).expect("short enough");
-        kept.keep(&FromProxy::TurnEnded { turn: 8 }).expect("short");
+        kept.retain(&text(0, 30_000)).expect("short enough");
+        kept.retain(&FromProxy::TurnEnded { turn: 8 }).expect("short");
         kept.attach(0);
         let mut told = Vec::new();
         while kept
-            .replayed(|seq, frames| told.push((seq, decode_frames(frames).expect("a message"))))
+            .replay_chunk(|seq, frames| told.push((seq, decode_frames(frames).expect("a message"))))
             .expect("readable")
         {}
         let heard: Vec<u64> = told.iter().map(|(seq, _)| *seq).collect();
@@ -674,10 +674,10 @@ mod tests {
         let place = Place::new();
         let mut kept = place.kept(u64::MAX);
         let (mut heard, mut said) = (Vec::new(), 0);
-        let mut say = |kept: &mut Kept, times: u64| {
+        let mut say = |kept: &mut ReplayBuffer, times: u64| {
             for _ in 0..times {
                 said += 1;
-                kept.keep(&text(said, 30_000)).expect("short enough");
+                kept.retain(&text(said, 30_000)).expect("short enough");
             }
         };
         kept.detach().expect("writable");
@@ -685,7 +685,7 @@ mod tests {
         drain(&mut kept, &mut heard);
         say(&mut kept, 10);
         std::fs::write(&place.0, "").expect("written");
-        kept.spool = Some(Spool { file: place.unwritable(), first: 1, count: 0, len: 0, batch: Vec::new() });
+        kept.spool = Some(SpoolFile { file: place.unwritable(), first: 1, count: 0, len: 0, batch: Vec::new() });
         assert!(kept.detach().is_err());
         say(&mut kept, 3);
         // There is room again.
@@ -707,19 +707,19 @@ mod tests {
             let mut kept = place.kept(u64::MAX);
             kept.detach().expect("writable");
             for seq in 1..=20 {
-                kept.keep(&text(seq, 30_000)).expect("short enough");
+                kept.retain(&text(seq, 30_000)).expect("short enough");
             }
-            kept.keep(&FromProxy::TurnEnded { turn: 7 }).expect("short");
+            kept.retain(&FromProxy::TurnEnded { turn: 7 }).expect("short");
             kept.flush();
             place.writable().set_len(30_000 * 12).expect("cut");
             kept.attach(after);
             let mut heard: Vec<u64> = (1..=after).collect();
-            while kept.replayed(|seq, _| heard.push(seq)).is_ok() {}
-            let (there, lost) = (heard.len() as u64, kept.give_up_file());
+            while kept.replay_chunk(|seq, _| heard.push(seq)).is_ok() {}
+            let (there, lost) = (heard.len() as u64, kept.abandon_spool());
             assert!(there >= after && there + lost == 21, "{heard:?}, {lost} lost");
             assert_eq!((kept.next(), kept.turn_after(after, None)), (there + 1, None));
-            kept.keep(&FromProxy::TurnEnded { turn: 8 }).expect("short");
-            while kept.replayed(|seq, _| heard.push(seq)).expect("no file") {}
+            kept.retain(&FromProxy::TurnEnded { turn: 8 }).expect("short");
+            while kept.replay_chunk(|seq, _| heard.push(seq)).expect("no file") {}
             assert_eq!(kept.turn_after(after, None), Some(8));
             assert!(is_settled(kept, &heard) && !place.0.exists());
         }

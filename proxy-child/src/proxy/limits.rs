@@ -3,26 +3,26 @@
 use std::time::Instant;
 
 use ipc_protocol::{ExitStatus, LimitAction, LimitForm, LimitInForce, LimitKind, Limits, ProcessId};
-use registry::{Group, Meter, ProcessRegistry, Verdict, Watchdog};
+use registry::{LimitVerdict, LimitWatchdog, ProcessRegistry, SessionCgroup, UsageReader};
 use rustix::process::Resource;
 
 /// Enforcement of the limits of a session; a session without limits has none.
-pub(crate) struct Limiter {
+pub(crate) struct SessionLimiter {
     limits: Limits,
     in_force: Vec<LimitInForce>,
-    watchdog: Watchdog,
-    meter: Meter,
+    watchdog: LimitWatchdog,
+    meter: UsageReader,
 }
 
-impl Limiter {
+impl SessionLimiter {
     /// Makes the limiter of a session whose agent has just started, or `None` if nothing is limited.
     pub(crate) fn new(limits: Limits, in_force: Vec<LimitInForce>, agent: ProcessId) -> Option<Self> {
         if in_force.is_empty() {
             return None;
         }
         let cores = std::thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(1));
-        let watchdog = Watchdog::new(&in_force, limits.on_limit, agent, cores, Instant::now());
-        Some(Self { limits, in_force, watchdog, meter: Meter::default() })
+        let watchdog = LimitWatchdog::new(&in_force, limits.on_limit, agent, cores, Instant::now());
+        Some(Self { limits, in_force, watchdog, meter: UsageReader::default() })
     }
 
     /// Makes the limiter of a session whose proxy is stopped. It replaces the proxy's, except for the wall clock, which the host watches.
@@ -30,7 +30,7 @@ impl Limiter {
         let limits = Limits { wall_clock_ms: None, ..limits.clone() };
         let in_force = put_in_force(&limits, None);
         let limiter = Self::new(limits, in_force, agent)?;
-        Some(Self { meter: Meter::of_reaper(proxy.pid), ..limiter })
+        Some(Self { meter: UsageReader::of_reaper(proxy.pid), ..limiter })
     }
 
     /// Returns the limits, each with the mechanism that enforces it.
@@ -45,31 +45,31 @@ impl Limiter {
 
     /// Returns whether a look reads all processes.
     pub(crate) fn scans(&self) -> bool {
-        self.watchdog.wanted().tree
+        self.watchdog.reading_scope().tree
     }
 
     /// Measures the session's usage.
-    pub(crate) fn look(&mut self, now: Instant, registry: &mut ProcessRegistry) -> Vec<Verdict> {
-        let usage = self.meter.read(registry, self.watchdog.wanted());
+    pub(crate) fn look(&mut self, now: Instant, registry: &mut ProcessRegistry) -> Vec<LimitVerdict> {
+        let usage = self.meter.read(registry, self.watchdog.reading_scope());
         self.watchdog.look(now, &usage)
     }
 
     /// Records that a process of the session has ended.
-    pub(crate) fn note_exit(&mut self, process: ProcessId, exit: ExitStatus) -> Option<Verdict> {
-        self.watchdog.note_exit(&self.limits, process, exit, Instant::now())
+    pub(crate) fn record_exit(&mut self, process: ProcessId, exit: ExitStatus) -> Option<LimitVerdict> {
+        self.watchdog.record_exit(&self.limits, process, exit, Instant::now())
     }
 }
 
 /// Gives each limit the strongest form that is available, and sets the limits of the session's cgroup. Must be called before anything
 /// is started in it.
-pub(crate) fn put_in_force(limits: &Limits, group: Option<&Group>) -> Vec<LimitInForce> {
+pub(crate) fn put_in_force(limits: &Limits, group: Option<&SessionCgroup>) -> Vec<LimitInForce> {
     let put = |(limit, value)| {
         // A limit that the controller refuses (for example a value out of range) is watched instead, and reported so.
         let by_group = group.is_some_and(|group| group.limit(limit, value, limits.on_limit).unwrap_or(false));
         let form = if by_group { LimitForm::Cgroup } else { form_without_group(limit, limits.on_limit) };
         LimitInForce { limit, value, form }
     };
-    limits.set().map(put).collect()
+    limits.iter_set().map(put).collect()
 }
 
 fn form_without_group(limit: LimitKind, action: LimitAction) -> LimitForm {

@@ -10,36 +10,36 @@ use ipc_protocol::{
     Event, WireError,
     codec::{Inbox, MAX_MESSAGE, Outbox, decode_frames},
     message::{FromProxy, RequestId, ToProxy},
-    reattach::{Heard, Said, Wire},
+    reattach::{NumberedMessage, ReceivedMessage, WireFormat},
 };
 use tokio::net::UnixStream;
 
-use super::{HIGH_WATER, kept::Kept};
+use super::{HIGH_WATER, kept::ReplayBuffer};
 
-pub(crate) struct Link {
+pub(crate) struct HostLink {
     stream: UnixStream,
-    wire: Wire,
+    wire: WireFormat,
     inbox: Inbox,
     outbox: Outbox,
     /// True if the host closed its end, or sent something that is no message.
     closed: bool,
     /// Replay buffer, for a session that can be detached.
-    kept: Option<Kept>,
+    replay_buffer: Option<ReplayBuffer>,
     /// Start of the time without a host, for a detached session.
     detached: Option<Instant>,
     /// Number of hosts so far.
     epoch: u64,
 }
 
-impl Link {
-    pub(crate) fn new(socket: OwnedFd, kept: Option<Kept>) -> io::Result<Self> {
+impl HostLink {
+    pub(crate) fn new(socket: OwnedFd, kept: Option<ReplayBuffer>) -> io::Result<Self> {
         Ok(Self {
             stream: stream(socket)?,
-            wire: Wire::Plain,
+            wire: WireFormat::Bincode,
             inbox: Inbox::default(),
             outbox: Outbox::default(),
             closed: false,
-            kept,
+            replay_buffer: kept,
             detached: None,
             epoch: 1,
         })
@@ -49,7 +49,7 @@ impl Link {
         self.closed
     }
 
-    pub(crate) fn wire(&self) -> Wire {
+    pub(crate) fn wire(&self) -> WireFormat {
         self.wire
     }
 
@@ -58,8 +58,8 @@ impl Link {
     }
 
     /// Returns whether the session goes on without a host.
-    pub(crate) fn outlives_host(&self) -> bool {
-        self.kept.is_some()
+    pub(crate) fn is_detachable(&self) -> bool {
+        self.replay_buffer.is_some()
     }
 
     /// Returns the time since which the session has no host.
@@ -72,13 +72,13 @@ impl Link {
         self.detached.is_none() && !self.closed
     }
 
-    pub(crate) fn kept(&self) -> Option<&Kept> {
-        self.kept.as_ref()
+    pub(crate) fn replay_buffer(&self) -> Option<&ReplayBuffer> {
+        self.replay_buffer.as_ref()
     }
 
     /// Returns whether the host has acknowledged everything.
     pub(crate) fn is_acknowledged(&self) -> bool {
-        self.kept.as_ref().is_none_or(Kept::is_acknowledged)
+        self.replay_buffer.as_ref().is_none_or(ReplayBuffer::is_acknowledged)
     }
 
     pub(crate) async fn readable(&self) {
@@ -94,18 +94,18 @@ impl Link {
     }
 
     pub(crate) fn has_unsent(&self) -> bool {
-        !self.outbox.is_empty() || (!self.closed && self.kept.as_ref().is_some_and(Kept::is_behind))
+        !self.outbox.is_empty() || (!self.closed && self.replay_buffer.as_ref().is_some_and(ReplayBuffer::is_behind))
     }
 
     /// Returns the bytes that wait for the host, plus [`HIGH_WATER`] if the replay buffer is full.
     pub(crate) fn unsent(&self) -> usize {
-        let full = self.kept.as_ref().is_some_and(Kept::is_full);
+        let full = self.replay_buffer.as_ref().is_some_and(ReplayBuffer::is_full);
         self.outbox.len() + if full { HIGH_WATER } else { 0 }
     }
 
     /// Keeps all further messages for the next host, since this one is gone.
     pub(crate) fn detach(&mut self) {
-        let Some(kept) = &mut self.kept else { return };
+        let Some(kept) = &mut self.replay_buffer else { return };
         (self.closed, self.inbox, self.outbox) = (true, Inbox::default(), Outbox::default());
         self.detached.get_or_insert_with(Instant::now);
         if let Err(error) = kept.detach() {
@@ -119,7 +119,7 @@ impl Link {
     ///
     /// # Errors
     /// The socket cannot be used: nothing has changed.
-    pub(crate) fn attach(&mut self, socket: OwnedFd, wire: Wire) -> io::Result<Duration> {
+    pub(crate) fn attach(&mut self, socket: OwnedFd, wire: WireFormat) -> io::Result<Duration> {
         self.stream = stream(socket)?;
         (self.wire, self.closed) = (wire, false);
         (self.inbox, self.outbox) = (Inbox::default(), Outbox::default());
@@ -128,22 +128,22 @@ impl Link {
     }
 
     /// Starts the replay of the messages after `after`, before the new host gets anything else.
-    pub(crate) fn replay_after(&mut self, after: u64) {
-        if let Some(kept) = &mut self.kept {
+    pub(crate) fn start_replay(&mut self, after: u64) {
+        if let Some(kept) = &mut self.replay_buffer {
             kept.attach(after);
         }
     }
 
     /// Removes the messages up to this number, since the host has them.
     pub(crate) fn acknowledge(&mut self, seq: u64) {
-        if let Some(kept) = &mut self.kept {
+        if let Some(kept) = &mut self.replay_buffer {
             kept.acknowledge(seq);
         }
     }
 
     /// Removes the replay buffer's file.
-    pub(crate) fn forget(&mut self) {
-        if let Some(kept) = &mut self.kept {
+    pub(crate) fn discard_replay(&mut self) {
+        if let Some(kept) = &mut self.replay_buffer {
             kept.remove_spool();
         }
     }
@@ -152,25 +152,25 @@ impl Link {
     pub(crate) fn send(&mut self, message: &FromProxy) {
         if self.queue(message).is_err() {
             // The replacements are short.
-            let _ = self.queue(&shorter(message));
+            let _ = self.queue(&truncated(message));
         }
     }
 
     fn queue(&mut self, message: &FromProxy) -> Result<(), ipc_protocol::codec::CodecError> {
-        let Some(kept) = self.kept.as_mut().filter(|_| message.is_numbered()) else {
-            return if self.closed { Ok(()) } else { put(&mut self.outbox, self.wire, 0, message) };
+        let Some(kept) = self.replay_buffer.as_mut().filter(|_| message.is_numbered()) else {
+            return if self.closed { Ok(()) } else { push_message(&mut self.outbox, self.wire, 0, message) };
         };
         let seq = kept.next();
-        match (kept.keep(message)?, self.wire) {
+        match (kept.retain(message)?, self.wire) {
             (None, _) => Ok(()),
             (Some(_), _) if self.closed => Ok(()),
-            (Some(frames), Wire::Plain) => {
+            (Some(frames), WireFormat::Bincode) => {
                 self.outbox.push_encoded(frames);
                 Ok(())
             }
-            (Some(_), Wire::Described) => {
+            (Some(_), WireFormat::Json) => {
                 // The message is kept: a lost copy is better than keeping it twice.
-                let _ = put(&mut self.outbox, self.wire, seq, message);
+                let _ = push_message(&mut self.outbox, self.wire, seq, message);
                 Ok(())
             }
         }
@@ -179,21 +179,21 @@ impl Link {
     /// Queues more of the messages that the host has missed.
     fn refill(&mut self) {
         while self.outbox.len() < HIGH_WATER {
-            let Some(kept) = self.kept.as_mut().filter(|kept| kept.is_behind()) else { return };
+            let Some(kept) = self.replay_buffer.as_mut().filter(|kept| kept.is_behind()) else { return };
             let (outbox, wire) = (&mut self.outbox, self.wire);
-            let replayed = kept.replayed(|seq, frames| match wire {
-                Wire::Plain => outbox.push_encoded(frames),
+            let replayed = kept.replay_chunk(|seq, frames| match wire {
+                WireFormat::Bincode => outbox.push_encoded(frames),
                 // A message that was encoded can be decoded.
-                Wire::Described => match decode_frames::<FromProxy>(frames) {
-                    Ok(message) => _ = put(outbox, wire, seq, &message),
-                    Err(_) => _ = put(outbox, wire, seq, &unreadable()),
+                WireFormat::Json => match decode_frames::<FromProxy>(frames) {
+                    Ok(message) => _ = push_message(outbox, wire, seq, &message),
+                    Err(_) => _ = push_message(outbox, wire, seq, &unreadable_marker()),
                 },
             });
             match replayed {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(error) => {
-                    let lost = kept.give_up_file();
+                    let lost = kept.abandon_spool();
                     let reason = format!("what was kept while there was no host cannot be read ({error}): {lost} lost");
                     self.send(&FromProxy::Event { turn: 0, event: Event::SessionLossy { reason } });
                 }
@@ -204,7 +204,7 @@ impl Link {
     /// Writes what the host accepts.
     pub(crate) fn flush(&mut self) {
         if self.closed {
-            if let Some(kept) = &mut self.kept {
+            if let Some(kept) = &mut self.replay_buffer {
                 kept.flush();
             }
             return;
@@ -229,8 +229,8 @@ impl Link {
     pub(crate) fn receive(&mut self) -> Option<ToProxy> {
         loop {
             match self.wire.next_message(&mut self.inbox) {
-                Ok(Some(Heard::Known(message))) => return Some(message),
-                Ok(Some(Heard::Unknown(text))) => {
+                Ok(Some(ReceivedMessage::Understood(message))) => return Some(message),
+                Ok(Some(ReceivedMessage::Unknown(text))) => {
                     self.refuse(&text);
                     continue;
                 }
@@ -266,15 +266,20 @@ fn stream(socket: OwnedFd) -> io::Result<UnixStream> {
 }
 
 /// Queues a message in the host's wire format.
-fn put(outbox: &mut Outbox, wire: Wire, seq: u64, message: &FromProxy) -> Result<(), ipc_protocol::codec::CodecError> {
+fn push_message(
+    outbox: &mut Outbox,
+    wire: WireFormat,
+    seq: u64,
+    message: &FromProxy,
+) -> Result<(), ipc_protocol::codec::CodecError> {
     match wire {
-        Wire::Plain => outbox.push(message),
-        Wire::Described => wire.push(outbox, &Said { seq, say: message }),
+        WireFormat::Bincode => outbox.push(message),
+        WireFormat::Json => wire.push(outbox, &NumberedMessage { seq, say: message }),
     }
 }
 
 /// Makes the replacement of a kept message that cannot be read any more.
-fn unreadable() -> FromProxy {
+fn unreadable_marker() -> FromProxy {
     let reason = "an event that was kept while there was no host cannot be read: it is lost".to_owned();
     FromProxy::Event { turn: 0, event: Event::SessionLossy { reason } }
 }
@@ -286,7 +291,7 @@ fn request_of(text: &str) -> Option<RequestId> {
 }
 
 /// Makes the replacement of a message that is too long.
-fn shorter(message: &FromProxy) -> FromProxy {
+fn truncated(message: &FromProxy) -> FromProxy {
     let reason = format!("what is to be told is longer than a message may be ({MAX_MESSAGE} bytes)");
     match message {
         FromProxy::Ended { reason, receipt } => {
@@ -308,7 +313,7 @@ fn shorter(message: &FromProxy) -> FromProxy {
 
 #[cfg(test)]
 mod tests {
-    use ipc_protocol::{KillCause, Outcome, ProcessId, Receipt, ReceiptEntry};
+    use ipc_protocol::{KillCause, ProcessId, ProcessOutcome, Receipt, ReceiptEntry};
 
     use super::*;
 
@@ -317,7 +322,8 @@ mod tests {
         let mut receipt = Receipt::begin("s".parse().expect("valid"), KillCause::KillSession);
         let id = ProcessId { pid: 1, start_time: 1 };
         let command = Some("x".repeat(MAX_MESSAGE));
-        let entry = ReceiptEntry { id, ppid: 0, pgid: 1, sid: 1, command, outcome: Outcome::Gone, reaped_by: None };
+        let entry =
+            ReceiptEntry { id, ppid: 0, pgid: 1, sid: 1, command, outcome: ProcessOutcome::Gone, reaped_by: None };
         receipt.processes.push(entry);
         let too_long = Box::new(receipt);
         let mut outbox = Outbox::default();
@@ -327,7 +333,7 @@ mod tests {
             FromProxy::Event { turn: 1, event: Event::Text { text: "x".repeat(MAX_MESSAGE + 1) } },
         ] {
             assert!(outbox.push(&message).is_err());
-            outbox.push(&shorter(&message)).expect("short enough");
+            outbox.push(&truncated(&message)).expect("short enough");
         }
     }
 }

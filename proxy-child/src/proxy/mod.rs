@@ -73,18 +73,18 @@ use std::{
 use agents::Adapters;
 use ipc_protocol::{
     EndReason, ErrorChain, KillOptions, ProcessId, SessionId,
-    codec::Assembler,
-    message::{Detach, Handover},
+    codec::MessageAssembler,
+    message::{DetachSpec, ProxyHandover},
     packet::recv_packet,
 };
 use nix::sys::{
     signal::{SigSet, Signal},
     signalfd::{SfdFlags, SignalFd},
 };
-use registry::Title;
+use registry::ProcessTitle;
 use tokio::io::unix::AsyncFd;
 
-use self::{agent::Output, kept::Kept, link::Link, session::Session};
+use self::{agent::OutputStream, kept::ReplayBuffer, link::HostLink, session::ProxySession};
 use crate::own_limits::OwnLimits;
 
 /// Descriptors that a proxy gets: the socket on which the fork server hands it its session, and a pidfd of the fork server.
@@ -99,7 +99,7 @@ const HIGH_WATER: usize = 256 * 1024;
 
 /// Runs a proxy, which is forked ahead of its session and waits for it. Returns the exit code; 0 means that it is
 /// proven that nothing is left.
-pub(crate) fn main(title: Title, fds: Vec<OwnedFd>, adapters: &Adapters) -> u8 {
+pub(crate) fn main(title: ProcessTitle, fds: Vec<OwnedFd>, adapters: &Adapters) -> u8 {
     match run(title, fds, adapters) {
         Ok(true) => 0,
         Ok(false) => 3,
@@ -111,7 +111,7 @@ pub(crate) fn main(title: Title, fds: Vec<OwnedFd>, adapters: &Adapters) -> u8 {
     }
 }
 
-fn run(title: Title, fds: Vec<OwnedFd>, adapters: &Adapters) -> std::io::Result<bool> {
+fn run(title: ProcessTitle, fds: Vec<OwnedFd>, adapters: &Adapters) -> std::io::Result<bool> {
     // A forked proxy inherits this from the fork server; an executed one does not.
     registry::set_dumpable(false)?;
     // A proxy that is stopped when its guard dies has nobody else to continue it, and a session to end.
@@ -127,8 +127,8 @@ fn run(title: Title, fds: Vec<OwnedFd>, adapters: &Adapters) -> std::io::Result<
     mask.thread_block()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {
-        let Some(Given { supervision, session, observed, detach, socket }) =
-            Supervision::new(fds)?.wait_for_session().await?
+        let Some(AssignedSession { supervision, session, observed, detach, socket }) =
+            ProxySupervision::new(fds)?.wait_for_session().await?
         else {
             return Ok(true);
         };
@@ -137,10 +137,10 @@ fn run(title: Title, fds: Vec<OwnedFd>, adapters: &Adapters) -> std::io::Result<
         title.set(&format!("ap {short}"), &format!("agent-proxy: session {session}"))?;
         let kept = detach.as_ref().map(|detach| {
             let path = std::path::Path::new(&detach.directory).join(format!("{session}.spool"));
-            Kept::new(path, detach)
+            ReplayBuffer::new(path, detach)
         });
-        let session = Session::new(session, observed, supervision.process, adapters)?;
-        let mut proxy = Proxy { link: Link::new(socket, kept)?, supervision, session, detach };
+        let session = ProxySession::new(session, observed, supervision.process, adapters)?;
+        let mut proxy = ProxyLoop { link: HostLink::new(socket, kept)?, supervision, session, detach };
         Ok(proxy.run().await)
     })
 }
@@ -152,7 +152,7 @@ fn watch<T: AsFd + AsRawFd>(owner: T) -> std::io::Result<AsyncFd<T>> {
 }
 
 /// State of a proxy before it has a session.
-struct Supervision {
+struct ProxySupervision {
     process: ProcessId,
     /// Socket that brings the session. After that it brings a packet for each scan if this proxy has to scan for its processes itself,
     /// and the next host if the session outlives this one.
@@ -161,7 +161,7 @@ struct Supervision {
     guard: AsyncFd<OwnedFd>,
 }
 
-impl Supervision {
+impl ProxySupervision {
     fn new(fds: Vec<OwnedFd>) -> std::io::Result<Self> {
         let mut fds = fds.into_iter();
         let (Some(handover), Some(guard)) = (fds.next(), fds.next()) else {
@@ -179,7 +179,7 @@ impl Supervision {
     }
 
     /// Waits for the session and the socket to its host. Returns `None` if there will be none.
-    async fn wait_for_session(mut self) -> std::io::Result<Option<Given>> {
+    async fn wait_for_session(mut self) -> std::io::Result<Option<AssignedSession>> {
         let Some(handover) = self.handover.take() else { return Ok(None) };
         let mut packet = Vec::new();
         loop {
@@ -188,12 +188,12 @@ impl Supervision {
                     let received = ready?.try_io(|handover| recv_packet(handover.get_ref(), &mut packet));
                     match received {
                         Ok(Ok(Some(Some(socket)))) => {
-                            let message = Assembler::default().frame(&packet).map_err(std::io::Error::other)?;
-                            let Some(Handover::Session { session, observed, detach }) = message else {
+                            let message = MessageAssembler::default().frame(&packet).map_err(std::io::Error::other)?;
+                            let Some(ProxyHandover::Session { session, observed, detach }) = message else {
                                 return Ok(None);
                             };
                             self.handover = Some(handover).filter(|_| !observed || detach.is_some());
-                            return Ok(Some(Given { supervision: self, session, observed, detach, socket }));
+                            return Ok(Some(AssignedSession { supervision: self, session, observed, detach, socket }));
                         }
                         Ok(Ok(_)) => return Ok(None),
                         Ok(Err(error)) => return Err(error),
@@ -207,47 +207,47 @@ impl Supervision {
 }
 
 /// Session as handed over by the fork server.
-struct Given {
-    supervision: Supervision,
+struct AssignedSession {
+    supervision: ProxySupervision,
     session: SessionId,
     observed: bool,
-    detach: Option<Box<Detach>>,
+    detach: Option<Box<DetachSpec>>,
     /// Socket to the host.
     socket: OwnedFd,
 }
 
 /// Waits until the fork server has sent something.
-async fn nudge(handover: Option<&AsyncFd<OwnedFd>>) {
+async fn handover_readable(handover: Option<&AsyncFd<OwnedFd>>) {
     match handover {
         Some(handover) if handover.readable().await.is_ok() => {}
         _ => pending().await,
     }
 }
 
-struct Proxy<'a> {
-    link: Link,
-    supervision: Supervision,
-    session: Session<'a>,
+struct ProxyLoop<'a> {
+    link: HostLink,
+    supervision: ProxySupervision,
+    session: ProxySession<'a>,
     /// Detach configuration, if the session outlives its host.
-    detach: Option<Box<Detach>>,
+    detach: Option<Box<DetachSpec>>,
 }
 
 /// Event that wakes the proxy.
 #[derive(Clone, Copy, Debug)]
-enum Wake {
-    HostSpoke,
-    HostReads,
+enum ProxyWake {
+    HostReadable,
+    HostWritable,
     Stdout,
     Stderr,
-    Answered,
+    HttpReadable,
     Stdin,
-    ChildDied,
-    GuardDied,
-    Nudged,
+    ChildExited,
+    GuardExited,
+    ForkServerNotice,
     Timer,
 }
 
-impl Proxy<'_> {
+impl ProxyLoop<'_> {
     /// Runs the session. Returns whether it is proven that nothing is left.
     async fn run(&mut self) -> bool {
         self.session.greet(&mut self.link);
@@ -257,13 +257,13 @@ impl Proxy<'_> {
         while self.session.ended().is_none() {
             // A write may notice the host's end before a read does.
             let closed = self.link.is_closed() && self.link.detached().is_none();
-            if closed && (!lost_host || self.link.outlives_host()) {
+            if closed && (!lost_host || self.link.is_detachable()) {
                 lost_host = true;
-                self.lose_host();
+                self.handle_host_loss();
             }
-            if !gave_up && self.given_up_at().is_some_and(|at| at <= Instant::now()) {
+            if !gave_up && self.abandon_at().is_some_and(|at| at <= Instant::now()) {
                 gave_up = true;
-                self.give_up();
+                self.abandon();
             }
             let wake = self.wait().await;
             // Without enough files it goes on as it can: what it cannot prove the fork server is asked for.
@@ -271,16 +271,15 @@ impl Proxy<'_> {
             self.handle(wake);
             // Answers go first: they do not wait for a scan of the processes.
             self.link.flush();
-            self.session.after(&mut self.link);
+            self.session.run_due(&mut self.link);
             self.link.flush();
         }
-        self.last_words().await;
+        self.deliver_end().await;
         self.session.ended() == Some(true)
     }
 
-    async fn wait(&mut self) -> Wake {
-        let due =
-            self.session.next_due().into_iter().chain(self.given_up_at().filter(|_| self.session.is_wanted())).min();
+    async fn wait(&mut self) -> ProxyWake {
+        let due = self.session.next_due().into_iter().chain(self.abandon_at().filter(|_| self.session.is_live())).min();
         let timer = async {
             match due {
                 Some(at) => tokio::time::sleep_until(at.into()).await,
@@ -291,7 +290,7 @@ impl Proxy<'_> {
         let room = self.link.unsent() < HIGH_WATER;
         let link = &self.link;
         let lost_guard = self.session.lost_guard();
-        let (agent, http) = self.session.sources();
+        let (agent, http) = self.session.agent_io();
         tokio::select! {
             // Deaths and requests come before output: a flood of output must not delay a kill.
             biased;
@@ -300,41 +299,41 @@ impl Proxy<'_> {
                 if let Ok(mut ready) = ready {
                     ready.clear_ready();
                 }
-                Wake::ChildDied
+                ProxyWake::ChildExited
             }
-            () = link.readable() => Wake::HostSpoke,
-            _ = self.supervision.guard.readable(), if !lost_guard => Wake::GuardDied,
-            () = nudge(self.supervision.handover.as_ref()) => Wake::Nudged,
-            () = timer => Wake::Timer,
-            () = link.writable(), if link.has_unsent() => Wake::HostReads,
-            () = agent::writable(agent) => Wake::Stdin,
-            () = agent::stdout_readable(agent), if room => Wake::Stdout,
-            () = agent::stderr_readable(agent), if room => Wake::Stderr,
-            () = http.readable(), if room => Wake::Answered,
+            () = link.readable() => ProxyWake::HostReadable,
+            _ = self.supervision.guard.readable(), if !lost_guard => ProxyWake::GuardExited,
+            () = handover_readable(self.supervision.handover.as_ref()) => ProxyWake::ForkServerNotice,
+            () = timer => ProxyWake::Timer,
+            () = link.writable(), if link.has_unsent() => ProxyWake::HostWritable,
+            () = agent::writable(agent) => ProxyWake::Stdin,
+            () = agent::stdout_readable(agent), if room => ProxyWake::Stdout,
+            () = agent::stderr_readable(agent), if room => ProxyWake::Stderr,
+            () = http.readable(), if room => ProxyWake::HttpReadable,
         }
     }
 
-    fn handle(&mut self, wake: Wake) {
+    fn handle(&mut self, wake: ProxyWake) {
         match wake {
-            Wake::HostSpoke => {
+            ProxyWake::HostReadable => {
                 while let Some(message) = self.link.receive() {
                     self.session.receive(message, &mut self.link);
                 }
             }
-            Wake::HostReads | Wake::Timer => {}
-            Wake::Stdout => self.session.read(Output::Stdout, &mut self.link),
-            Wake::Stderr => self.session.read(Output::Stderr, &mut self.link),
-            Wake::Answered => self.session.read_answers(&mut self.link),
-            Wake::Stdin => self.session.write_stdin(&mut self.link),
-            Wake::ChildDied => {
+            ProxyWake::HostWritable | ProxyWake::Timer => {}
+            ProxyWake::Stdout => self.session.read(OutputStream::Stdout, &mut self.link),
+            ProxyWake::Stderr => self.session.read(OutputStream::Stderr, &mut self.link),
+            ProxyWake::HttpReadable => self.session.read_http(&mut self.link),
+            ProxyWake::Stdin => self.session.write_stdin(&mut self.link),
+            ProxyWake::ChildExited => {
                 self.session.reap();
             }
-            Wake::Nudged => {
-                let words = self.supervision.take_words();
-                self.heed(words);
+            ProxyWake::ForkServerNotice => {
+                let words = self.supervision.take_notices();
+                self.handle_notices(words);
             }
-            Wake::GuardDied => {
-                self.session.guard_died();
+            ProxyWake::GuardExited => {
+                self.session.handle_guard_death();
                 self.session.end(EndReason::ForkServerDied, KillOptions::grace(SUPERVISOR_GRACE));
             }
         }

@@ -3,18 +3,18 @@
 use ipc_protocol::Event;
 
 /// Most bytes of text in one event. An agent may send megabytes at once; readers, rings and the log rely on small events.
-const MOST: usize = 256 * 1024;
+const MAX_TEXT: usize = 256 * 1024;
 
 /// Calls `take` with the event. A text longer than [`MOST`] becomes several events, cut between characters.
-pub(crate) fn give(event: Event, mut take: impl FnMut(Event)) {
+pub(crate) fn split_event(event: Event, mut take: impl FnMut(Event)) {
     let (text, make): (&str, fn(String) -> Event) = match &event {
-        Event::Text { text } if text.len() > MOST => (text, |text| Event::Text { text }),
-        Event::Thinking { text } if text.len() > MOST => (text, |text| Event::Thinking { text }),
+        Event::Text { text } if text.len() > MAX_TEXT => (text, |text| Event::Text { text }),
+        Event::Thinking { text } if text.len() > MAX_TEXT => (text, |text| Event::Thinking { text }),
         _ => return take(event),
     };
     let mut rest = text;
     while !rest.is_empty() {
-        let (piece, after) = rest.split_at(rest.floor_char_boundary(MOST));
+        let (piece, after) = rest.split_at(rest.floor_char_boundary(MAX_TEXT));
         take(make(piece.to_owned()));
         rest = after;
     }
@@ -29,7 +29,7 @@ mod tests {
     /// Returns the texts of the events that an event becomes.
     fn texts(event: Event) -> Vec<String> {
         let (kind, mut texts) = (std::mem::discriminant(&event), Vec::new());
-        give(event, |piece| {
+        split_event(event, |piece| {
             assert_eq!(std::mem::discriminant(&piece), kind);
             match piece {
                 Event::Text { text } | Event::Thinking { text } => texts.push(text),
@@ -43,26 +43,26 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
         #[test]
-        fn pieces_are_bounded_and_together_the_text(word in "[a-zß語🦀]{1,9}", len in 0..4 * MOST, thinks: bool) {
+        fn pieces_are_bounded_and_together_the_text(word in "[a-zß語🦀]{1,9}", len in 0..4 * MAX_TEXT, thinks: bool) {
             let text = word.repeat(len / word.len());
             let event = if thinks { Event::Thinking { text: text.clone() } } else { Event::Text { text: text.clone() } };
             let texts = texts(event);
-            prop_assert!(texts.iter().all(|piece| piece.len() <= MOST));
+            prop_assert!(texts.iter().all(|piece| piece.len() <= MAX_TEXT));
             // Only the last text is short.
-            prop_assert!(texts.iter().rev().skip(1).all(|piece| piece.len() > MOST - 4));
+            prop_assert!(texts.iter().rev().skip(1).all(|piece| piece.len() > MAX_TEXT - 4));
             prop_assert_eq!(texts.concat(), text);
         }
     }
 
     #[test]
     fn what_fits_is_left_as_it_is() {
-        for len in [0, 1, MOST] {
+        for len in [0, 1, MAX_TEXT] {
             assert_eq!(texts(Event::Text { text: "x".repeat(len) }).len(), 1);
         }
-        assert_eq!(texts(Event::Text { text: "x".repeat(MOST + 1) }).len(), 2);
-        let log = Event::Log { stream: "stderr".into(), text: "x".repeat(MOST + 1) };
+        assert_eq!(texts(Event::Text { text: "x".repeat(MAX_TEXT + 1) }).len(), 2);
+        let log = Event::Log { stream: "stderr".into(), text: "x".repeat(MAX_TEXT + 1) };
         let mut given = Vec::new();
-        give(log.clone(), |event| given.push(event));
+        split_event(log.clone(), |event| given.push(event));
         assert_eq!(given, [log]);
     }
 }

@@ -6,29 +6,29 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use ipc_protocol::{Pid, ProcessInfo};
-use registry::Look;
+use registry::ProcLookup;
 
 /// Time between scans while a turn is in progress, or something has just happened.
-pub(crate) const FAST: Duration = Duration::from_millis(10);
+pub(crate) const FAST_INTERVAL: Duration = Duration::from_millis(10);
 /// Time between scans of an idle session without a nudge, in case a nudge was lost.
-const RARE: Duration = Duration::from_secs(10);
+const RARE_INTERVAL: Duration = Duration::from_secs(10);
 /// Time after a prompt or a start for which an agent without turns counts as working.
-const AFTERGLOW: Duration = Duration::from_secs(2);
+const WORK_COOLDOWN: Duration = Duration::from_secs(2);
 /// Most processes held back at once until their exec: each is checked again whenever the proxy wakes.
-const MAX_HELD: usize = 16;
+const MAX_AWAITING_EXEC: usize = 16;
 
 /// Schedule of the scans, and processes that are too new to be emitted.
-pub(crate) struct Polling {
+pub(crate) struct ProcessPolling {
     next: Instant,
     working_until: Instant,
     /// Processes between their fork and their exec, in the order in which they were seen: their future program is unknown.
-    held: Vec<ProcessInfo>,
+    awaiting_exec: Vec<ProcessInfo>,
 }
 
-impl Polling {
+impl ProcessPolling {
     pub(crate) fn new() -> Self {
         let now = Instant::now();
-        Self { next: now, working_until: now, held: Vec::new() }
+        Self { next: now, working_until: now, awaiting_exec: Vec::new() }
     }
 
     /// Returns the time of the next scan.
@@ -44,12 +44,12 @@ impl Polling {
     /// Records that the agent got something to do.
     pub(crate) fn work_begins(&mut self) {
         let now = Instant::now();
-        self.working_until = now + AFTERGLOW;
-        self.next = now + FAST;
+        self.working_until = now + WORK_COOLDOWN;
+        self.next = now + FAST_INTERVAL;
     }
 
     /// Makes a scan due at once, since something came or went.
-    pub(crate) fn hurry(&mut self) {
+    pub(crate) fn poll_now(&mut self) {
         self.next = Instant::now();
     }
 
@@ -57,34 +57,40 @@ impl Polling {
     pub(crate) fn is_due(&mut self, now: Instant, has_turn: bool) -> bool {
         let is_due = now >= self.next;
         if is_due {
-            let is_working = self.is_working(now, has_turn) || !self.held.is_empty();
-            self.next = now + if is_working { FAST } else { RARE };
+            let is_working = self.is_working(now, has_turn) || !self.awaiting_exec.is_empty();
+            self.next = now + if is_working { FAST_INTERVAL } else { RARE_INTERVAL };
         }
         is_due
     }
 
     /// Returns whether another process can be taken. Otherwise it waits in the registry.
     pub(crate) fn has_room(&self) -> bool {
-        self.held.len() < MAX_HELD
+        self.awaiting_exec.len() < MAX_AWAITING_EXEC
     }
 
     /// Takes a process that was seen. Returns the processes to emit now: this one after its parent, or none yet if it is about to execute
     /// a program.
-    pub(crate) fn seen(&mut self, info: ProcessInfo, may_wait: bool, look: &mut impl Look) -> Vec<ProcessInfo> {
+    pub(crate) fn on_found(
+        &mut self,
+        info: ProcessInfo,
+        may_wait: bool,
+        look: &mut impl ProcLookup,
+    ) -> Vec<ProcessInfo> {
         let mut told = Vec::new();
-        if may_wait && is_on_its_way(&info, look) {
-            self.held.push(info);
-            self.next = self.next.min(Instant::now() + FAST);
+        if may_wait && is_before_exec(&info, look) {
+            self.awaiting_exec.push(info);
+            self.next = self.next.min(Instant::now() + FAST_INTERVAL);
         } else {
             self.release(info.ppid, look, &mut told);
-            told.push(as_it_is(info, look));
+            told.push(refreshed(info, look));
         }
         told
     }
 
     /// Checks the processes again that were held back, and returns those to emit now: all of them, unless they `may_wait`.
-    pub(crate) fn ready(&mut self, may_wait: bool, look: &mut impl Look) -> Vec<ProcessInfo> {
-        let due = self.held.iter().filter(|info| !may_wait || !is_on_its_way(info, look)).map(|info| info.id.pid);
+    pub(crate) fn take_ready(&mut self, may_wait: bool, look: &mut impl ProcLookup) -> Vec<ProcessInfo> {
+        let due =
+            self.awaiting_exec.iter().filter(|info| !may_wait || !is_before_exec(info, look)).map(|info| info.id.pid);
         let due: Vec<_> = due.collect();
         let mut told = Vec::new();
         due.into_iter().for_each(|pid| self.release(pid, look, &mut told));
@@ -92,37 +98,37 @@ impl Polling {
     }
 
     /// Returns the processes to emit before the end of the process with this pid.
-    pub(crate) fn ended(&mut self, pid: Pid, look: &mut impl Look) -> Vec<ProcessInfo> {
+    pub(crate) fn on_exit(&mut self, pid: Pid, look: &mut impl ProcLookup) -> Vec<ProcessInfo> {
         let mut told = Vec::new();
         self.release(pid, look, &mut told);
         told
     }
 
     /// Releases the process with this pid, after its parent.
-    fn release(&mut self, pid: Pid, look: &mut impl Look, told: &mut Vec<ProcessInfo>) {
-        if let Some(at) = self.held.iter().position(|info| info.id.pid == pid) {
-            let info = self.held.remove(at);
+    fn release(&mut self, pid: Pid, look: &mut impl ProcLookup, told: &mut Vec<ProcessInfo>) {
+        if let Some(at) = self.awaiting_exec.iter().position(|info| info.id.pid == pid) {
+            let info = self.awaiting_exec.remove(at);
             self.release(info.ppid, look, told);
-            told.push(as_it_is(info, look));
+            told.push(refreshed(info, look));
         }
     }
 }
 
 /// Returns whether a process is about to execute a program.
-fn is_on_its_way(info: &ProcessInfo, look: &mut impl Look) -> bool {
+fn is_before_exec(info: &ProcessInfo, look: &mut impl ProcLookup) -> bool {
     let age = SystemTime::now().duration_since(info.started_at).unwrap_or_default();
     // A process that the proxy started itself is already known.
     !info.tracked
-        && look.see(info.id.pid).is_ok_and(|seen| {
+        && look.lookup(info.id.pid).is_ok_and(|seen| {
             let is_it = seen.start_time == info.id.start_time && !seen.is_dead;
-            is_it && !seen.has_execed && !seen.has_had_its_time(age)
+            is_it && !seen.has_execed && !seen.is_past_exec_window(age)
         })
 }
 
 /// Returns the process with its current program, if it still exists.
-fn as_it_is(mut info: ProcessInfo, look: &mut impl Look) -> ProcessInfo {
-    let is_it = |seen: registry::Sight| seen.start_time == info.id.start_time && !seen.is_dead;
-    if !info.tracked && look.see(info.id.pid).is_ok_and(is_it) {
+fn refreshed(mut info: ProcessInfo, look: &mut impl ProcLookup) -> ProcessInfo {
+    let is_it = |seen: registry::ProcessSight| seen.start_time == info.id.start_time && !seen.is_dead;
+    if !info.tracked && look.lookup(info.id.pid).is_ok_and(is_it) {
         let mut words = look.command_line(info.id.pid).into_iter();
         if let Some(command) = words.next() {
             (info.command, info.args) = (Some(command), words.collect());
@@ -137,7 +143,7 @@ mod tests {
     use std::{collections::BTreeMap, io};
 
     use ipc_protocol::{ProcessId, ProcessStatus};
-    use registry::Sight;
+    use registry::ProcessSight;
 
     use super::*;
 
@@ -145,10 +151,10 @@ mod tests {
     #[derive(Default)]
     struct Fake(BTreeMap<Pid, (bool, bool)>);
 
-    impl Look for Fake {
-        fn see(&mut self, pid: Pid) -> io::Result<Sight> {
+    impl ProcLookup for Fake {
+        fn lookup(&mut self, pid: Pid) -> io::Result<ProcessSight> {
             let (has_execed, is_runnable) = *self.0.get(&pid).ok_or(io::ErrorKind::NotFound)?;
-            Ok(Sight {
+            Ok(ProcessSight {
                 parent: 1,
                 pgid: pid,
                 sid: pid,
@@ -205,59 +211,59 @@ mod tests {
     /// A process that hangs in the kernel before its exec (for the disk, in a vfork) is awaited for seconds.
     #[test]
     fn one_that_is_on_its_way_to_its_exec_holds_up_no_other() {
-        let (mut polling, mut proc) = (Polling::new(), Fake::default());
+        let (mut polling, mut proc) = (ProcessPolling::new(), Fake::default());
         proc.0.insert(10, (false, true));
-        assert!(polling.is_due(Instant::now(), false) && polling.next() > Instant::now() + FAST);
-        assert!(polling.seen(forked(10, 1), true, &mut proc).is_empty());
-        assert!(polling.next() <= Instant::now() + FAST, "it is looked at again soon");
+        assert!(polling.is_due(Instant::now(), false) && polling.next() > Instant::now() + FAST_INTERVAL);
+        assert!(polling.on_found(forked(10, 1), true, &mut proc).is_empty());
+        assert!(polling.next() <= Instant::now() + FAST_INTERVAL, "it is looked at again soon");
         proc.0.insert(11, (true, false));
-        assert_eq!(commands(&polling.seen(forked(11, 1), true, &mut proc)), ["runs-11"]);
-        assert!(polling.ended(11, &mut proc).is_empty() && polling.ready(true, &mut proc).is_empty());
+        assert_eq!(commands(&polling.on_found(forked(11, 1), true, &mut proc)), ["runs-11"]);
+        assert!(polling.on_exit(11, &mut proc).is_empty() && polling.take_ready(true, &mut proc).is_empty());
         proc.0.insert(10, (true, true));
-        assert_eq!(commands(&polling.ready(true, &mut proc)), ["runs-10"]);
+        assert_eq!(commands(&polling.take_ready(true, &mut proc)), ["runs-10"]);
     }
 
     #[test]
     fn a_parent_is_told_of_before_its_child_and_an_end_after_its_process() {
-        let (mut polling, mut proc) = (Polling::new(), Fake::default());
+        let (mut polling, mut proc) = (ProcessPolling::new(), Fake::default());
         proc.0.extend([(10, (false, true)), (11, (false, true)), (12, (false, true))]);
         for (pid, ppid) in [(10, 1), (11, 10), (12, 11)] {
-            assert!(polling.seen(forked(pid, ppid), true, &mut proc).is_empty());
+            assert!(polling.on_found(forked(pid, ppid), true, &mut proc).is_empty());
         }
         proc.0.insert(11, (true, true));
-        assert_eq!(commands(&polling.ready(true, &mut proc)), ["runs-10", "runs-11"]);
+        assert_eq!(commands(&polling.take_ready(true, &mut proc)), ["runs-10", "runs-11"]);
         proc.0.insert(13, (true, true));
-        assert_eq!(commands(&polling.seen(forked(13, 12), true, &mut proc)), ["runs-12", "runs-13"]);
+        assert_eq!(commands(&polling.on_found(forked(13, 12), true, &mut proc)), ["runs-12", "runs-13"]);
         proc.0.insert(14, (false, true));
-        assert!(polling.seen(forked(14, 1), true, &mut proc).is_empty());
-        assert_eq!(polling.ended(14, &mut proc).len(), 1);
-        assert!(polling.ready(false, &mut proc).is_empty());
+        assert!(polling.on_found(forked(14, 1), true, &mut proc).is_empty());
+        assert_eq!(polling.on_exit(14, &mut proc).len(), 1);
+        assert!(polling.take_ready(false, &mut proc).is_empty());
     }
 
     #[test]
     fn only_so_many_are_held() {
-        let (mut polling, mut proc) = (Polling::new(), Fake::default());
+        let (mut polling, mut proc) = (ProcessPolling::new(), Fake::default());
         for pid in 1000.. {
             if !polling.has_room() {
                 break;
             }
             proc.0.insert(pid, (false, true));
-            assert!(polling.seen(forked(pid, 1), true, &mut proc).is_empty());
+            assert!(polling.on_found(forked(pid, 1), true, &mut proc).is_empty());
         }
-        assert_eq!(polling.ready(false, &mut proc).len(), MAX_HELD);
+        assert_eq!(polling.take_ready(false, &mut proc).len(), MAX_AWAITING_EXEC);
         assert!(polling.has_room());
     }
 
     #[test]
     fn a_working_session_is_looked_at_often_and_an_idle_one_when_nudged() {
-        let mut polling = Polling::new();
+        let mut polling = ProcessPolling::new();
         let now = Instant::now();
         assert!(polling.is_due(now, true));
-        assert!(!polling.is_due(now, true) && polling.is_due(now + FAST, false));
-        assert!(!polling.is_due(now + RARE, false));
-        polling.hurry();
+        assert!(!polling.is_due(now, true) && polling.is_due(now + FAST_INTERVAL, false));
+        assert!(!polling.is_due(now + RARE_INTERVAL, false));
+        polling.poll_now();
         assert!(polling.is_due(Instant::now(), false));
         polling.work_begins();
-        assert!(polling.next() <= Instant::now() + FAST);
+        assert!(polling.next() <= Instant::now() + FAST_INTERVAL);
     }
 }

@@ -1,25 +1,25 @@
 //! Raw lines of the agent, byte for byte, in addition to the events that an adapter makes of them.
 
-use agents::{Action, Lines};
+use agents::{Action, LineSplitter};
 use ipc_protocol::Event;
 
 /// Longest piece of an answer in one event, in bytes; the same as for a line.
-const PIECE: usize = 1024 * 1024;
+const MAX_PIECE: usize = 1024 * 1024;
 
 /// Output stream of the agent: its standard output, or the endless body of an answer of its server.
 ///
 /// A line is emitted first and then passed to the adapter, so each line comes before its events. The bytes emitted are exactly the
 /// bytes passed on.
-pub(crate) struct Stream {
+pub(crate) struct RawLineStream {
     /// Agent whose lines are emitted; `None` if they are not.
     agent: Option<Box<str>>,
-    lines: Lines,
+    lines: LineSplitter,
 }
 
-impl Stream {
+impl RawLineStream {
     /// Makes the stream of the agent with this catalog id; `None` if its lines are not emitted.
     pub(crate) fn new(agent: Option<Box<str>>) -> Self {
-        Self { agent, lines: Lines::default() }
+        Self { agent, lines: LineSplitter::default() }
     }
 
     /// Adds `bytes`: emits the lines that they complete, and passes each to the adapter with `hand`. If lines are emitted, the beginning
@@ -28,16 +28,16 @@ impl Stream {
         match &self.agent {
             None => hand(bytes, out),
             Some(agent) => self.lines.push(bytes, |line| {
-                out.push(told(agent, line));
+                out.push(raw_line_action(agent, line));
                 hand(line, out);
             }),
         }
     }
 
     /// Emits a complete answer of the server, which is no line of this stream, in pieces if it is long.
-    pub(crate) fn tell(&self, answer: &[u8], out: &mut Vec<Action>) {
+    pub(crate) fn emit_raw(&self, answer: &[u8], out: &mut Vec<Action>) {
         if let Some(agent) = &self.agent {
-            out.extend(answer.chunks(PIECE).map(|piece| told(agent, piece)));
+            out.extend(answer.chunks(MAX_PIECE).map(|piece| raw_line_action(agent, piece)));
         }
     }
 
@@ -45,14 +45,14 @@ impl Stream {
     pub(crate) fn finish(&mut self, out: &mut Vec<Action>, mut hand: impl FnMut(&[u8], &mut Vec<Action>)) {
         if let Some(agent) = &self.agent {
             self.lines.finish(|line| {
-                out.push(told(agent, line));
+                out.push(raw_line_action(agent, line));
                 hand(line, out);
             });
         }
     }
 }
 
-fn told(agent: &str, line: &[u8]) -> Action {
+fn raw_line_action(agent: &str, line: &[u8]) -> Action {
     Action::Event(Event::Harness { agent: agent.into(), payload: line.into() })
 }
 
@@ -62,7 +62,7 @@ mod tests {
 
     /// Returns the emitted lines and the lines passed on.
     fn run(agent: Option<Box<str>>, pieces: &[&[u8]]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
-        let (mut stream, mut out, mut handed) = (Stream::new(agent), Vec::new(), Vec::new());
+        let (mut stream, mut out, mut handed) = (RawLineStream::new(agent), Vec::new(), Vec::new());
         for piece in pieces {
             stream.push(piece, &mut out, |line, _| handed.push(line.to_vec()));
         }
@@ -89,15 +89,22 @@ mod tests {
 
     #[test]
     fn an_answer_is_told_to_its_last_byte_and_leaves_a_line_alone() {
-        let (mut stream, mut out) = (Stream::new(Some("a".into())), Vec::new());
-        let long = [vec![b'x'; PIECE], b"\xc3\xbc\n\ny".to_vec()].concat();
+        let (mut stream, mut out) = (RawLineStream::new(Some("a".into())), Vec::new());
+        let long = [vec![b'x'; MAX_PIECE], b"\xc3\xbc\n\ny".to_vec()].concat();
         stream.push(b"data: hal", &mut out, |_, _| {});
-        stream.tell(&long, &mut out);
-        stream.tell(b"", &mut out);
+        stream.emit_raw(&long, &mut out);
+        stream.emit_raw(b"", &mut out);
         stream.push(b"f\n", &mut out, |_, _| {});
-        assert_eq!(out, [told("a", &long[..PIECE]), told("a", &long[PIECE..]), told("a", b"data: half\n")]);
+        assert_eq!(
+            out,
+            [
+                raw_line_action("a", &long[..MAX_PIECE]),
+                raw_line_action("a", &long[MAX_PIECE..]),
+                raw_line_action("a", b"data: half\n")
+            ]
+        );
         out.clear();
-        Stream::new(None).tell(&long, &mut out);
+        RawLineStream::new(None).emit_raw(&long, &mut out);
         assert_eq!(out, []);
     }
 
@@ -108,9 +115,9 @@ mod tests {
 
     #[test]
     fn a_line_comes_before_what_it_became() {
-        let (mut stream, mut out) = (Stream::new(Some("a".into())), Vec::new());
+        let (mut stream, mut out) = (RawLineStream::new(Some("a".into())), Vec::new());
         let text = |line: &[u8]| Action::Event(Event::Text { text: String::from_utf8_lossy(line).into_owned() });
         stream.push(b"1\n2\n", &mut out, |line, out| out.push(text(line)));
-        assert_eq!(out, [told("a", b"1\n"), text(b"1\n"), told("a", b"2\n"), text(b"2\n")]);
+        assert_eq!(out, [raw_line_action("a", b"1\n"), text(b"1\n"), raw_line_action("a", b"2\n"), text(b"2\n")]);
     }
 }

@@ -21,15 +21,15 @@ const CALLED: &str = ":called";
 
 /// Action that an event asks for.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Action {
+pub(crate) struct SessionAction {
     /// For an agent of this catalog id only.
     pub(crate) agent: Option<String>,
-    pub(crate) verb: Verb,
+    pub(crate) verb: ActionVerb,
 }
 
 /// Operation on the session of the stream.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Verb {
+pub(crate) enum ActionVerb {
     Prompt { prompt: Prompt, mode: PromptMode },
     Abort { kill: bool },
     Steer { text: String },
@@ -40,11 +40,11 @@ pub(crate) enum Verb {
 
 /// Returns whether an event of this type asks for something.
 pub(crate) fn is_action(kind: &str) -> bool {
-    named(kind).is_some()
+    parse_kind(kind).is_some()
 }
 
 /// The agent and the verb in a type.
-fn named(kind: &str) -> Option<(Option<&str>, &str)> {
+fn parse_kind(kind: &str) -> Option<(Option<&str>, &str)> {
     let mut rest = kind.strip_suffix(CALLED)?;
     for prefix in ["iterate:", "agent:"] {
         rest = rest.strip_prefix(prefix).unwrap_or(rest);
@@ -67,31 +67,31 @@ fn named(kind: &str) -> Option<(Option<&str>, &str)> {
 ///
 /// # Errors
 /// What is wrong with its verb or its payload.
-pub(crate) fn parse(kind: &str, payload: &Json) -> Option<Result<Action, String>> {
-    let (agent, verb) = named(kind)?;
-    Some(self::verb(verb, payload).map(|verb| Action { agent: agent.map(str::to_owned), verb }))
+pub(crate) fn parse(kind: &str, payload: &Json) -> Option<Result<SessionAction, String>> {
+    let (agent, verb) = parse_kind(kind)?;
+    Some(self::verb(verb, payload).map(|verb| SessionAction { agent: agent.map(str::to_owned), verb }))
 }
 
-fn verb(verb: &str, payload: &Json) -> Result<Verb, String> {
+fn verb(verb: &str, payload: &Json) -> Result<ActionVerb, String> {
     Ok(match verb {
         "prompt" | "send-user-message" => {
-            let Asked { prompt, mode } = read(payload)?;
+            let PromptRequestPayload { prompt, mode } = read(payload)?;
             let prompt = match prompt {
-                Said::Text(text) => text.into(),
-                Said::Parts(prompt) => prompt,
+                PromptText::Text(text) => text.into(),
+                PromptText::Parts(prompt) => prompt,
             };
-            Verb::Prompt { prompt, mode: mode.unwrap_or(PromptMode::Queue) }
+            ActionVerb::Prompt { prompt, mode: mode.unwrap_or(PromptMode::Queue) }
         }
-        "steer" => Verb::Steer { text: read::<Words>(payload)?.text },
-        "abort" => Verb::Abort { kill: read::<Abort>(payload)?.kill_turn },
+        "steer" => ActionVerb::Steer { text: read::<PromptPayload>(payload)?.text },
+        "abort" => ActionVerb::Abort { kill: read::<AbortPayload>(payload)?.kill_turn },
         "permission-respond" => {
-            let Permission { request, answer } = read(payload)?;
-            Verb::Permission { request, answer }
+            let PermissionPayload { request, answer } = read(payload)?;
+            ActionVerb::Permission { request, answer }
         }
-        "session-create" => Verb::Create(read::<Create>(payload)?.config),
+        "session-create" => ActionVerb::Create(read::<CreatePayload>(payload)?.config),
         "session-destroy" => {
-            let grace = read::<Destroy>(payload)?.grace_ms.map(std::time::Duration::from_millis);
-            Verb::Destroy(grace.map_or_else(KillOptions::default, KillOptions::grace))
+            let grace = read::<DestroyPayload>(payload)?.grace_ms.map(std::time::Duration::from_millis);
+            ActionVerb::Destroy(grace.map_or_else(KillOptions::default, KillOptions::grace))
         }
         other => return Err(format!("nobody knows the action {other:?}: there are {}", VERBS.join(", "))),
     })
@@ -110,48 +110,48 @@ fn read<T: for<'de> Deserialize<'de>>(payload: &Json) -> Result<T, String> {
 }
 
 #[derive(Deserialize)]
-struct Asked {
+struct PromptRequestPayload {
     #[serde(alias = "content", alias = "text", alias = "message")]
-    prompt: Said,
+    prompt: PromptText,
     mode: Option<PromptMode>,
 }
 
 /// Words, or parts with pictures and files among them.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "`text` is a text, or an array of parts")]
-enum Said {
+enum PromptText {
     Text(String),
     Parts(Prompt),
 }
 
 #[derive(Deserialize)]
-struct Words {
+struct PromptPayload {
     #[serde(alias = "content", alias = "prompt", alias = "message")]
     text: String,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Abort {
+struct AbortPayload {
     #[serde(default)]
     kill_turn: bool,
 }
 
 #[derive(Deserialize)]
-struct Permission {
+struct PermissionPayload {
     #[serde(alias = "id")]
     request: String,
     answer: PermissionAnswer,
 }
 
 #[derive(Deserialize)]
-struct Create {
+struct CreatePayload {
     config: Box<AgentSessionConfig>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Destroy {
+struct DestroyPayload {
     grace_ms: Option<u64>,
 }
 
@@ -162,15 +162,15 @@ mod tests {
 
     use super::*;
 
-    fn action(kind: &str, payload: Value) -> Option<Result<Action, String>> {
+    fn action(kind: &str, payload: Value) -> Option<Result<SessionAction, String>> {
         parse(kind, &Json::from(&payload))
     }
 
     #[test]
     fn types_say_what_and_for_whom() {
-        let prompt = |agent: Option<&str>| Action {
+        let prompt = |agent: Option<&str>| SessionAction {
             agent: agent.map(str::to_owned),
-            verb: Verb::Prompt { prompt: "hi".into(), mode: PromptMode::Queue },
+            verb: ActionVerb::Prompt { prompt: "hi".into(), mode: PromptMode::Queue },
         };
         for (kind, agent) in [
             ("agent:action:prompt:called", None),
@@ -196,18 +196,21 @@ mod tests {
         let parts = vec![PromptPart::Text("look".into()), PromptPart::File { path: "/a".into() }];
         let payload = json!({"prompt": [{"text": "look"}, {"file": {"path": "/a"}}], "mode": "refuse"});
         let prompted = verb("prompt", payload).expect("it fits").verb;
-        assert_eq!(prompted, Verb::Prompt { prompt: parts.into(), mode: PromptMode::Refuse });
+        assert_eq!(prompted, ActionVerb::Prompt { prompt: parts.into(), mode: PromptMode::Refuse });
         assert!(verb("dance", json!({})).expect_err("unknown").contains("session-destroy"));
         assert!(verb("prompt", json!([1])).is_err());
         let verbs = |payload, name| verb(name, payload).expect("it fits").verb;
-        assert_eq!(verbs(Value::Null, "abort"), Verb::Abort { kill: false });
-        assert_eq!(verbs(json!({"killTurn": true}), "abort"), Verb::Abort { kill: true });
-        assert_eq!(verbs(json!({"text": "left"}), "steer"), Verb::Steer { text: "left".into() });
+        assert_eq!(verbs(Value::Null, "abort"), ActionVerb::Abort { kill: false });
+        assert_eq!(verbs(json!({"killTurn": true}), "abort"), ActionVerb::Abort { kill: true });
+        assert_eq!(verbs(json!({"text": "left"}), "steer"), ActionVerb::Steer { text: "left".into() });
         let answer = PermissionAnswer::Option("once".into());
         let payload = json!({"request": "permission-1", "answer": {"option": "once"}});
-        assert_eq!(verbs(payload, "permission-respond"), Verb::Permission { request: "permission-1".into(), answer });
-        assert_eq!(verbs(json!({}), "session-destroy"), Verb::Destroy(KillOptions::default()));
+        assert_eq!(
+            verbs(payload, "permission-respond"),
+            ActionVerb::Permission { request: "permission-1".into(), answer }
+        );
+        assert_eq!(verbs(json!({}), "session-destroy"), ActionVerb::Destroy(KillOptions::default()));
         let created = verbs(json!({"config": {"agent": "pi"}}), "session-create");
-        assert!(matches!(created, Verb::Create(config) if config.agent == "pi"));
+        assert!(matches!(created, ActionVerb::Create(config) if config.agent == "pi"));
     }
 }

@@ -43,7 +43,7 @@ impl ActionRule {
 
     /// Type and payload of the action that an event becomes, if it does.
     pub(crate) fn apply(&self, kind: &str, payload: &Json) -> Option<(String, Json)> {
-        if super::is_action(kind) || !fits(&self.on, kind) {
+        if super::is_action(kind) || !matches_pattern(&self.on, kind) {
             return None;
         }
         let filled = fill(&Value::Object(self.payload.clone()), &payload.value());
@@ -52,7 +52,7 @@ impl ActionRule {
 }
 
 /// Returns whether a type fits a pattern with `*` in it.
-fn fits(pattern: &str, kind: &str) -> bool {
+fn matches_pattern(pattern: &str, kind: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| kind.strip_prefix(first)) else { return false };
     let parts: Vec<_> = parts.collect();
@@ -134,7 +134,7 @@ mod tests {
             ("*:received", "mail:received", true),
             ("a*a", "a", false),
         ] {
-            assert_eq!(fits(pattern, kind), does, "{pattern} {kind}");
+            assert_eq!(matches_pattern(pattern, kind), does, "{pattern} {kind}");
         }
         let rule = ActionRule { on: "*".into(), action: "prompt".into(), payload: Map::new() };
         assert!(rule.apply("agent:action:prompt:called", &Json::null()).is_none(), "it would go on for ever");

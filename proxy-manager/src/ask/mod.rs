@@ -5,5 +5,5 @@ mod stream;
 mod turn_stream;
 
 pub(crate) use stream::stream;
-pub use stream::{Chunk, Quiet, StreamHandler, StreamInfo, StreamOptions};
+pub use stream::{AnswerChunk, SilentHandler, StreamHandler, StreamInfo, StreamOptions};
 pub use turn_stream::{TurnStep, TurnStream};

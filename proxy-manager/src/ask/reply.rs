@@ -5,14 +5,14 @@ use ipc_protocol::{BypassAction, Event, Json, ResolvedBy, StopReason, Usage};
 use crate::answer::ToolCall;
 
 /// Maximum number of tool calls in an answer; later ones are only counted.
-const MOST_CALLS: usize = 4096;
+const MAX_CALLS: usize = 4096;
 
 /// Name under which permission requests are answered when no user is there.
-pub(super) const ASKER: &str = "ask";
+pub(super) const ASK_ACTOR: &str = "ask";
 
 /// Answer under construction.
 #[derive(Debug, Default)]
-pub(super) struct Reply {
+pub(super) struct GrowingReply {
     pub(super) text: String,
     pub(super) thinking: String,
     pub(super) tool_calls: Vec<ToolCall>,
@@ -23,14 +23,14 @@ pub(super) struct Reply {
     /// The tool call that bypassed the permission policy, and had the turn aborted: its title.
     pub(super) bypassed: Option<String>,
     /// Permission requests that are open: their ids and titles.
-    asked: Vec<(String, String)>,
+    open_requests: Vec<(String, String)>,
     /// Number of session events lost before they were read.
-    pub(super) missed: u64,
+    pub(super) missed_events: u64,
     /// Bytes and calls left out for lack of room.
-    pub(super) cut: u64,
+    pub(super) cut_bytes: u64,
     /// Bytes retained of text, thinking and tool calls.
-    held: usize,
-    longest: usize,
+    used_bytes: usize,
+    max_bytes: usize,
     /// True if a tool was called since the last piece of text.
     interrupted: bool,
     /// The end of the text that was left out for want of room, in bytes; and of the thinking.
@@ -40,18 +40,18 @@ pub(super) struct Reply {
     gap: Option<(usize, usize)>,
 }
 
-impl Reply {
+impl GrowingReply {
     /// Creates an answer of at most `longest` bytes.
-    pub(super) fn new(longest: usize) -> Self {
-        Self { longest, ..Self::default() }
+    pub(super) fn new(max_bytes: usize) -> Self {
+        Self { max_bytes, ..Self::default() }
     }
 
     /// Applies an event. Returns true if a handler should be notified.
-    pub(super) fn note(&mut self, event: &Event) -> bool {
+    pub(super) fn apply(&mut self, event: &Event) -> bool {
         match event {
             Event::Text { text } => self.text(text),
             Event::Thinking { text } => {
-                let fits = self.fitting(text);
+                let fits = self.take_fitting(text);
                 self.thinking.push_str(fits);
                 self.thinking_cut += text.len() - fits.len();
             }
@@ -64,11 +64,11 @@ impl Reply {
                     return true;
                 }
                 let size = call.id.len() + call.name.len() + call.input.as_str().len();
-                if self.tool_calls.len() >= MOST_CALLS || size > self.room() {
-                    self.cut = self.cut.saturating_add(size as u64);
+                if self.tool_calls.len() >= MAX_CALLS || size > self.room() {
+                    self.cut_bytes = self.cut_bytes.saturating_add(size as u64);
                     return true;
                 }
-                self.held += size;
+                self.used_bytes += size;
                 self.tool_calls.push(ToolCall {
                     id: call.id.clone(),
                     name: call.name.clone(),
@@ -103,11 +103,12 @@ impl Reply {
                 usage.iter().for_each(|usage| self.usage(usage));
             }
             Event::SessionGap(gap) => {
-                self.missed = self.missed.saturating_add(gap.to.saturating_sub(gap.from).saturating_add(1));
+                self.missed_events =
+                    self.missed_events.saturating_add(gap.to.saturating_sub(gap.from).saturating_add(1));
             }
             Event::PermissionRequested(request) => {
-                if self.asked.len() < MOST_CALLS {
-                    self.asked.push((request.id.clone(), request.title.clone()));
+                if self.open_requests.len() < MAX_CALLS {
+                    self.open_requests.push((request.id.clone(), request.title.clone()));
                 }
                 return false;
             }
@@ -116,10 +117,10 @@ impl Reply {
                 return false;
             }
             Event::PermissionResolved { id, by, .. } => {
-                let Some(at) = self.asked.iter().position(|(asked, _)| asked == id) else { return false };
-                let (_, title) = self.asked.swap_remove(at);
-                if matches!(by, ResolvedBy::User { name: Some(name) } if name == ASKER)
-                    && self.unanswered.len() < MOST_CALLS
+                let Some(at) = self.open_requests.iter().position(|(asked, _)| asked == id) else { return false };
+                let (_, title) = self.open_requests.swap_remove(at);
+                if matches!(by, ResolvedBy::User { name: Some(name) } if name == ASK_ACTOR)
+                    && self.unanswered.len() < MAX_CALLS
                 {
                     self.unanswered.push(title);
                 }
@@ -135,14 +136,14 @@ impl Reply {
     }
 
     fn room(&self) -> usize {
-        self.longest.saturating_sub(self.held)
+        self.max_bytes.saturating_sub(self.used_bytes)
     }
 
     /// Returns the part of `text` that fits, and counts its bytes as used.
-    fn fitting<'a>(&mut self, text: &'a str) -> &'a str {
+    fn take_fitting<'a>(&mut self, text: &'a str) -> &'a str {
         let fits = &text[..text.floor_char_boundary(self.room())];
-        self.held += fits.len();
-        self.cut = self.cut.saturating_add((text.len() - fits.len()) as u64);
+        self.used_bytes += fits.len();
+        self.cut_bytes = self.cut_bytes.saturating_add((text.len() - fits.len()) as u64);
         fits
     }
 
@@ -150,12 +151,12 @@ impl Reply {
         // Text before a tool call is a paragraph of its own.
         if std::mem::take(&mut self.interrupted) && !self.text.is_empty() {
             let gap = if self.text.ends_with('\n') { "\n" } else { "\n\n" };
-            let gap = self.fitting(gap);
+            let gap = self.take_fitting(gap);
             let before = self.text.len();
             self.text.push_str(gap);
             self.gap = Some((before, self.text.len()));
         }
-        let fits = self.fitting(text);
+        let fits = self.take_fitting(text);
         self.text.push_str(fits);
         self.text_cut += text.len() - fits.len();
     }
@@ -172,8 +173,8 @@ impl Reply {
             self.text.truncate(begin);
             (self.interrupted, self.gap) = (true, None);
         }
-        self.held = self.held.saturating_sub(before - self.text.len() - self.thinking.len());
-        self.cut = self.cut.saturating_sub(uncut as u64);
+        self.used_bytes = self.used_bytes.saturating_sub(before - self.text.len() - self.thinking.len());
+        self.cut_bytes = self.cut_bytes.saturating_sub(uncut as u64);
     }
 
     fn input(&mut self, id: &str, input: &Json) {
@@ -181,19 +182,19 @@ impl Reply {
         let Some(call) = self.find(id) else { return };
         let (before, now) = (call.input.as_str().len(), input.as_str().len());
         if now > room.saturating_add(before) {
-            self.cut = self.cut.saturating_add(now as u64);
+            self.cut_bytes = self.cut_bytes.saturating_add(now as u64);
             return;
         }
         call.input = input.clone();
-        self.held = self.held - before.min(self.held) + now;
+        self.used_bytes = self.used_bytes - before.min(self.used_bytes) + now;
     }
 
     /// Replaces a call's output: each report is the whole output so far.
     fn output(&mut self, id: &str, output: &str) {
         let Some(call) = self.find(id) else { return };
         let mut place = std::mem::take(&mut call.output);
-        self.held = self.held.saturating_sub(place.len());
-        let output = self.fitting(output);
+        self.used_bytes = self.used_bytes.saturating_sub(place.len());
+        let output = self.take_fitting(output);
         place.clear();
         place.push_str(output);
         if let Some(call) = self.find(id) {
@@ -221,7 +222,7 @@ fn take_back(text: &mut String, cut: &mut usize, bytes: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use ipc_protocol::{Gap, ToolEnd, ToolStart, ToolStatus, ToolUpdate};
+    use ipc_protocol::{OffsetGap, ToolEnd, ToolStart, ToolStatus, ToolUpdate};
     use proptest::prelude::*;
 
     use super::*;
@@ -256,9 +257,9 @@ mod tests {
         Event::ToolEnd(Box::new(ToolEnd { id: id.into(), status: ToolStatus::Completed, output: output.into() }))
     }
 
-    fn reply(longest: usize, events: &[Event]) -> Reply {
-        let mut reply = Reply::new(longest);
-        events.iter().for_each(|event| _ = reply.note(event));
+    fn reply(longest: usize, events: &[Event]) -> GrowingReply {
+        let mut reply = GrowingReply::new(longest);
+        events.iter().for_each(|event| _ = reply.apply(event));
         reply
     }
 
@@ -288,7 +289,7 @@ mod tests {
         };
         assert_eq!(reply.tool_calls, [call]);
         assert_eq!((reply.usage, reply.stop_reason), (Some(tokens(Some(3), Some(7))), Some(StopReason::EndTurn)));
-        assert_eq!((reply.missed, reply.cut), (0, 0));
+        assert_eq!((reply.missed_events, reply.cut_bytes), (0, 0));
     }
 
     /// The answer broke off twice; the second time behind a tool.
@@ -309,29 +310,29 @@ mod tests {
         ];
         let mut reply = reply(1000, &events);
         assert_eq!((reply.text.as_str(), reply.thinking.as_str()), ("I look.", "hmm"));
-        reply.note(&text("A file."));
+        reply.apply(&text("A file."));
         assert_eq!(reply.text, "I look.\n\nA file.");
-        reply.note(&voided(1000, 1000));
+        reply.apply(&voided(1000, 1000));
         assert_eq!((reply.text.as_str(), reply.thinking.as_str()), ("", ""));
         // What was left out is taken back first.
         let reply = self::reply(4, &[text("abcdef"), voided(3, 0), text("x")]);
-        assert_eq!((reply.text.as_str(), reply.cut), ("abcx", 0));
+        assert_eq!((reply.text.as_str(), reply.cut_bytes), ("abcx", 0));
     }
 
     #[test]
     fn what_is_lost_is_told() {
-        let reply = reply(4, &[text("äöü"), Event::SessionGap(Gap { from: 3, to: 7 }), text("more")]);
-        assert_eq!((reply.text.as_str(), reply.missed, reply.cut), ("äö", 5, 6));
+        let reply = reply(4, &[text("äöü"), Event::SessionGap(OffsetGap { from: 3, to: 7 }), text("more")]);
+        assert_eq!((reply.text.as_str(), reply.missed_events, reply.cut_bytes), ("äö", 5, 6));
     }
 
     proptest! {
         /// Whatever comes, the bound holds, and what is left out is counted.
         #[test]
         fn it_is_bounded(events in prop::collection::vec((0..6_u8, "[a-cä]{0,40}", 0..3_u8), 0..60), longest in 0..200_usize) {
-            let mut reply = Reply::new(longest);
+            let mut reply = GrowingReply::new(longest);
             for (kind, said, id) in events {
                 let id = id.to_string();
-                reply.note(&match kind {
+                reply.apply(&match kind {
                     0 => text(&said),
                     1 => Event::Thinking { text: said },
                     2 => start(&id),
@@ -345,7 +346,7 @@ mod tests {
                     .map(|call| call.id.len() + call.name.len() + call.input.as_str().len() + call.output.len())
                     .sum();
                 let held = reply.text.len() + reply.thinking.len() + calls;
-                prop_assert_eq!(held, reply.held);
+                prop_assert_eq!(held, reply.used_bytes);
                 prop_assert!(held <= longest);
             }
         }

@@ -9,16 +9,16 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::{
     TurnStep, TurnStream,
-    reply::{ASKER, Reply},
+    reply::{ASK_ACTOR, GrowingReply},
 };
 use crate::{
     answer::{Answer, ToolCall},
     error::{Error, Result},
-    session::{PromptMode, Session, Turn, TurnEnd, Waiting},
+    session::{ManagedSession, PendingAnswer, PromptMode, Turn, TurnEnd},
 };
 
 /// Bytes of events that may wait for a slow handler. Beyond that, events wait in the session's history.
-const WAITING: usize = 4 * 1024 * 1024;
+const MAX_WAITING_BYTES: usize = 4 * 1024 * 1024;
 
 /// Stream that a handler is called for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -35,7 +35,7 @@ pub struct StreamInfo {
 /// An answer so far.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Chunk<'a> {
+pub struct AnswerChunk<'a> {
     /// Full text so far.
     pub text: &'a str,
     /// Full thinking so far.
@@ -60,7 +60,7 @@ pub trait StreamHandler: Send {
     }
 
     /// Called when the answer has grown. The last call of a turn that ended well has `is_final`.
-    fn on_chunk(&mut self, chunk: &Chunk<'_>) -> impl Future<Output = ()> + Send;
+    fn on_chunk(&mut self, chunk: &AnswerChunk<'_>) -> impl Future<Output = ()> + Send;
 
     /// Something went wrong and the turn goes on, or ends with it: an error (with its attempt where the agent asks again), an answer
     /// that broke off, a usage limit, a clock that ran out. What was voided is not in the next chunk any more.
@@ -84,10 +84,10 @@ pub trait StreamHandler: Send {
 
 /// A handler that ignores everything.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Quiet;
+pub struct SilentHandler;
 
-impl StreamHandler for Quiet {
-    async fn on_chunk(&mut self, _: &Chunk<'_>) {}
+impl StreamHandler for SilentHandler {
+    async fn on_chunk(&mut self, _: &AnswerChunk<'_>) {}
 }
 
 /// Options of waiting for an answer and notifying its handler.
@@ -125,28 +125,28 @@ impl Default for StreamOptions {
 
 /// Follows the turn of `prompt`, which `send` sends, notifies `handler`, and returns the answer.
 pub(crate) async fn stream<H: StreamHandler>(
-    session: &Arc<Session>,
+    session: &Arc<ManagedSession>,
     prompt: String,
     send: impl Future<Output = Result<Turn>>,
     handler: &mut H,
     options: StreamOptions,
 ) -> Result<Answer> {
-    let mut audience = Audience { longest: options.longest_call, stopped: None };
+    let mut audience = HandlerAudience { max_call_time: options.longest_call, stopped: None };
     let stream = StreamInfo { session_id: session.id().clone(), agent: session.info().metadata.agent, prompt };
-    audience.tell("on_stream_start", handler.on_stream_start(&stream)).await;
+    audience.notify("on_stream_start", handler.on_stream_start(&stream)).await;
     let answered = follow(session, send, handler, &mut audience, options).await;
     match &answered {
-        Ok(answer) => audience.tell("on_complete", handler.on_complete(answer)).await,
-        Err(error) => audience.tell("on_failed", handler.on_failed(error)).await,
+        Ok(answer) => audience.notify("on_complete", handler.on_complete(answer)).await,
+        Err(error) => audience.notify("on_failed", handler.on_failed(error)).await,
     }
     answered.map(|answer| Answer { handler_stopped: audience.stopped, ..answer })
 }
 
 async fn follow<H: StreamHandler>(
-    session: &Arc<Session>,
+    session: &Arc<ManagedSession>,
     send: impl Future<Output = Result<Turn>>,
     handler: &mut H,
-    audience: &mut Audience,
+    audience: &mut HandlerAudience,
     options: StreamOptions,
 ) -> Result<Answer> {
     let unsupported = |operation: &str| {
@@ -161,21 +161,21 @@ async fn follow<H: StreamHandler>(
     let Some(number) = turn.number() else {
         return Err(unsupported("answer: it has no turns; the prompt was sent, read its events"));
     };
-    let mut feed = Feed::new(turn, session.clone(), options.unanswered);
-    let mut reply = Reply::new(options.longest);
+    let mut feed = TurnFeed::new(turn, session.clone(), options.unanswered);
+    let mut reply = GrowingReply::new(options.longest);
     let mut earliest = Instant::now();
     let end = loop {
-        feed.news().await;
-        feed.until(earliest).await;
+        feed.wait_for_events().await;
+        feed.read_until(earliest).await;
         let (is_news, notices) = feed.take(&mut reply);
         for notice in notices {
-            feed.during(audience.tell("on_notice", handler.on_notice(&notice.event))).await;
+            feed.read_during(audience.notify("on_notice", handler.on_notice(&notice.event))).await;
         }
         if let Some(end) = feed.end.take() {
             break end;
         }
         if is_news {
-            feed.during(audience.tell("on_chunk", handler.on_chunk(&chunk(&reply, false)))).await;
+            feed.read_during(audience.notify("on_chunk", handler.on_chunk(&chunk(&reply, false)))).await;
             earliest = Instant::now() + options.interval;
         }
     };
@@ -193,7 +193,7 @@ async fn follow<H: StreamHandler>(
         Err(error) => Some(error.chain()),
     };
     if failed.is_none() {
-        audience.tell("on_chunk", handler.on_chunk(&chunk(&reply, true))).await;
+        audience.notify("on_chunk", handler.on_chunk(&chunk(&reply, true))).await;
     }
     let answer = Answer {
         reply: reply.text,
@@ -205,8 +205,8 @@ async fn follow<H: StreamHandler>(
         timed_out: end.as_ref().ok().and_then(|end| end.timed_out),
         over_budget: end.as_ref().ok().and_then(|end| end.over_budget),
         unanswered: reply.unanswered,
-        missed_events: reply.missed,
-        cut_bytes: reply.cut,
+        missed_events: reply.missed_events,
+        cut_bytes: reply.cut_bytes,
         handler_stopped: None,
         receipt: None,
     };
@@ -221,58 +221,58 @@ async fn follow<H: StreamHandler>(
     }
 }
 
-fn chunk(reply: &Reply, is_final: bool) -> Chunk<'_> {
-    Chunk {
+fn chunk(reply: &GrowingReply, is_final: bool) -> AnswerChunk<'_> {
+    AnswerChunk {
         text: &reply.text,
         thinking: &reply.thinking,
         tool_calls: &reply.tool_calls,
-        missed_events: reply.missed,
+        missed_events: reply.missed_events,
         is_final,
     }
 }
 
 /// The handler's caller, which stops after a call that takes too long.
-struct Audience {
-    longest: Duration,
+struct HandlerAudience {
+    max_call_time: Duration,
     stopped: Option<String>,
 }
 
-impl Audience {
-    async fn tell(&mut self, what: &str, call: impl Future<Output = ()>) {
-        if self.stopped.is_none() && timeout(self.longest, call).await.is_err() {
+impl HandlerAudience {
+    async fn notify(&mut self, what: &str, call: impl Future<Output = ()>) {
+        if self.stopped.is_none() && timeout(self.max_call_time, call).await.is_err() {
             tracing::warn!(what, "stopped calling a stream handler: a call took too long");
-            self.stopped = Some(format!("its {what} took longer than {:?}", self.longest));
+            self.stopped = Some(format!("its {what} took longer than {:?}", self.max_call_time));
         }
     }
 }
 
 /// Events of the turn that the handler has not received yet, and the turn's end.
-struct Feed {
+struct TurnFeed {
     turn: TurnStream,
-    session: Arc<Session>,
+    session: Arc<ManagedSession>,
     unanswered: Option<PermissionAnswer>,
     waiting: VecDeque<Arc<Envelope>>,
     weight: usize,
     end: Option<Result<TurnEnd>>,
 }
 
-impl Feed {
-    fn new(turn: TurnStream, session: Arc<Session>, unanswered: Option<PermissionAnswer>) -> Self {
+impl TurnFeed {
+    fn new(turn: TurnStream, session: Arc<ManagedSession>, unanswered: Option<PermissionAnswer>) -> Self {
         Self { turn, session, unanswered, waiting: VecDeque::new(), weight: 0, end: None }
     }
 
     /// Waits for events or the end of the turn.
-    async fn news(&mut self) {
+    async fn wait_for_events(&mut self) {
         while self.waiting.is_empty() && self.end.is_none() {
             self.read().await;
         }
     }
 
     /// Runs `future`, and keeps reading meanwhile, as far as there is room.
-    async fn during<T>(&mut self, future: impl Future<Output = T>) -> T {
+    async fn read_during<T>(&mut self, future: impl Future<Output = T>) -> T {
         tokio::pin!(future);
         loop {
-            let reads = self.end.is_none() && self.weight < WAITING;
+            let reads = self.end.is_none() && self.weight < MAX_WAITING_BYTES;
             tokio::select! {
                 biased;
                 done = &mut future => return done,
@@ -282,9 +282,9 @@ impl Feed {
     }
 
     /// Reads until the instant `then`, or to the end of the turn.
-    async fn until(&mut self, then: Instant) {
+    async fn read_until(&mut self, then: Instant) {
         while self.end.is_none() && Instant::now() < then {
-            if self.weight >= WAITING {
+            if self.weight >= MAX_WAITING_BYTES {
                 return sleep_until(then).await;
             }
             if timeout_at(then, self.read()).await.is_err() {
@@ -296,13 +296,13 @@ impl Feed {
     /// Reads the next step of the turn. Cancel-safe: dropping it while it waits loses nothing.
     async fn read(&mut self) {
         match self.turn.next().await {
-            Some(TurnStep::Event(envelope)) if is_told(&envelope.event) => {
+            Some(TurnStep::Event(envelope)) if is_relevant(&envelope.event) => {
                 if let (Event::PermissionRequested(request), Some(answer)) = (&envelope.event, &self.unanswered) {
                     let (session, id, answer) = (self.session.clone(), request.id.clone(), answer.clone());
                     // A request that the policy has decided is no longer open, and refuses this answer.
-                    let by = Some(ASKER.to_owned());
+                    let by = Some(ASK_ACTOR.to_owned());
                     let command = ProxyCommand::Permission { id, answer, by };
-                    tokio::spawn(async move { session.request(command, Waiting::Done).await });
+                    tokio::spawn(async move { session.request(command, PendingAnswer::Done).await });
                 }
                 self.weight += envelope.event.weight();
                 self.waiting.push_back(envelope);
@@ -314,11 +314,11 @@ impl Feed {
     }
 
     /// Gives `reply` what waits. Whether that changed it, and what else is to be told.
-    fn take(&mut self, reply: &mut Reply) -> (bool, Vec<Arc<Envelope>>) {
+    fn take(&mut self, reply: &mut GrowingReply) -> (bool, Vec<Arc<Envelope>>) {
         self.weight = 0;
         let mut is_news = false;
         for envelope in &self.waiting {
-            is_news |= reply.note(&envelope.event);
+            is_news |= reply.apply(&envelope.event);
         }
         let notices = self.waiting.drain(..).filter(|envelope| is_notice(&envelope.event)).collect();
         (is_news, notices)
@@ -334,7 +334,7 @@ fn is_notice(event: &Event) -> bool {
 }
 
 /// Returns whether it says something about the answer.
-fn is_told(event: &Event) -> bool {
+fn is_relevant(event: &Event) -> bool {
     is_notice(event)
         || matches!(
             event,

@@ -8,28 +8,28 @@ use tokio::sync::oneshot;
 use crate::{
     error::{Error, Result},
     history::Subscription,
-    session::{Session, Turn, TurnEnd},
+    session::{ManagedSession, Turn, TurnEnd},
 };
 
 /// The events of one turn as they come, followed by its end.
 #[derive(Debug)]
 pub struct TurnStream {
-    session: Arc<Session>,
+    session: Arc<ManagedSession>,
     events: Subscription,
     ready: VecDeque<Arc<Envelope>>,
     /// Offset of the last event taken from `events`.
-    seen: u64,
+    last_offset: u64,
     /// Number of the turn; `None` for an agent without turns.
     turn: Option<u64>,
-    end: End,
+    end: TurnProgress,
 }
 
 /// Progress of the turn.
 #[derive(Debug)]
-enum End {
-    Awaited(oneshot::Receiver<Result<TurnEnd>>),
+enum TurnProgress {
+    Pending(oneshot::Receiver<Result<TurnEnd>>),
     /// The turn is over; events up to this offset may still belong to it.
-    At(u64, Option<Result<TurnEnd>>),
+    Reached(u64, Option<Result<TurnEnd>>),
 }
 
 /// Item of a [`TurnStream`].
@@ -46,13 +46,20 @@ impl TurnStream {
     ///
     /// # Errors
     /// Those of `send`, when the prompt was not accepted.
-    pub(crate) async fn of(session: Arc<Session>, send: impl Future<Output = Result<Turn>>) -> Result<Self> {
+    pub(crate) async fn of(session: Arc<ManagedSession>, send: impl Future<Output = Result<Turn>>) -> Result<Self> {
         // Subscribes first: the turn may be over before its events are read.
         let seen = session.history().last_offset();
         let events = session.subscribe_from(seen);
         let turn = send.await?;
         let number = turn.number();
-        Ok(Self { session, events, ready: VecDeque::new(), seen, turn: number, end: End::Awaited(wait(turn)) })
+        Ok(Self {
+            session,
+            events,
+            ready: VecDeque::new(),
+            last_offset: seen,
+            turn: number,
+            end: TurnProgress::Pending(wait(turn)),
+        })
     }
 
     /// Number of the turn, as in [`Turn::number`].
@@ -64,37 +71,37 @@ impl TurnStream {
     pub async fn next(&mut self) -> Option<TurnStep> {
         loop {
             while let Some(envelope) = self.ready.pop_front() {
-                if self.is_ours(&envelope) {
+                if self.belongs_to_turn(&envelope) {
                     return Some(TurnStep::Event(envelope));
                 }
             }
             let mut batch = Vec::new();
             match &mut self.end {
-                End::Awaited(end) => tokio::select! {
+                TurnProgress::Pending(end) => tokio::select! {
                     biased;
                     result = end => {
                         let result = result.unwrap_or(Err(Error::ShutDown));
-                        self.end = End::At(self.session.history().last_offset(), Some(result));
+                        self.end = TurnProgress::Reached(self.session.history().last_offset(), Some(result));
                     }
                     more = self.events.next_batch(&mut batch) => {
-                        if !more && let End::Awaited(end) = &mut self.end {
+                        if !more && let TurnProgress::Pending(end) = &mut self.end {
                             let result = end.await.unwrap_or(Err(Error::ShutDown));
-                            self.end = End::At(0, Some(result));
+                            self.end = TurnProgress::Reached(0, Some(result));
                         }
                     }
                 },
-                End::At(last, result) => {
-                    if self.seen >= *last || !self.events.next_batch(&mut batch).await {
+                TurnProgress::Reached(last, result) => {
+                    if self.last_offset >= *last || !self.events.next_batch(&mut batch).await {
                         return result.take().map(TurnStep::End);
                     }
                 }
             }
-            self.seen = batch.last().map_or(self.seen, |envelope| envelope.offset);
+            self.last_offset = batch.last().map_or(self.last_offset, |envelope| envelope.offset);
             self.ready.extend(batch);
         }
     }
 
-    fn is_ours(&self, envelope: &Envelope) -> bool {
+    fn belongs_to_turn(&self, envelope: &Envelope) -> bool {
         // The session's end, and a gap in its events, concern every turn.
         matches!(envelope.event, Event::SessionEnded { .. } | Event::SessionGap(_))
             || (self.turn.is_some() && envelope.turn == self.turn)

@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use ipc_protocol::ProcessId;
 
 pub(crate) use self::{
-    local::{Lease, Leases},
-    shared::Claims,
+    local::{ConversationLock, ConversationLocks},
+    shared::SharedLocks,
 };
 
 /// Identity of a conversation: the agent family, the directory of its files, and the agent's id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Conversation {
+pub(crate) struct ConversationKey {
     /// Family of agents that read each other's conversations.
     pub(crate) family: String,
     /// Directory of the conversation in canonical spelling, if known.
@@ -26,8 +26,8 @@ pub(crate) struct Conversation {
 
 /// Proxy that keeps a session's agent alive, once the agent is ready.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct LockKeeper {
     pub(crate) proxy: ProcessId,
     /// True if the session may outlive its host.
-    pub(crate) outlives: bool,
+    pub(crate) may_outlive_host: bool,
 }

@@ -23,7 +23,7 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Conversation, Keeper};
+use super::{ConversationKey, LockKeeper};
 use crate::{blocking::OrderedWork, error::Result, homes::files};
 
 /// Attempts to take the lock. It is held for a few system calls only, so a holder that is stopped in between delays
@@ -34,13 +34,13 @@ const UNFINISHED: &str = ".new";
 
 /// The directory of claims, and the processes of this manager.
 #[derive(Debug)]
-pub(crate) struct Claims {
+pub(crate) struct SharedLocks {
     directory: PathBuf,
     host: ProcessId,
     /// Replaced when it dies.
     fork_server: Mutex<ProcessId>,
     /// Conversations that this manager has claimed.
-    claimed: Mutex<HashSet<Conversation>>,
+    claimed: Mutex<HashSet<ConversationKey>>,
 }
 
 /// Claims handed over by those who cannot wait. Of all managers of this process: one may free a conversation that
@@ -49,13 +49,13 @@ static LATER: LazyLock<Arc<OrderedWork>> = LazyLock::new(Arc::default);
 
 /// Session that has a conversation open.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Holder {
+pub(crate) struct LockHolder {
     pub(crate) session: SessionId,
     /// Processes that keep the conversation open for as long as one of them lives.
     pub(crate) processes: Vec<ProcessId>,
 }
 
-impl Claims {
+impl SharedLocks {
     /// Opens the claims of this user's managers that see each other's processes: they share one directory, whatever
     /// their environment. A thread removes the files of dead managers meanwhile.
     pub(crate) fn new(host: ProcessId, fork_server: ProcessId) -> Option<Self> {
@@ -85,7 +85,7 @@ impl Claims {
         *self.fork_server() = fork_server;
     }
 
-    fn claimed(&self) -> MutexGuard<'_, HashSet<Conversation>> {
+    fn claimed(&self) -> MutexGuard<'_, HashSet<ConversationKey>> {
         self.claimed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -104,13 +104,13 @@ impl Claims {
     ///
     /// # Errors
     /// Any error of a file. No holder is known then, and nothing is recorded.
-    pub(crate) fn take(
+    pub(crate) fn acquire(
         &self,
-        conversation: &Conversation,
+        conversation: &ConversationKey,
         session: &SessionId,
-        keeper: Option<Keeper>,
+        keeper: Option<LockKeeper>,
         by_force: bool,
-    ) -> io::Result<Option<Holder>> {
+    ) -> io::Result<Option<LockHolder>> {
         let directory = match locked(&self.directory) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 match mkdir(&self.directory, Mode::RWXU) {
@@ -128,22 +128,22 @@ impl Claims {
         }
         let processes = match keeper {
             None => vec![self.host, *self.fork_server()],
-            Some(Keeper { proxy, outlives: false }) => vec![self.host, proxy],
-            Some(Keeper { proxy, outlives: true }) => vec![proxy],
+            Some(LockKeeper { proxy, may_outlive_host: false }) => vec![self.host, proxy],
+            Some(LockKeeper { proxy, may_outlive_host: true }) => vec![proxy],
         };
-        replace(&directory, &name, &serde_json::to_vec(&Holder { session: session.clone(), processes })?)?;
+        replace(&directory, &name, &serde_json::to_vec(&LockHolder { session: session.clone(), processes })?)?;
         self.claimed().insert(conversation.clone());
         Ok(None)
     }
 
     /// Leaves the claim to a session that outlives this manager.
-    pub(crate) fn forget(&self, conversation: &Conversation) {
+    pub(crate) fn forget(&self, conversation: &ConversationKey) {
         self.claimed().remove(conversation);
     }
 
     /// Releases the claim of `session`, the last of this manager that had the conversation open. A file that named only
     /// a proxy, dead by now, may have been replaced by another manager; that manager's file stays.
-    pub(crate) fn leave(&self, conversation: &Conversation, session: &SessionId) {
+    pub(crate) fn release(&self, conversation: &ConversationKey, session: &SessionId) {
         if !self.claimed().remove(conversation) {
             return;
         }
@@ -175,7 +175,7 @@ fn locked(directory: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Name of a conversation's file: its FNV-1a hash, the same in each release.
-fn name(Conversation { family, store, id, .. }: &Conversation) -> String {
+fn name(ConversationKey { family, store, id, .. }: &ConversationKey) -> String {
     let store = store.as_deref().unwrap_or(Path::new("")).as_os_str().as_bytes();
     let bytes = [family.as_bytes(), store, id.as_bytes()].join(&0);
     let step = |hash: u128, byte: &u8| (hash ^ u128::from(*byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b);
@@ -202,7 +202,7 @@ fn replace(directory: &OwnedFd, name: &str, contents: &[u8]) -> io::Result<()> {
 }
 
 /// Reads the holder of a conversation from its file; `None` if no process of it lives.
-fn holder(directory: &OwnedFd, name: &str) -> io::Result<Option<Holder>> {
+fn holder(directory: &OwnedFd, name: &str) -> io::Result<Option<LockHolder>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut text = Vec::new();
     match openat(directory, name, flags, Mode::empty()) {
@@ -210,7 +210,7 @@ fn holder(directory: &OwnedFd, name: &str) -> io::Result<Option<Holder>> {
         opened => _ = File::from(opened?).read_to_end(&mut text)?,
     }
     // A killed manager may leave an incomplete file beside a whole one.
-    let Ok(mut holder) = serde_json::from_slice::<Holder>(&text) else { return Ok(None) };
+    let Ok(mut holder) = serde_json::from_slice::<LockHolder>(&text) else { return Ok(None) };
     let mut living = Vec::new();
     for process in std::mem::take(&mut holder.processes) {
         match registry::identify(process.pid) {
@@ -220,7 +220,7 @@ fn holder(directory: &OwnedFd, name: &str) -> io::Result<Option<Holder>> {
             Err(error) => return Err(error),
         }
     }
-    Ok((!living.is_empty()).then_some(Holder { processes: living, ..holder }))
+    Ok((!living.is_empty()).then_some(LockHolder { processes: living, ..holder }))
 }
 
 /// Removes the files that name no living process.
@@ -250,7 +250,7 @@ mod tests {
     /// Alive as long as the test is, and nobody.
     const NOBODY: ProcessId = ProcessId { pid: 1, start_time: u64::MAX };
 
-    impl Claims {
+    impl SharedLocks {
         /// Has what is handed over hang until the result is dropped. This is of all tests: not for long.
         pub(crate) fn hang() -> mpsc::Sender<()> {
             let (release, released) = mpsc::channel();
@@ -263,8 +263,8 @@ mod tests {
         registry::identify(std::process::id()).expect("alive")
     }
 
-    fn conversation(id: &str) -> Conversation {
-        Conversation { family: "claude".into(), store: Some("/h".into()), is_shared: true, id: id.into() }
+    fn conversation(id: &str) -> ConversationKey {
+        ConversationKey { family: "claude".into(), store: Some("/h".into()), is_shared: true, id: id.into() }
     }
 
     fn session(id: &str) -> SessionId {
@@ -279,8 +279,8 @@ mod tests {
     fn one_is_open_as_long_as_a_process_of_its_session_lives() {
         let scratch = tempfile::tempdir().expect("a directory");
         let place = scratch.path().join("claims");
-        let claims = |host, fork_server| Claims::within(place.clone(), host, fork_server);
-        let keeper = |proxy, outlives| Some(Keeper { proxy, outlives });
+        let claims = |host, fork_server| SharedLocks::within(place.clone(), host, fork_server);
+        let keeper = |proxy, outlives| Some(LockKeeper { proxy, may_outlive_host: outlives });
         let (one, ours) = (conversation("c"), session("s-1"));
         for (host, fork_server, keeper, is_open) in [
             (me(), NOBODY, None, true),
@@ -294,15 +294,15 @@ mod tests {
             (me(), me(), keeper(NOBODY, true), false),
         ] {
             let first = claims(host, fork_server);
-            assert_eq!(first.take(&one, &ours, keeper, false).expect("taken"), None);
+            assert_eq!(first.acquire(&one, &ours, keeper, false).expect("taken"), None);
             let other = claims(me(), me());
-            let found = other.take(&one, &session("s-2"), None, false).expect("known").map(|holder| holder.session);
+            let found = other.acquire(&one, &session("s-2"), None, false).expect("known").map(|holder| holder.session);
             assert_eq!(found, is_open.then(|| ours.clone()), "{first:?} {keeper:?}");
             // Another conversation is nobody's.
-            assert_eq!(other.take(&conversation("d"), &ours, None, false).expect("taken"), None);
-            first.leave(&one, &ours);
-            other.leave(&conversation("d"), &ours);
-            other.leave(&one, &session("s-2"));
+            assert_eq!(other.acquire(&conversation("d"), &ours, None, false).expect("taken"), None);
+            first.release(&one, &ours);
+            other.release(&conversation("d"), &ours);
+            other.release(&one, &session("s-2"));
             assert_eq!(files(&place), 0);
         }
     }
@@ -314,14 +314,14 @@ mod tests {
         let (one, ours, theirs) = (conversation("c"), session("s-1"), session("s-2"));
         // The other one has a host of its own; here it has to be alive, and not this one.
         let (this, other) =
-            (Claims::within(place.clone(), NOBODY, NOBODY), Claims::within(place.clone(), me(), NOBODY));
-        let keeper = Keeper { proxy: NOBODY, outlives: true };
-        assert_eq!(this.take(&one, &ours, Some(keeper), false).expect("taken"), None);
-        assert_eq!(other.take(&one, &theirs, None, false).expect("its proxy is dead"), None);
-        this.leave(&one, &ours);
-        let found = this.take(&one, &ours, None, false).expect("known").expect("it is open");
+            (SharedLocks::within(place.clone(), NOBODY, NOBODY), SharedLocks::within(place.clone(), me(), NOBODY));
+        let keeper = LockKeeper { proxy: NOBODY, may_outlive_host: true };
+        assert_eq!(this.acquire(&one, &ours, Some(keeper), false).expect("taken"), None);
+        assert_eq!(other.acquire(&one, &theirs, None, false).expect("its proxy is dead"), None);
+        this.release(&one, &ours);
+        let found = this.acquire(&one, &ours, None, false).expect("known").expect("it is open");
         assert_eq!(found.session, theirs);
-        other.leave(&one, &theirs);
+        other.release(&one, &theirs);
         assert_eq!(files(&place), 0);
     }
 
@@ -329,8 +329,9 @@ mod tests {
     fn what_dead_managers_left_goes_and_the_rest_stays() {
         let scratch = tempfile::tempdir().expect("a directory");
         let place = scratch.path().join("claims");
-        let take =
-            |host, id| Claims::within(place.clone(), host, NOBODY).take(&conversation(id), &session("s"), None, false);
+        let take = |host, id| {
+            SharedLocks::within(place.clone(), host, NOBODY).acquire(&conversation(id), &session("s"), None, false)
+        };
         take(NOBODY, "dead").expect("taken");
         take(me(), "alive").expect("taken");
         fs::write(place.join(name(&conversation("half"))), "{\"session\":").expect("written");
@@ -362,8 +363,13 @@ mod tests {
     #[test]
     fn a_claim_that_cannot_be_written_leaves_the_one_before() {
         let again = |place: &Path| {
-            let keeper = Keeper { proxy: me(), outlives: false };
-            Claims::within(place.into(), me(), NOBODY).take(&conversation("c"), &session("s-1"), Some(keeper), true)
+            let keeper = LockKeeper { proxy: me(), may_outlive_host: false };
+            SharedLocks::within(place.into(), me(), NOBODY).acquire(
+                &conversation("c"),
+                &session("s-1"),
+                Some(keeper),
+                true,
+            )
         };
         if let Some(place) = std::env::var_os(FULL) {
             again(Path::new(&place)).expect_err("the disk is full");
@@ -374,8 +380,8 @@ mod tests {
         assert_eq!(again(&place).expect("taken"), None);
         run_where_nothing_can_be_written("a_claim_that_cannot_be_written_leaves_the_one_before", &place);
         assert_eq!(files(&place), 1);
-        let other = Claims::within(place.clone(), NOBODY, NOBODY);
-        let holder = other.take(&conversation("c"), &session("s-2"), None, false).expect("known");
+        let other = SharedLocks::within(place.clone(), NOBODY, NOBODY);
+        let holder = other.acquire(&conversation("c"), &session("s-2"), None, false).expect("known");
         assert_eq!(holder.map(|holder| holder.session), Some(session("s-1")), "it is open still");
         // What a writer that was killed left is in nobody's way.
         fs::write(place.join(format!("{}{UNFINISHED}", name(&conversation("c")))), "{\"ses").expect("written");
@@ -387,7 +393,8 @@ mod tests {
     fn a_place_that_may_be_another_s_is_not_used() {
         let scratch = tempfile::tempdir().expect("a directory");
         let place = scratch.path().join("claims");
-        let take = || Claims::within(place.clone(), me(), NOBODY).take(&conversation("c"), &session("s"), None, false);
+        let take =
+            || SharedLocks::within(place.clone(), me(), NOBODY).acquire(&conversation("c"), &session("s"), None, false);
         let target = scratch.path().join("theirs");
         fs::create_dir(&target).expect("made");
         symlink(&target, &place).expect("linked");

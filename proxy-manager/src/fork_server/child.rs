@@ -6,14 +6,14 @@ use proxy_child::ChildToken;
 
 /// Program that runs as the fork server. It must call `proxy_child::run_if_child` first in `main`.
 #[derive(Clone, Debug)]
-pub enum Child {
+pub enum ChildProgram {
     /// A path to the program.
     Path(PathBuf),
     /// The executable that runs now. The token proves that it can be a fork server.
     Current(ChildToken),
 }
 
-impl Child {
+impl ChildProgram {
     /// The path to start.
     pub(crate) fn program(&self) -> PathBuf {
         match self {

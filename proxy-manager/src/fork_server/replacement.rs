@@ -3,13 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use ipc_protocol::ProcessId;
-use registry::Groups;
+use registry::ManagerCgroup;
 use tokio::{
     sync::watch,
     time::{Instant, sleep, timeout},
 };
 
-use super::{Child, ForkServer};
+use super::{ChildProgram, ForkServer};
 use crate::{
     deadlines::Deadlines,
     error::{Error, Result},
@@ -27,13 +27,13 @@ const LONGEST_REST: Duration = Duration::from_secs(2);
 /// The current fork server of a manager.
 #[derive(Debug)]
 pub(crate) struct ForkServers {
-    child: Child,
+    child: ChildProgram,
     deadlines: Deadlines,
-    current: watch::Sender<Current>,
+    current: watch::Sender<CurrentForkServer>,
 }
 
 #[derive(Debug)]
-struct Current {
+struct CurrentForkServer {
     server: Arc<ForkServer>,
     /// Tries to replace it that failed, and the last error.
     failures: u32,
@@ -43,8 +43,8 @@ struct Current {
 }
 
 impl ForkServers {
-    pub(crate) fn new(server: Arc<ForkServer>, child: Child, deadlines: Deadlines) -> Self {
-        let current = Current { server, failures: 0, error: None, is_closed: false };
+    pub(crate) fn new(server: Arc<ForkServer>, child: ChildProgram, deadlines: Deadlines) -> Self {
+        let current = CurrentForkServer { server, failures: 0, error: None, is_closed: false };
         Self { child, deadlines, current: watch::Sender::new(current) }
     }
 
@@ -96,7 +96,7 @@ impl ForkServers {
     /// groups whose lock it is to hold. `replaced` is called with each that died and its successor.
     pub(crate) async fn keep(
         self: Arc<Self>,
-        groups: impl Fn() -> Option<Option<Arc<Groups>>>,
+        groups: impl Fn() -> Option<Option<Arc<ManagerCgroup>>>,
         replaced: impl Fn(ProcessId, ProcessId),
     ) {
         let mut rest = Duration::ZERO;
@@ -131,7 +131,7 @@ impl ForkServers {
             replaced(server.id(), next.id());
             let is_current = self.current.send_if_modified(|current| {
                 if !current.is_closed {
-                    *current = Current { server: next.clone(), failures: 0, error: None, is_closed: false };
+                    *current = CurrentForkServer { server: next.clone(), failures: 0, error: None, is_closed: false };
                 }
                 !current.is_closed
             });

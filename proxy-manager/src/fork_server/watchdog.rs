@@ -13,7 +13,7 @@ use std::{
 };
 
 use ipc_protocol::{ExitStatus, SessionId, Signal, message::ToForkServer};
-use registry::{Look, ProcFs, Sight};
+use registry::{ProcFs, ProcLookup, ProcessSight};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::ForkServer;
@@ -27,7 +27,7 @@ const SLOW: u32 = 10;
 
 /// State of the fork server, as the receiving side sees it.
 #[derive(Debug, Default)]
-pub(super) struct Heartbeat {
+pub(super) struct ForkServerHeartbeat {
     /// Something was sent since the last look.
     was_asked: AtomicBool,
     /// Something was received since the last question.
@@ -36,7 +36,7 @@ pub(super) struct Heartbeat {
     waits: AtomicBool,
 }
 
-impl Heartbeat {
+impl ForkServerHeartbeat {
     pub(super) fn was_asked(&self) {
         self.was_asked.store(true, Ordering::Relaxed);
     }
@@ -52,7 +52,7 @@ impl Heartbeat {
 
 /// Result of one look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum ForkServerCondition {
     /// The fork server answers, or may yet.
     Fine,
     /// The fork server was stopped, and is to be continued.
@@ -63,7 +63,7 @@ enum Standing {
 
 /// Judges looks. No I/O.
 #[derive(Debug)]
-struct Judge {
+struct HealthJudge {
     /// Looks in a row that find it stopped, or silent and asleep, after which it is given up.
     patience: u32,
     stops: u32,
@@ -71,7 +71,7 @@ struct Judge {
     cpu_time: Duration,
 }
 
-impl Judge {
+impl HealthJudge {
     fn new(patience: Duration) -> Self {
         let looks = patience.as_millis().div_ceil(LOOK.as_millis());
         Self {
@@ -83,18 +83,18 @@ impl Judge {
     }
 
     /// Looks once more. `is_silent`: a question was not answered.
-    fn look(&mut self, sight: &Sight, is_stopped: bool, is_silent: bool) -> Standing {
+    fn look(&mut self, sight: &ProcessSight, is_stopped: bool, is_silent: bool) -> ForkServerCondition {
         self.stops = if is_stopped { self.stops + 1 } else { 0 };
         let has_run = std::mem::replace(&mut self.cpu_time, sight.cpu_time) != sight.cpu_time;
         self.silence = if is_silent && !is_stopped && !has_run { self.silence + 1 } else { 0 };
         let patience = if sight.is_runnable { self.patience.saturating_mul(SLOW) } else { self.patience };
         if self.stops >= self.patience {
-            return Standing::GivenUp("it is stopped again and again");
+            return ForkServerCondition::GivenUp("it is stopped again and again");
         }
         if self.silence >= patience {
-            return Standing::GivenUp("it does not answer and does not run: it may be frozen");
+            return ForkServerCondition::GivenUp("it does not answer and does not run: it may be frozen");
         }
-        if is_stopped { Standing::Stopped } else { Standing::Fine }
+        if is_stopped { ForkServerCondition::Stopped } else { ForkServerCondition::Fine }
     }
 }
 
@@ -102,26 +102,26 @@ impl ForkServer {
     /// Resolves when the process is to be given up, with the reason.
     pub(super) async fn stands_still(&self) -> &'static str {
         let (Some(process), Some(patience)) = (&self.process, self.patience) else { return pending().await };
-        let (id, mut judge) = (process.id(), Judge::new(patience));
+        let (id, mut judge) = (process.id(), HealthJudge::new(patience));
         let (mut asked, mut looks) = (None::<Instant>, interval(LOOK));
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             looks.tick().await;
             // One that is gone is seen by its pidfd; one that cannot be looked at is as it was.
-            let Ok(sight) = ProcFs.see(id.pid) else { continue };
+            let Ok(sight) = ProcFs.lookup(id.pid) else { continue };
             if sight.start_time != id.start_time || sight.is_dead {
                 continue;
             }
-            let is_stopped = registry::look(id.pid).is_ok_and(|seen| seen.is_some_and(|seen| seen.is_stopped));
+            let is_stopped = registry::find_process(id.pid).is_ok_and(|seen| seen.is_some_and(|seen| seen.is_stopped));
             let has_answered = self.heartbeat.has_answered.load(Ordering::Relaxed);
             let is_silent = asked.is_some() && !has_answered && self.heartbeat.waits.load(Ordering::Relaxed);
             match judge.look(&sight, is_stopped, is_silent) {
-                Standing::Fine => {}
-                Standing::Stopped => {
+                ForkServerCondition::Fine => {}
+                ForkServerCondition::Stopped => {
                     tracing::warn!(fork_server = %id, "the fork server was stopped by somebody: it is continued");
-                    self.wake();
+                    self.continue_if_stopped();
                 }
-                Standing::GivenUp(reason) => return reason,
+                ForkServerCondition::GivenUp(reason) => return reason,
             }
             if judge.silence > 0 {
                 registry::free_supervisor(id.pid);
@@ -145,7 +145,7 @@ impl ForkServer {
     fn ask(&self) {
         let Ok(nobody) = "agent-proxy-watchdog".parse::<SessionId>() else { return };
         self.heartbeat.has_answered.store(false, Ordering::Relaxed);
-        if let Ok(mut order) = self.order(&ToForkServer::List { session: nobody }, None) {
+        if let Ok(mut order) = self.encode(&ToForkServer::List { session: nobody }, None) {
             // An error other than a full socket is a death, which is seen elsewhere.
             let _ = self.try_send(&mut order);
         }
@@ -178,8 +178,8 @@ impl ForkServer {
 mod tests {
     use super::*;
 
-    fn sight(cpu_ms: u64, is_runnable: bool) -> Sight {
-        Sight {
+    fn sight(cpu_ms: u64, is_runnable: bool) -> ProcessSight {
+        ProcessSight {
             parent: 1,
             pgid: 2,
             sid: 2,
@@ -192,37 +192,40 @@ mod tests {
         }
     }
 
-    fn looks(times: u32, mut look: impl FnMut(u32) -> Standing) -> Vec<Standing> {
+    fn looks(times: u32, mut look: impl FnMut(u32) -> ForkServerCondition) -> Vec<ForkServerCondition> {
         (0..times).map(&mut look).collect()
     }
 
     #[test]
     fn one_that_is_stopped_is_continued_and_given_up_if_that_does_not_help() {
-        let mut judge = Judge::new(Duration::from_secs(1));
-        assert_eq!(judge.look(&sight(0, false), true, true), Standing::Stopped);
-        assert_eq!(judge.look(&sight(0, false), false, false), Standing::Fine);
+        let mut judge = HealthJudge::new(Duration::from_secs(1));
+        assert_eq!(judge.look(&sight(0, false), true, true), ForkServerCondition::Stopped);
+        assert_eq!(judge.look(&sight(0, false), false, false), ForkServerCondition::Fine);
         let found = looks(4, |_| judge.look(&sight(0, false), true, true));
-        assert_eq!(found[..3], [Standing::Stopped; 3]);
-        assert!(matches!(found[3], Standing::GivenUp(_)));
+        assert_eq!(found[..3], [ForkServerCondition::Stopped; 3]);
+        assert!(matches!(found[3], ForkServerCondition::GivenUp(_)));
     }
 
     #[test]
     fn one_that_is_slow_is_not_given_up() {
-        let mut judge = Judge::new(Duration::from_secs(1));
+        let mut judge = HealthJudge::new(Duration::from_secs(1));
         // It runs, or answers now and then.
-        assert_eq!(looks(50, |at| judge.look(&sight(u64::from(at) * 10, true), false, true)), [Standing::Fine; 50]);
-        assert_eq!(looks(52, |at| judge.look(&sight(0, false), false, at % 4 != 3)), [Standing::Fine; 52]);
+        assert_eq!(
+            looks(50, |at| judge.look(&sight(u64::from(at) * 10, true), false, true)),
+            [ForkServerCondition::Fine; 50]
+        );
+        assert_eq!(looks(52, |at| judge.look(&sight(0, false), false, at % 4 != 3)), [ForkServerCondition::Fine; 52]);
         // It waits for the disk.
-        assert_eq!(looks(39, |_| judge.look(&sight(0, true), false, true)), [Standing::Fine; 39]);
-        assert!(matches!(judge.look(&sight(0, true), false, true), Standing::GivenUp(_)));
+        assert_eq!(looks(39, |_| judge.look(&sight(0, true), false, true)), [ForkServerCondition::Fine; 39]);
+        assert!(matches!(judge.look(&sight(0, true), false, true), ForkServerCondition::GivenUp(_)));
     }
 
     #[test]
     fn one_that_neither_answers_nor_runs_is_frozen() {
-        let mut judge = Judge::new(Duration::from_secs(1));
+        let mut judge = HealthJudge::new(Duration::from_secs(1));
         judge.look(&sight(10, false), false, false);
         let found = looks(4, |_| judge.look(&sight(10, false), false, true));
-        assert_eq!(found[..3], [Standing::Fine; 3]);
-        assert!(matches!(found[3], Standing::GivenUp(_)));
+        assert_eq!(found[..3], [ForkServerCondition::Fine; 3]);
+        assert!(matches!(found[3], ForkServerCondition::GivenUp(_)));
     }
 }

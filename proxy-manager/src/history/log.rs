@@ -9,21 +9,21 @@ use std::{
 use event_log::EventLog;
 
 /// Longest wait at the manager's end for users of the log.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The manager's event log, if it has one. The manager's end closes it, even if callers still have its sessions.
 #[derive(Clone, derive_more::Debug, Default)]
-#[debug("Log({})", self.is_there())]
-pub(crate) struct Log(Arc<Shared>);
+#[debug("Log({})", self.is_open())]
+pub(crate) struct LogHandle(Arc<SharedLog>);
 
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedLog {
+    state: Mutex<LogState>,
     is_free: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct LogState {
     log: Option<EventLog>,
     users: usize,
 }
@@ -31,20 +31,20 @@ struct State {
 /// A use of the log, which is not closed before this is dropped.
 pub(crate) struct InUse {
     log: EventLog,
-    _use: Use,
+    _use: LogUse,
 }
 
-struct Use(Arc<Shared>);
+struct LogUse(Arc<SharedLog>);
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl SharedLog {
+    fn state(&self) -> MutexGuard<'_, LogState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Log {
+impl LogHandle {
     pub(crate) fn new(log: Option<EventLog>) -> Self {
-        Self(Arc::new(Shared { state: Mutex::new(State { log, users: 0 }), is_free: Condvar::new() }))
+        Self(Arc::new(SharedLog { state: Mutex::new(LogState { log, users: 0 }), is_free: Condvar::new() }))
     }
 
     /// Returns the log for one use.
@@ -52,18 +52,18 @@ impl Log {
         let mut state = self.0.state();
         let log = state.log.clone()?;
         state.users += 1;
-        Some(InUse { log, _use: Use(self.0.clone()) })
+        Some(InUse { log, _use: LogUse(self.0.clone()) })
     }
 
-    pub(crate) fn is_there(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.0.state().log.is_some()
     }
 
     /// Closes the log once its users are done, or after [`PATIENCE`]. Blocks while writes are outstanding.
-    pub(crate) fn give_back(&self) {
+    pub(crate) fn close(&self) {
         let mut state = self.0.state();
         let log = state.log.take();
-        let waited = self.0.is_free.wait_timeout_while(state, PATIENCE, |state| state.users > 0);
+        let waited = self.0.is_free.wait_timeout_while(state, CLOSE_TIMEOUT, |state| state.users > 0);
         let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         drop(state);
         if waited.timed_out() {
@@ -81,7 +81,7 @@ impl Deref for InUse {
     }
 }
 
-impl Drop for Use {
+impl Drop for LogUse {
     /// Runs after the log is dropped: fields are dropped in their order.
     fn drop(&mut self) {
         self.0.state().users -= 1;
@@ -99,17 +99,17 @@ mod tests {
 
     #[test]
     fn it_is_given_back_when_nobody_uses_it_any_more() {
-        let log = Log::new(Some(EventLog::memory(MemoryLimits::default())));
+        let log = LogHandle::new(Some(EventLog::memory(MemoryLimits::default())));
         let (first, second) = (log.get().expect("there"), log.get().expect("there"));
         let (given, is_given) = mpsc::channel();
         let giver = thread::spawn({
             let log = log.clone();
             move || {
-                log.give_back();
+                log.close();
                 given.send(()).expect("heard");
             }
         });
-        while log.is_there() {
+        while log.is_open() {
             thread::yield_now();
         }
         assert!(log.get().is_none());

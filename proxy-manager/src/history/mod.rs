@@ -17,14 +17,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use event_log::{EventRing, Full, Limit, LogError};
-use ipc_protocol::{Envelope, ErrorChain, Event, Gap, Receipt, SessionId, Shape};
+use event_log::{EventRing, LogError, QueueFull, ReadLimit};
+use ipc_protocol::{Envelope, ErrorChain, Event, EventShape, OffsetGap, Receipt, SessionId};
 use tokio::sync::{Notify, watch};
 
-pub(crate) use self::log::{InUse, Log};
+pub(crate) use self::log::{InUse, LogHandle};
 pub use subscription::Subscription;
 pub(crate) use subscription::{AddedHistories, ForgottenHistory, HistoryTable};
-pub(crate) use writer::{Held, RETRY, Writer};
+pub(crate) use writer::{HeldCommit, HistoryWriter, RETRY};
 
 /// Bounds of each session's events in memory. Without a state directory, events dropped from memory are lost: a
 /// subscriber that has not read them gets a `session:gap` in their place. With one, they are read from the event log.
@@ -59,31 +59,31 @@ pub enum LogFailure {
 }
 
 /// Longest wait for the log to commit events that a caller waits for.
-const PUBLISHED: Duration = Duration::from_secs(10);
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Events taken from a ring under one lock.
 const PAGE: usize = 256;
 /// Number of newest events searched for a suspended session's receipt: only events appended by others follow it.
-const RECENT: u64 = 1024;
+const MAX_RECENT: u64 = 1024;
 
 /// Notifies readers of all sessions.
-pub(crate) type Everyone = Arc<watch::Sender<()>>;
+pub(crate) type AllSessionsWaker = Arc<watch::Sender<()>>;
 
 /// State shared by the histories of a manager.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Streams {
+pub(crate) struct StreamContext {
     pub(crate) limits: HistoryLimits,
-    pub(crate) everyone: Everyone,
-    pub(crate) log: Log,
+    pub(crate) all_sessions_waker: AllSessionsWaker,
+    pub(crate) log: LogHandle,
     pub(crate) log_failure: LogFailure,
     /// Events that are written in two shapes for a while.
-    pub(crate) shapes: &'static [Shape],
+    pub(crate) shapes: &'static [EventShape],
 }
 
 /// The readable side of a session's events.
-pub(crate) struct History {
+pub(crate) struct SessionHistory {
     session: Arc<SessionId>,
-    ring: Mutex<Ring>,
+    ring: Mutex<HistoryRing>,
     limits: HistoryLimits,
     /// Offset of the last readable event, readable without the lock.
     last: AtomicU64,
@@ -92,37 +92,37 @@ pub(crate) struct History {
     /// Number of the last appended message of the proxy.
     source: AtomicU64,
     /// Number of the last message that the log has, or has failed to take.
-    kept_source: AtomicU64,
+    durable_source: AtomicU64,
     wake: watch::Sender<()>,
-    everyone: Everyone,
-    log: Log,
+    all_sessions_waker: AllSessionsWaker,
+    log: LogHandle,
     log_failure: LogFailure,
-    shapes: &'static [Shape],
+    shapes: &'static [EventShape],
     /// Weight of the events that wait for the log.
     waiting: AtomicUsize,
     /// Batches that found the log's queue full. They have their offsets, and go to the log before anything appended
     /// later by any writer.
-    held: Mutex<VecDeque<Full>>,
-    trouble: Mutex<Trouble>,
+    held_batches: Mutex<VecDeque<QueueFull>>,
+    trouble: Mutex<LogTrouble>,
     /// Notifies the writer that there is room again, or that the log failed.
-    news: Notify,
+    writer_waker: Notify,
     /// True if the writer is also notified each time the log has taken a batch.
-    tells_all: AtomicBool,
+    notifies_of_all: AtomicBool,
 }
 
 /// Failures of the log to take events.
 #[derive(Default)]
-struct Trouble {
+struct LogTrouble {
     /// Offset of the first event that the log lacks, until its marker is appended.
-    hole: Option<u64>,
+    first_missing: Option<u64>,
     /// Error of the log, until the writer has asked for it.
     error: Option<LogError>,
     /// Error of the last batch, if it failed.
-    lasts: Option<LogError>,
+    current_error: Option<LogError>,
 }
 
 #[derive(Default)]
-struct Ring {
+struct HistoryRing {
     events: EventRing,
     /// Offset of the first event retained, or of the next one if none is.
     first: u64,
@@ -131,7 +131,7 @@ struct Ring {
 
 /// Result of reading the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum CursorRead {
     /// Number of envelopes taken.
     Some(usize),
     /// Nothing yet.
@@ -142,38 +142,38 @@ pub(crate) enum Taken {
     End,
 }
 
-impl History {
+impl SessionHistory {
     /// Creates the history of a session and its one writer. Continues after the log's last event if the log knows the
     /// session.
-    pub(crate) fn new(session: Arc<SessionId>, streams: &Streams) -> (Arc<Self>, Writer) {
+    pub(crate) fn new(session: Arc<SessionId>, streams: &StreamContext) -> (Arc<Self>, HistoryWriter) {
         let head = streams.log.get().and_then(|log| log.head(&session));
         let (last, source) = head.map_or((0, 0), |head| (head.last, head.source));
         let history = Arc::new(Self {
             session,
-            ring: Mutex::new(Ring { first: last + 1, ..Ring::default() }),
+            ring: Mutex::new(HistoryRing { first: last + 1, ..HistoryRing::default() }),
             limits: streams.limits,
             last: AtomicU64::new(last),
             assigned: AtomicU64::new(last),
             source: AtomicU64::new(source),
-            kept_source: AtomicU64::new(source),
+            durable_source: AtomicU64::new(source),
             wake: watch::Sender::new(()),
-            everyone: streams.everyone.clone(),
+            all_sessions_waker: streams.all_sessions_waker.clone(),
             log: streams.log.clone(),
             log_failure: streams.log_failure,
             shapes: streams.shapes,
             waiting: AtomicUsize::new(0),
-            held: Mutex::default(),
+            held_batches: Mutex::default(),
             trouble: Mutex::default(),
-            news: Notify::new(),
-            tells_all: AtomicBool::new(false),
+            writer_waker: Notify::new(),
+            notifies_of_all: AtomicBool::new(false),
         });
         let writer = history.reopen();
         (history, writer)
     }
 
     /// Creates another writer, which continues where the last one left the history open ([`Writer::leave_open`]).
-    pub(crate) fn reopen(self: &Arc<Self>) -> Writer {
-        Writer::new(self.clone())
+    pub(crate) fn reopen(self: &Arc<Self>) -> HistoryWriter {
+        HistoryWriter::new(self.clone())
     }
 
     /// Ends the history, though no writer appended a last event.
@@ -184,25 +184,25 @@ impl History {
 
     fn wake(&self) {
         self.wake.send_replace(());
-        self.everyone.send_replace(());
+        self.all_sessions_waker.send_replace(());
     }
 
-    fn ring(&self) -> MutexGuard<'_, Ring> {
+    fn ring(&self) -> MutexGuard<'_, HistoryRing> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Resolves when the log has room again, or has failed.
-    pub(crate) async fn changed(&self) {
-        self.news.notified().await;
+    pub(crate) async fn wait_for_log(&self) {
+        self.writer_waker.notified().await;
     }
 
-    fn trouble(&self) -> MutexGuard<'_, Trouble> {
+    fn trouble(&self) -> MutexGuard<'_, LogTrouble> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns true if the history outlives this manager.
     pub(crate) fn is_durable(&self) -> bool {
-        self.log.is_there()
+        self.log.is_open()
     }
 
     /// Offset of the last readable event; 0 if there is none.
@@ -216,16 +216,16 @@ impl History {
     }
 
     /// Resolves when the event with this offset is readable.
-    pub(crate) async fn reaches(&self, offset: u64) {
+    pub(crate) async fn wait_readable(&self, offset: u64) {
         let mut wake = self.wake.subscribe();
         // Fails only without a history.
         let _ = wake.wait_for(|()| self.last_offset() >= offset).await;
     }
 
     /// Resolves when all appended events are readable, or the log has taken too long.
-    pub(crate) async fn published(&self) {
+    pub(crate) async fn wait_published(&self) {
         let last = self.assigned();
-        if tokio::time::timeout(PUBLISHED, self.reaches(last)).await.is_err() {
+        if tokio::time::timeout(PUBLISH_TIMEOUT, self.wait_readable(last)).await.is_err() {
             tracing::warn!(session = %self.session, last, "timed out waiting for the event log to commit events");
         }
     }
@@ -248,7 +248,7 @@ impl History {
     /// log.
     pub(crate) fn last_receipt(&self) -> Option<Box<Receipt>> {
         let mut found: Option<Box<Receipt>> = None;
-        self.read_from(self.last_offset().saturating_sub(RECENT) + 1, |event| {
+        self.read_from(self.last_offset().saturating_sub(MAX_RECENT) + 1, |event| {
             if let Event::SessionSuspended { receipt, .. } = event {
                 found.clone_from(receipt);
             }
@@ -260,25 +260,25 @@ impl History {
         let (last, mut page) = (self.last_offset(), Vec::new());
         while next <= last {
             match self.take(&mut next, PAGE, &mut page) {
-                Taken::Some(_) => {}
-                Taken::Behind => {
-                    let found = self.look_up(next).unwrap_or_else(|error| self.lost(next, &error));
+                CursorRead::Some(_) => {}
+                CursorRead::Behind => {
+                    let found = self.read_log(next).unwrap_or_else(|error| self.lost_page(next, &error));
                     self.accept(found, &mut next, &mut page);
                 }
-                Taken::Nothing | Taken::End => return,
+                CursorRead::Nothing | CursorRead::End => return,
             }
             page.drain(..).for_each(|envelope| note(&envelope.event));
         }
     }
 
     /// Appends at most `limit` waiting events to `out` for a cursor at offset `next`, and advances the cursor.
-    fn take(&self, next: &mut u64, limit: usize, out: &mut Vec<Arc<Envelope>>) -> Taken {
+    fn take(&self, next: &mut u64, limit: usize, out: &mut Vec<Arc<Envelope>>) -> CursorRead {
         let ring = self.ring();
         let before = out.len();
         let mut limit = limit;
         if *next < ring.first && limit > 0 {
-            if self.log.is_there() {
-                return Taken::Behind;
+            if self.log.is_open() {
+                return CursorRead::Behind;
             }
             out.push(gap(&self.session, *next, ring.first - 1));
             *next = ring.first;
@@ -289,53 +289,53 @@ impl History {
         match out.last() {
             Some(last) if taken > 0 => {
                 *next = last.offset + 1;
-                Taken::Some(taken)
+                CursorRead::Some(taken)
             }
-            _ if ring.closed => Taken::End,
-            _ => Taken::Nothing,
+            _ if ring.closed => CursorRead::End,
+            _ => CursorRead::Nothing,
         }
     }
 
     /// Returns true if the event at `next` has to be read from the log.
-    fn is_past(&self, next: u64) -> bool {
-        next < self.ring().first && self.log.is_there()
+    fn is_in_log(&self, next: u64) -> bool {
+        next < self.ring().first && self.log.is_open()
     }
 
     /// Reads a page of the log from `next` on. Blocks.
     ///
     /// # Errors
     /// An error if the log cannot be read now, but perhaps later.
-    fn look_up(&self, next: u64) -> std::result::Result<Page, LogError> {
-        let Some(log) = self.log.get() else { return Ok(self.in_ring(next)) };
-        match log.read(&self.session, next - 1, Limit::default()) {
+    fn read_log(&self, next: u64) -> std::result::Result<HistoryPage, LogError> {
+        let Some(log) = self.log.get() else { return Ok(self.ring_page(next)) };
+        match log.read(&self.session, next - 1, ReadLimit::default()) {
             // The log failed to take these events; their marker may not be there yet.
             Ok(page) if page.events.is_empty() => Ok(match page.gap(next - 1) {
-                Some(gap) => Page { gap: Some(gap), events: Vec::new() },
-                None => self.in_ring(next),
+                Some(gap) => HistoryPage { gap: Some(gap), events: Vec::new() },
+                None => self.ring_page(next),
             }),
-            Ok(page) => Ok(Page { gap: page.gap(next - 1), events: page.events }),
+            Ok(page) => Ok(HistoryPage { gap: page.gap(next - 1), events: page.events }),
             Err(LogError::Corrupt { lost: Some(lost), detail, .. }) => {
                 tracing::error!(session = %self.session, detail, "failed to read a part of the event log");
-                Ok(Page { gap: Some(lost), events: Vec::new() })
+                Ok(HistoryPage { gap: Some(lost), events: Vec::new() })
             }
-            Err(error @ (LogError::Corrupt { .. } | LogError::Unknown { .. })) => Ok(self.lost(next, &error)),
+            Err(error @ (LogError::Corrupt { .. } | LogError::Unknown { .. })) => Ok(self.lost_page(next, &error)),
             Err(error) => Err(error),
         }
     }
 
     /// Replaces the events that only the log has by a gap.
-    fn lost(&self, next: u64, error: &LogError) -> Page {
+    fn lost_page(&self, next: u64, error: &LogError) -> HistoryPage {
         tracing::error!(session = %self.session, error = %ErrorChain(error), "failed to read the event log");
-        self.in_ring(next)
+        self.ring_page(next)
     }
 
-    fn in_ring(&self, next: u64) -> Page {
-        let gap = Gap { from: next, to: self.ring().first.saturating_sub(1).max(next) };
-        Page { gap: Some(gap), events: Vec::new() }
+    fn ring_page(&self, next: u64) -> HistoryPage {
+        let gap = OffsetGap { from: next, to: self.ring().first.saturating_sub(1).max(next) };
+        HistoryPage { gap: Some(gap), events: Vec::new() }
     }
 
     /// Appends a page to `out` for a cursor at `next`. Returns the number of envelopes.
-    fn accept(&self, page: Page, next: &mut u64, out: &mut Vec<Arc<Envelope>>) -> usize {
+    fn accept(&self, page: HistoryPage, next: &mut u64, out: &mut Vec<Arc<Envelope>>) -> usize {
         let before = out.len();
         if let Some(lost) = page.gap {
             out.push(gap(&self.session, lost.from.max(*next), lost.to));
@@ -373,9 +373,9 @@ impl History {
 
 /// Result of reading the log.
 #[derive(Default)]
-struct Page {
+struct HistoryPage {
     /// Events before the page that are lost.
-    gap: Option<Gap>,
+    gap: Option<OffsetGap>,
     events: Vec<Arc<Envelope>>,
 }
 
@@ -386,7 +386,7 @@ fn gap(session: &Arc<SessionId>, from: u64, to: u64) -> Arc<Envelope> {
         created_at: SystemTime::now(),
         session: session.clone(),
         turn: None,
-        event: Event::SessionGap(Gap { from, to }),
+        event: Event::SessionGap(OffsetGap { from, to }),
     })
 }
 

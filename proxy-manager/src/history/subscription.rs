@@ -9,17 +9,17 @@ use tokio::{
     time::sleep,
 };
 
-use super::{Everyone, History, PAGE, Page, Taken, gap};
+use super::{AllSessionsWaker, CursorRead, HistoryPage, PAGE, SessionHistory, gap};
 use crate::{
     blocking::{READING, panicked},
     error::Result,
 };
 
 /// Pause between two attempts to read a log that cannot be read now.
-const PAUSE: Duration = Duration::from_millis(250);
+const RETRY_DELAY: Duration = Duration::from_millis(250);
 /// Failed attempts in a row before unreadable events become a gap: some minutes where each attempt has to wait for a
 /// reader.
-const TRIES: u32 = 40;
+const MAX_TRIES: u32 = 40;
 /// Operation named in errors.
 const READ: &str = "reading the event log";
 
@@ -29,40 +29,40 @@ const READ: &str = "reading the event log";
 ///
 /// Its futures are cancel-safe: dropping one at any time (in `select!`, say) loses no event.
 pub struct Subscription {
-    source: Source,
+    source: SubscriptionSource,
     /// Events taken from the source that [`Subscription::next`] has not returned yet.
     ready: VecDeque<Arc<Envelope>>,
     /// Failures in a row to read the log.
     failures: u32,
 }
 
-enum Source {
+enum SubscriptionSource {
     /// Only a single session is read ahead: with many sessions each would have a page in memory.
     One {
-        cursor: Cursor,
+        cursor: HistoryCursor,
         wake: watch::Receiver<()>,
-        ahead: Option<Ahead>,
+        ahead: Option<ReadAhead>,
     },
-    All(All),
+    All(AllSessions),
 }
 
 /// Page of the log that is being read while the previous one is used.
-struct Ahead {
+struct ReadAhead {
     /// Offset of the page's first event.
     next: u64,
-    page: oneshot::Receiver<std::result::Result<Page, LogError>>,
+    page: oneshot::Receiver<std::result::Result<HistoryPage, LogError>>,
 }
 
 /// Position in one history.
-struct Cursor {
-    history: Arc<History>,
+struct HistoryCursor {
+    history: Arc<SessionHistory>,
     next: u64,
 }
 
 /// The histories of all sessions of a manager.
 pub(crate) trait HistoryTable: Send + Sync {
     /// Notifies readers of all sessions.
-    fn everyone(&self) -> &Everyone;
+    fn everyone(&self) -> &AllSessionsWaker;
 
     /// Returns true if no history is added any more.
     fn is_closed(&self) -> bool;
@@ -74,7 +74,7 @@ pub(crate) trait HistoryTable: Send + Sync {
 /// Histories added to a [`HistoryTable`].
 #[derive(Default)]
 pub(crate) struct AddedHistories {
-    pub(crate) histories: Vec<Arc<History>>,
+    pub(crate) histories: Vec<Arc<SessionHistory>>,
     pub(crate) forgotten: Vec<ForgottenHistory>,
 }
 
@@ -86,26 +86,26 @@ pub(crate) struct ForgottenHistory {
     pub(crate) last_offset: u64,
 }
 
-struct All {
+struct AllSessions {
     table: Arc<dyn HistoryTable>,
     wake: watch::Receiver<()>,
-    cursors: Vec<Cursor>,
+    cursors: Vec<HistoryCursor>,
     /// Sessions that were forgotten before this subscription saw them.
     missed: VecDeque<ForgottenHistory>,
     /// Serial number of the last session seen.
-    seen: u64,
+    last_serial: u64,
     /// Index of the cursor that is asked first, which rotates.
-    first: usize,
+    next_cursor: usize,
     /// Session whose events have to be read from the log.
-    behind: Option<Arc<SessionId>>,
+    lagging: Option<Arc<SessionId>>,
 }
 
 impl Subscription {
     /// Events of one session with an offset of at least `next`.
-    pub(crate) fn one(history: Arc<History>, next: u64) -> Self {
+    pub(crate) fn one(history: Arc<SessionHistory>, next: u64) -> Self {
         let wake = history.wake.subscribe();
         Self {
-            source: Source::One { cursor: Cursor { history, next }, wake, ahead: None },
+            source: SubscriptionSource::One { cursor: HistoryCursor { history, next }, wake, ahead: None },
             ready: VecDeque::new(),
             failures: 0,
         }
@@ -114,8 +114,16 @@ impl Subscription {
     /// Events of all sessions.
     pub(crate) fn all(table: Arc<dyn HistoryTable>) -> Self {
         let wake = table.everyone().subscribe();
-        let all = All { table, wake, cursors: Vec::new(), missed: VecDeque::new(), seen: 0, first: 0, behind: None };
-        Self { source: Source::All(all), ready: VecDeque::new(), failures: 0 }
+        let all = AllSessions {
+            table,
+            wake,
+            cursors: Vec::new(),
+            missed: VecDeque::new(),
+            last_serial: 0,
+            next_cursor: 0,
+            lagging: None,
+        };
+        Self { source: SubscriptionSource::All(all), ready: VecDeque::new(), failures: 0 }
     }
 
     /// Returns the next event, or `None` after the last one. A session's subscription ends after its `session:ended`; a
@@ -143,22 +151,22 @@ impl Subscription {
     async fn fill(&mut self, out: &mut Vec<Arc<Envelope>>) -> bool {
         loop {
             let (taken, behind) = match &mut self.source {
-                Source::One { cursor, wake, ahead } => {
+                SubscriptionSource::One { cursor, wake, ahead } => {
                     // Marked before looking: an event appended later wakes this task again.
                     wake.mark_unchanged();
                     (cursor.take(PAGE, out), Some((cursor, Some(ahead))))
                 }
-                Source::All(all) => {
+                SubscriptionSource::All(all) => {
                     all.wake.mark_unchanged();
                     let taken = all.take(out);
-                    (taken, all.behind().map(|cursor| (cursor, None)))
+                    (taken, all.lagging_cursor().map(|cursor| (cursor, None)))
                 }
             };
             match (taken, behind) {
-                (Taken::Some(_), _) => return true,
-                (Taken::End, _) => return false,
-                (Taken::Behind, Some((cursor, ahead))) => {
-                    match cursor.catch_up(ahead, self.failures >= TRIES, out).await {
+                (CursorRead::Some(_), _) => return true,
+                (CursorRead::End, _) => return false,
+                (CursorRead::Behind, Some((cursor, ahead))) => {
+                    match cursor.catch_up(ahead, self.failures >= MAX_TRIES, out).await {
                         Ok(taken) => {
                             self.failures = 0;
                             if taken > 0 {
@@ -170,14 +178,14 @@ impl Subscription {
                                 tracing::warn!(error = %error.chain(), "failed to read the event log: trying again");
                             }
                             self.failures += 1;
-                            sleep(PAUSE).await;
+                            sleep(RETRY_DELAY).await;
                         }
                     }
                 }
-                (Taken::Nothing | Taken::Behind, _) => {
+                (CursorRead::Nothing | CursorRead::Behind, _) => {
                     let wake = match &mut self.source {
-                        Source::One { wake, .. } => wake,
-                        Source::All(all) => &mut all.wake,
+                        SubscriptionSource::One { wake, .. } => wake,
+                        SubscriptionSource::All(all) => &mut all.wake,
                     };
                     if wake.changed().await.is_err() {
                         return false;
@@ -188,8 +196,8 @@ impl Subscription {
     }
 }
 
-impl Cursor {
-    fn take(&mut self, limit: usize, out: &mut Vec<Arc<Envelope>>) -> Taken {
+impl HistoryCursor {
+    fn take(&mut self, limit: usize, out: &mut Vec<Arc<Envelope>>) -> CursorRead {
         self.history.take(&mut self.next, limit, out)
     }
 
@@ -200,7 +208,7 @@ impl Cursor {
     /// An error if the log cannot be read now. With `gives_up`, a gap replaces the events that only the log has.
     async fn catch_up(
         &mut self,
-        ahead: Option<&mut Option<Ahead>>,
+        ahead: Option<&mut Option<ReadAhead>>,
         gives_up: bool,
         out: &mut Vec<Arc<Envelope>>,
     ) -> Result<usize> {
@@ -216,11 +224,11 @@ impl Cursor {
         let page = (&mut reading.page).await;
         *slot = None;
         let page = match page.map_err(|_| panicked(READ))? {
-            Err(error) if gives_up => self.history.lost(self.next, &error),
+            Err(error) if gives_up => self.history.lost_page(self.next, &error),
             page => page?,
         };
         let taken = self.history.accept(page, &mut self.next, out);
-        if goes_on && self.history.is_past(self.next) {
+        if goes_on && self.history.is_in_log(self.next) {
             // A page that cannot be read ahead now is read when it is needed.
             *slot = self.look_ahead();
         }
@@ -228,30 +236,30 @@ impl Cursor {
     }
 
     /// Starts reading the log when a thread of its readers is free.
-    async fn look_up(&self) -> Result<Ahead> {
+    async fn look_up(&self) -> Result<ReadAhead> {
         let (history, next) = (self.history.clone(), self.next);
-        Ok(Ahead { next, page: READING.start(READ, move || history.look_up(next)).await? })
+        Ok(ReadAhead { next, page: READING.start(READ, move || history.read_log(next)).await? })
     }
 
     /// Starts reading the log if a thread of its readers is free now.
-    fn look_ahead(&self) -> Option<Ahead> {
+    fn look_ahead(&self) -> Option<ReadAhead> {
         let (history, next) = (self.history.clone(), self.next);
-        Some(Ahead { next, page: READING.try_start(READ, move || history.look_up(next))? })
+        Some(ReadAhead { next, page: READING.try_start(READ, move || history.read_log(next))? })
     }
 }
 
-impl All {
+impl AllSessions {
     /// Returns the cursor that has to read from the log, if one was found.
-    fn behind(&mut self) -> Option<&mut Cursor> {
-        let session = self.behind.take()?;
+    fn lagging_cursor(&mut self) -> Option<&mut HistoryCursor> {
+        let session = self.lagging.take()?;
         self.cursors.iter_mut().find(|cursor| cursor.history.session == session)
     }
 
-    fn take(&mut self, out: &mut Vec<Arc<Envelope>>) -> Taken {
+    fn take(&mut self, out: &mut Vec<Arc<Envelope>>) -> CursorRead {
         // Read before the sessions are: a session added later is seen at the next wake.
         let closed = self.table.is_closed();
-        let AddedHistories { histories, forgotten } = self.table.added_since(&mut self.seen);
-        self.cursors.extend(histories.into_iter().map(|history| Cursor { history, next: 1 }));
+        let AddedHistories { histories, forgotten } = self.table.added_since(&mut self.last_serial);
+        self.cursors.extend(histories.into_iter().map(|history| HistoryCursor { history, next: 1 }));
         self.missed.extend(forgotten.into_iter().filter(|forgotten| forgotten.last_offset > 0));
         let mut left = PAGE;
         while left > 0
@@ -261,34 +269,34 @@ impl All {
             left -= 1;
         }
         let mut ended = Vec::new();
-        self.behind = None;
+        self.lagging = None;
         for step in 0..self.cursors.len() {
-            let at = (self.first + step) % self.cursors.len();
+            let at = (self.next_cursor + step) % self.cursors.len();
             match self.cursors[at].take(left, out) {
-                Taken::Some(taken) => left -= taken,
-                Taken::Nothing => {}
+                CursorRead::Some(taken) => left -= taken,
+                CursorRead::Nothing => {}
                 // Cursors that are behind take turns too, since `first` rotates.
-                Taken::Behind if self.behind.is_none() && left == PAGE => {
-                    self.behind = Some(self.cursors[at].history.session.clone());
+                CursorRead::Behind if self.lagging.is_none() && left == PAGE => {
+                    self.lagging = Some(self.cursors[at].history.session.clone());
                     break;
                 }
-                Taken::Behind => {}
-                Taken::End => ended.push(at),
+                CursorRead::Behind => {}
+                CursorRead::End => ended.push(at),
             }
             if left == 0 {
                 break;
             }
         }
-        self.first = self.first.wrapping_add(1) % self.cursors.len().max(1);
+        self.next_cursor = self.next_cursor.wrapping_add(1) % self.cursors.len().max(1);
         ended.sort_unstable();
         for at in ended.into_iter().rev() {
             self.cursors.swap_remove(at);
         }
         match PAGE - left {
-            0 if self.behind.is_some() => Taken::Behind,
-            0 if closed && self.cursors.is_empty() && self.missed.is_empty() => Taken::End,
-            0 => Taken::Nothing,
-            taken => Taken::Some(taken),
+            0 if self.lagging.is_some() => CursorRead::Behind,
+            0 if closed && self.cursors.is_empty() && self.missed.is_empty() => CursorRead::End,
+            0 => CursorRead::Nothing,
+            taken => CursorRead::Some(taken),
         }
     }
 }
@@ -297,8 +305,10 @@ impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("Subscription");
         match &self.source {
-            Source::One { cursor, .. } => debug.field("session", &cursor.history.session).field("next", &cursor.next),
-            Source::All(all) => debug.field("sessions", &all.cursors.len()),
+            SubscriptionSource::One { cursor, .. } => {
+                debug.field("session", &cursor.history.session).field("next", &cursor.next)
+            }
+            SubscriptionSource::All(all) => debug.field("sessions", &all.cursors.len()),
         };
         debug.finish_non_exhaustive()
     }

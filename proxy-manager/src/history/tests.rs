@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn history(events: usize, bytes: usize) -> (Arc<History>, Writer) {
+fn history(events: usize, bytes: usize) -> (Arc<SessionHistory>, HistoryWriter) {
     let id = Arc::new("s".parse().expect("a valid id"));
-    History::new(id, &Streams { limits: HistoryLimits { events, bytes }, ..Streams::default() })
+    SessionHistory::new(id, &StreamContext { limits: HistoryLimits { events, bytes }, ..StreamContext::default() })
 }
 
 fn text(n: u64) -> Event {
@@ -128,21 +128,21 @@ proptest! {
 async fn who_is_behind_gets_each_event_once_though_it_gives_up_waiting() {
     const EVENTS: u64 = 20_000;
     let folder = tempfile::tempdir().expect("a directory");
-    let log = event_log::EventLog::open(folder.path().join("log.sqlite"), event_log::Options::default());
-    let streams = Streams {
+    let log = event_log::EventLog::open(folder.path().join("log.sqlite"), event_log::LogOptions::default());
+    let streams = StreamContext {
         limits: HistoryLimits { events: 10, bytes: usize::MAX },
-        log: Log::new(Some(log.expect("a log"))),
-        ..Streams::default()
+        log: LogHandle::new(Some(log.expect("a log"))),
+        ..StreamContext::default()
     };
     let id = Arc::new("s".parse().expect("a valid id"));
-    let (history, mut writer) = History::new(id, &streams);
+    let (history, mut writer) = SessionHistory::new(id, &streams);
     for n in 1..=EVENTS {
         writer.push(0, text(n));
         if n % 100 == 0 {
             writer.commit();
         }
     }
-    history.reaches(EVENTS).await;
+    history.wait_readable(EVENTS).await;
     drop(writer);
     let mut subscription = Subscription::one(history.clone(), 1);
     let mut all = Vec::new();
@@ -160,18 +160,18 @@ async fn who_is_behind_gets_each_event_once_though_it_gives_up_waiting() {
     }
     assert_eq!(ranges(&all), (1..=EVENTS).map(|n| (n, n)).collect::<Vec<_>>());
     drop(subscription);
-    streams.log.give_back();
+    streams.log.close();
 }
 
 #[test]
 fn both_shapes_of_an_event_in_transition_are_appended_the_older_first() {
     const KIND: &str = "made-up:named";
     // Version 2 has a first and a last name where version 1 had one text, and may have none.
-    const SHAPES: &[Shape] = &[Shape {
+    const SHAPES: &[EventShape] = &[EventShape {
         kind: KIND,
-        is: |event| matches!(event, Event::External { kind, version: 2, .. } if &**kind == KIND),
+        matches: |event| matches!(event, Event::External { kind, version: 2, .. } if &**kind == KIND),
         version: 2,
-        older: Some(|payload| {
+        downgrade: Some(|payload| {
             let name = |field: &str| payload[field].as_str();
             Some(serde_json::json!({ "name": format!("{} {}", name("first")?, name("last")?) }))
         }),
@@ -179,17 +179,17 @@ fn both_shapes_of_an_event_in_transition_are_appended_the_older_first() {
     let json = |text: &str| ipc_protocol::Json::new(text.to_owned()).expect("JSON");
     let named = |version, payload: &str| Event::External { kind: KIND.into(), version, payload: json(payload) };
     let folder = tempfile::tempdir().expect("a directory");
-    let log = event_log::EventLog::open(folder.path().join("log.sqlite"), event_log::Options::default());
-    for log in [Log::default(), Log::new(Some(log.expect("a log")))] {
-        let streams = Streams { shapes: SHAPES, log, ..Streams::default() };
+    let log = event_log::EventLog::open(folder.path().join("log.sqlite"), event_log::LogOptions::default());
+    for log in [LogHandle::default(), LogHandle::new(Some(log.expect("a log")))] {
+        let streams = StreamContext { shapes: SHAPES, log, ..StreamContext::default() };
         let id: Arc<SessionId> = Arc::new("s".parse().expect("a valid id"));
-        let (history, mut writer) = History::new(id.clone(), &streams);
+        let (history, mut writer) = SessionHistory::new(id.clone(), &streams);
         let new = named(2, r#"{"first":"Ada","last":"Lovelace"}"#);
         writer.push(3, new.clone());
         writer.push(3, text(1));
         writer.push(0, named(2, "{}"));
         let (told, tells) = std::sync::mpsc::channel();
-        writer.commit_and(move |kept| told.send(kept).expect("heard"));
+        writer.commit_then(move |kept| told.send(kept).expect("heard"));
         assert_eq!(tells.recv().expect("told").expect("kept"), 4);
         drop(writer);
         if let Some(log) = streams.log.get() {
@@ -201,11 +201,11 @@ fn both_shapes_of_an_event_in_transition_are_appended_the_older_first() {
         let expected = [(1, Some(3), old), (2, Some(3), new), (3, Some(3), text(1)), (4, None, named(2, "{}"))];
         assert_eq!(got, expected);
         if let Some(log) = streams.log.get() {
-            let page = log.read(&id, 0, Limit::default()).expect("read");
+            let page = log.read(&id, 0, ReadLimit::default()).expect("read");
             let kept: Vec<_> = page.events.iter().map(|one| one.as_ref().clone()).collect();
             assert_eq!(kept, all, "it is what was appended");
         }
-        streams.log.give_back();
+        streams.log.close();
     }
 }
 
@@ -213,16 +213,16 @@ fn both_shapes_of_an_event_in_transition_are_appended_the_older_first() {
 async fn what_cannot_be_read_now_is_no_gap() {
     let folder = tempfile::tempdir().expect("a directory");
     let (path, away) = (folder.path().join("log.sqlite"), folder.path().join("away"));
-    let log = event_log::EventLog::open(&path, event_log::Options::default()).expect("a log");
+    let log = event_log::EventLog::open(&path, event_log::LogOptions::default()).expect("a log");
     let limits = HistoryLimits { events: 1, bytes: usize::MAX };
-    let streams = Streams { limits, log: Log::new(Some(log)), ..Streams::default() };
-    let (history, mut writer) = History::new(Arc::new("s".parse().expect("a valid id")), &streams);
+    let streams = StreamContext { limits, log: LogHandle::new(Some(log)), ..StreamContext::default() };
+    let (history, mut writer) = SessionHistory::new(Arc::new("s".parse().expect("a valid id")), &streams);
     (1..=3).for_each(|n| writer.push(0, text(n)));
     writer.commit();
-    history.reaches(3).await;
+    history.wait_readable(3).await;
     drop(writer);
     std::fs::rename(&path, &away).expect("moved");
-    assert!(history.look_up(1).is_err());
+    assert!(history.read_log(1).is_err());
     let mut subscription = Subscription::one(history, 1);
     // It is read, and fails; then it is read again.
     assert!(drain(&mut subscription).is_empty());
@@ -231,5 +231,5 @@ async fn what_cannot_be_read_now_is_no_gap() {
     while subscription.next_batch(&mut all).await {}
     assert_eq!(ranges(&all), [(1, 1), (2, 2), (3, 3)]);
     drop(subscription);
-    streams.log.give_back();
+    streams.log.close();
 }

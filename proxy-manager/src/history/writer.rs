@@ -7,65 +7,65 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use event_log::{Batch, Done, EventLog, Full, LogError, Together};
-use ipc_protocol::{Envelope, ErrorChain, Event, Gap};
+use event_log::{CommitHold, EventBatch, EventLog, LogError, OnCommit, QueueFull};
+use ipc_protocol::{Envelope, ErrorChain, Event, OffsetGap};
 
-use super::{History, LogFailure, log::InUse};
-use crate::blocking::begun;
+use super::{LogFailure, SessionHistory, log::InUse};
+use crate::blocking::spawn_blocking;
 
 /// Weight in bytes of the events that may wait for the log before the session's task stops reading from the proxy. A
 /// slow disk then delays the agent, and does not fill the host's memory.
-const MOST_WAITING: usize = 2 * 1024 * 1024;
+const MAX_WAITING_BYTES: usize = 2 * 1024 * 1024;
 
 /// Pause between two attempts to append to a log whose queue is full.
 pub(crate) const RETRY: Duration = Duration::from_millis(1);
 
 /// Callback called once, with the offset of a batch's last event when the batch is committed, or with the error.
-type Then = Box<dyn FnOnce(Result<u64, LogError>) + Send>;
+type OnRetained = Box<dyn FnOnce(Result<u64, LogError>) + Send>;
 
 /// The one writer of a [`History`]. Dropping it closes the history: subscriptions then end.
-pub(crate) struct Writer {
-    history: Arc<History>,
+pub(crate) struct HistoryWriter {
+    history: Arc<SessionHistory>,
     next: u64,
     batch: Vec<(u64, Event)>,
     /// Notes the number of the proxy's last message in the batch.
     source: u64,
     /// Callback for the batch.
-    then: Option<Then>,
+    on_retained: Option<OnRetained>,
     /// A consumer of the stream, and the offset that it has come to: stored with the batch, or not at all.
     cursor: Option<(&'static str, u64)>,
-    leaves_open: bool,
+    keeps_open: bool,
 }
 
 /// Guard under which everything for the log is committed together: see [`EventLog::together`].
-pub(crate) struct Held {
-    _together: Together,
+pub(crate) struct HeldCommit {
+    _commit_hold: CommitHold,
     // Dropped last, so that the log stays in use until then.
     _log: InUse,
 }
 
-impl Writer {
-    pub(super) fn new(history: Arc<History>) -> Self {
+impl HistoryWriter {
+    pub(super) fn new(history: Arc<SessionHistory>) -> Self {
         let next = history.assigned.load(Ordering::Acquire) + 1;
         let source = history.source.load(Ordering::Acquire);
-        Self { history, next, batch: Vec::new(), source, then: None, cursor: None, leaves_open: false }
+        Self { history, next, batch: Vec::new(), source, on_retained: None, cursor: None, keeps_open: false }
     }
 
     /// Leaves the history open for another writer; readers wait for it.
-    pub(crate) fn leave_open(&mut self) {
-        self.leaves_open = true;
+    pub(crate) fn keep_open(&mut self) {
+        self.keeps_open = true;
     }
 
     /// Discards the batch and leaves the history open for another writer.
-    pub(crate) fn call_off(&mut self) {
+    pub(crate) fn discard(&mut self) {
         self.batch.clear();
         self.cursor = None;
-        self.leave_open();
+        self.keep_open();
     }
 
     /// Adds an event to the batch, after its older shape while the event is in transition. `turn` 0 means none.
     pub(crate) fn push(&mut self, turn: u64, event: Event) {
-        self.batch.extend(event.older(self.history.shapes).map(|older| (turn, older)));
+        self.batch.extend(event.previous_shape(self.history.shapes).map(|older| (turn, older)));
         self.batch.push((turn, event));
     }
 
@@ -84,7 +84,7 @@ impl Writer {
     }
 
     /// Notes the number of the proxy's last message in the batch.
-    pub(crate) fn came_up_to(&mut self, source: u64) {
+    pub(crate) fn set_source(&mut self, source: u64) {
         self.source = source;
         self.history.source.store(source, Ordering::Release);
     }
@@ -96,25 +96,25 @@ impl Writer {
 
     /// Number of the last committed message of the proxy. If nothing waits for the log, that is the last message, even
     /// if it produced no event.
-    pub(crate) fn kept_source(&self) -> u64 {
+    pub(crate) fn durable_source(&self) -> u64 {
         let nothing_waits =
             self.batch.is_empty() && !self.is_held() && self.history.waiting.load(Ordering::Acquire) == 0;
-        if nothing_waits { self.source } else { self.history.kept_source.load(Ordering::Acquire) }
+        if nothing_waits { self.source } else { self.history.durable_source.load(Ordering::Acquire) }
     }
 
     /// Makes [`History::changed`] resolve whenever the log has taken a batch.
-    pub(crate) fn tell_of_all(&self) {
-        self.history.tells_all.store(true, Ordering::Release);
+    pub(crate) fn notify_of_all(&self) {
+        self.history.notifies_of_all.store(true, Ordering::Release);
     }
 
     /// Returns true if too much waits for the log to read more from the proxy.
     pub(crate) fn is_behind(&self) -> bool {
-        self.is_held() || self.history.waiting.load(Ordering::Acquire) > MOST_WAITING
+        self.is_held() || self.history.waiting.load(Ordering::Acquire) > MAX_WAITING_BYTES
     }
 
     /// Returns true if the log's queue was full; the caller retries soon.
     pub(crate) fn is_held(&self) -> bool {
-        !self.history.held().is_empty()
+        !self.history.held_batches().is_empty()
     }
 
     /// Returns true if a session ends when its events cannot be written.
@@ -128,7 +128,7 @@ impl Writer {
     }
 
     /// Returns true if appended events go to a durable log.
-    pub(crate) fn is_kept(&self) -> bool {
+    pub(crate) fn is_durable(&self) -> bool {
         self.history.is_durable()
     }
 
@@ -140,9 +140,9 @@ impl Writer {
     }
 
     /// Commits everything appended from now on together, until the guard is dropped.
-    pub(crate) fn together(&self) -> Option<Held> {
+    pub(crate) fn hold_commits(&self) -> Option<HeldCommit> {
         let log = self.history.log.get()?;
-        Some(Held { _together: log.together(), _log: log })
+        Some(HeldCommit { _commit_hold: log.hold_commits(), _log: log })
     }
 
     /// Appends the batch and notifies the readers once: now, or when the log has it.
@@ -153,21 +153,21 @@ impl Writer {
         }
         let log = self.history.log.get();
         if log.is_none() {
-            self.history.let_go_of_held();
+            self.history.drop_held();
         }
         let next = if is_empty { None } else { self.finish_batch(log.is_some()) };
         if let Some(log) = log {
-            self.history.hand_on(&log, next);
+            self.history.submit(&log, next);
         }
     }
 
     /// Assigns offsets to the batch. Returns what the log has to append; without a log the readers get the batch at
     /// once.
-    fn finish_batch(&mut self, has_log: bool) -> Option<Full> {
+    fn finish_batch(&mut self, has_log: bool) -> Option<QueueFull> {
         let created_at = now_in_ms();
         let session = &self.history.session;
         let cursor = self.cursor.take().map(|(consumer, offset)| (consumer.to_owned(), offset));
-        let hole = if has_log { self.hole() } else { None };
+        let hole = if has_log { self.missing_gap() } else { None };
         let first = hole.map_or(self.next, |hole| hole.from);
         // Later readers of the log learn of the missing events by this marker.
         let marker = hole.map(|hole| (0, Event::SessionGap(hole)));
@@ -184,14 +184,14 @@ impl Writer {
         self.history.assigned.store(self.next - 1, Ordering::Release);
         if !has_log {
             self.history.publish(envelopes);
-            if let Some(then) = self.then.take() {
+            if let Some(then) = self.on_retained.take() {
                 then(Ok(self.next - 1));
             }
             return None;
         }
         let weight = envelopes.iter().map(|event| event.event.weight()).sum::<usize>();
         self.history.waiting.fetch_add(weight, Ordering::AcqRel);
-        let batch = Batch {
+        let batch = EventBatch {
             session: session.clone(),
             created_at,
             first,
@@ -199,41 +199,41 @@ impl Writer {
             source: self.source,
             cursor,
         };
-        let done = done(self.history.clone(), envelopes, first, weight, self.source, self.then.take());
-        Some(Full { batch, done })
+        let done = on_commit(self.history.clone(), envelopes, first, weight, self.source, self.on_retained.take());
+        Some(QueueFull { batch, done })
     }
 
     /// Commits a batch that is not empty, as [`Writer::commit`] does. `then` is called when the batch is committed and
     /// readable, or with the error.
-    pub(crate) fn commit_and(&mut self, then: impl FnOnce(Result<u64, LogError>) + Send + 'static) {
-        self.then = Some(Box::new(then));
+    pub(crate) fn commit_then(&mut self, then: impl FnOnce(Result<u64, LogError>) + Send + 'static) {
+        self.on_retained = Some(Box::new(then));
         self.commit();
     }
 
     /// Returns whether the log lacks something that no marker stands for yet.
     fn is_holed(&self) -> bool {
-        self.is_kept() && self.history.trouble().hole.is_some()
+        self.is_durable() && self.history.trouble().first_missing.is_some()
     }
 
     /// Returns the gap of the log, up to the marker itself, which gets the next offset. Once for each failure: another one makes it
     /// longer.
-    fn hole(&self) -> Option<Gap> {
-        let from = self.history.trouble().hole.take()?;
-        Some(Gap { from, to: self.next })
+    fn missing_gap(&self) -> Option<OffsetGap> {
+        let from = self.history.trouble().first_missing.take()?;
+        Some(OffsetGap { from, to: self.next })
     }
 }
 
-impl History {
-    fn held(&self) -> MutexGuard<'_, VecDeque<Full>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+impl SessionHistory {
+    fn held_batches(&self) -> MutexGuard<'_, VecDeque<QueueFull>> {
+        self.held_batches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Appends the batches that found no room, then `next`. Returns `false` if there is still no room.
-    fn hand_on(&self, log: &EventLog, next: Option<Full>) -> bool {
+    fn submit(&self, log: &EventLog, next: Option<QueueFull>) -> bool {
         // Locked throughout, so that another caller's batch cannot come in between.
-        let mut held = self.held();
+        let mut held = self.held_batches();
         held.extend(next);
-        while let Some(Full { batch, done }) = held.pop_front() {
+        while let Some(QueueFull { batch, done }) = held.pop_front() {
             if let Err(full) = log.append(batch, done) {
                 held.push_front(full);
                 return false;
@@ -244,40 +244,40 @@ impl History {
 
     /// Discards the batches that found no room (each refers to this history), and reports the log as closed to their
     /// callbacks.
-    fn let_go_of_held(&self) {
+    fn drop_held(&self) {
         // The callbacks run without the lock.
-        let lost = std::mem::take(&mut *self.held());
-        for Full { done, .. } in lost {
+        let lost = std::mem::take(&mut *self.held_batches());
+        for QueueFull { done, .. } in lost {
             done(Err(LogError::Closed { session: self.session.as_ref().clone() }));
         }
     }
 }
 
 /// Creates the callback that runs when the log has taken a batch or failed to; readers get the batch either way.
-fn done(
-    history: Arc<History>,
+fn on_commit(
+    history: Arc<SessionHistory>,
     envelopes: Vec<Arc<Envelope>>,
     first: u64,
     weight: usize,
     source: u64,
-    then: Option<Then>,
-) -> Done {
+    then: Option<OnRetained>,
+) -> OnCommit {
     let last = envelopes.last().map_or(0, |envelope| envelope.offset);
     let is_awaited = then.is_some();
     Box::new(move |result| {
         let mut is_news = false;
         let kept = {
             let mut trouble = history.trouble();
-            let before = trouble.lasts.take();
+            let before = trouble.current_error.take();
             match result {
                 Ok(()) => {
                     // The log continues after this batch. An earlier batch that failed while this one waited is covered
                     // by this one's marker.
-                    trouble.hole = trouble.hole.filter(|from| *from > last);
+                    trouble.first_missing = trouble.first_missing.filter(|from| *from > last);
                     Ok(last)
                 }
                 Err(error) => {
-                    trouble.hole = Some(trouble.hole.map_or(first, |from| from.min(first)));
+                    trouble.first_missing = Some(trouble.first_missing.map_or(first, |from| from.min(first)));
                     is_news = before.is_none();
                     let error = match (error, before) {
                         // This batch failed only because the previous one did.
@@ -287,7 +287,7 @@ fn done(
                     if is_news {
                         trouble.error = Some(error.clone());
                     }
-                    trouble.lasts = Some(error.clone());
+                    trouble.current_error = Some(error.clone());
                     Err(error)
                 }
             }
@@ -298,17 +298,17 @@ fn done(
         }
         let before = history.waiting.fetch_sub(weight, Ordering::AcqRel);
         // Events that a failed log lacks are marked by a gap; the proxy need not send them again.
-        history.kept_source.fetch_max(source, Ordering::AcqRel);
-        if before > MOST_WAITING || is_news || is_awaited || history.tells_all.load(Ordering::Acquire) {
-            history.news.notify_one();
+        history.durable_source.fetch_max(source, Ordering::AcqRel);
+        if before > MAX_WAITING_BYTES || is_news || is_awaited || history.notifies_of_all.load(Ordering::Acquire) {
+            history.writer_waker.notify_one();
         }
     })
 }
 
-impl Drop for Writer {
+impl Drop for HistoryWriter {
     fn drop(&mut self) {
         self.commit();
-        let (history, leaves_open) = (self.history.clone(), self.leaves_open);
+        let (history, leaves_open) = (self.history.clone(), self.keeps_open);
         match self.history.log.get() {
             None if leaves_open => {}
             None => history.close(),
@@ -328,7 +328,7 @@ fn now_in_ms() -> SystemTime {
 /// End of a history whose last batches found no room in the log.
 struct UnfinishedHistory {
     log: InUse,
-    history: Arc<History>,
+    history: Arc<SessionHistory>,
     leaves_open: bool,
 }
 
@@ -346,21 +346,21 @@ fn finishing() -> MutexGuard<'static, FinishQueue> {
 
 /// Appends in a thread the batches that found no room when their writer was dropped, since a drop cannot wait. The next
 /// writer's batches go the same way, after them.
-fn finish_later(log: InUse, history: Arc<History>, leaves_open: bool) {
+fn finish_later(log: InUse, history: Arc<SessionHistory>, leaves_open: bool) {
     let mut queue = finishing();
     queue.waiting.push(UnfinishedHistory { log, history, leaves_open });
     if std::mem::replace(&mut queue.is_running, true) {
         return;
     }
     drop(queue);
-    if let Err(error) = begun("appending the last events of sessions to the log", finish_all) {
+    if let Err(error) = spawn_blocking("appending the last events of sessions to the log", finish_all) {
         tracing::error!(%error, "failed to append the last events of sessions to the log");
         let mut queue = finishing();
         queue.is_running = false;
         let lost = std::mem::take(&mut queue.waiting);
         drop(queue);
         for UnfinishedHistory { history, leaves_open, .. } in lost {
-            history.let_go_of_held();
+            history.drop_held();
             if !leaves_open {
                 history.close();
             }
@@ -379,7 +379,7 @@ fn finish_all() {
             return;
         }
         let (done, left): (Vec<_>, Vec<_>) =
-            waiting.into_iter().partition(|unfinished| unfinished.history.hand_on(&unfinished.log, None));
+            waiting.into_iter().partition(|unfinished| unfinished.history.submit(&unfinished.log, None));
         for UnfinishedHistory { log, history, leaves_open } in done {
             if !leaves_open {
                 close(&log, history);
@@ -392,7 +392,7 @@ fn finish_all() {
     }
 }
 
-fn close(log: &EventLog, history: Arc<History>) {
+fn close(log: &EventLog, history: Arc<SessionHistory>) {
     let session = history.session.clone();
     log.close(
         &session,
@@ -410,29 +410,29 @@ fn close(log: &EventLog, history: Arc<History>) {
 mod tests {
     use std::sync::mpsc;
 
-    use event_log::{Beat, MemoryLimits, Options};
+    use event_log::{Heartbeat, LogOptions, MemoryLimits};
 
     use super::*;
-    use crate::history::{Log, Streams, Subscription};
+    use crate::history::{LogHandle, StreamContext, Subscription};
 
-    fn envelope(history: &History, offset: u64) -> Arc<Envelope> {
+    fn envelope(history: &SessionHistory, offset: u64) -> Arc<Envelope> {
         let (created_at, event) = (now_in_ms(), Event::SessionIdle {});
         Arc::new(Envelope { offset, created_at, session: history.session.clone(), turn: None, event })
     }
 
     /// A batch of one event that waits for the log.
-    fn waits(writer: &mut Writer, first: Option<u64>) -> Done {
+    fn waits(writer: &mut HistoryWriter, first: Option<u64>) -> OnCommit {
         let (history, offset) = (writer.history.clone(), writer.next);
         writer.next += 1;
         let envelopes = vec![envelope(&history, offset)];
-        done(history, envelopes, first.unwrap_or(offset), 0, 0, None)
+        on_commit(history, envelopes, first.unwrap_or(offset), 0, 0, None)
     }
 
     #[test]
     fn what_fails_behind_a_failure_is_no_hole_when_the_marker_is_in_the_log() {
-        let log = Log::new(Some(EventLog::memory(MemoryLimits::default())));
+        let log = LogHandle::new(Some(EventLog::memory(MemoryLimits::default())));
         let session = Arc::new("s".parse().expect("a valid id"));
-        let (history, mut writer) = History::new(session, &Streams { log, ..Streams::default() });
+        let (history, mut writer) = SessionHistory::new(session, &StreamContext { log, ..StreamContext::default() });
         let order = || LogError::Order { session: (*history.session).clone(), expected: 1, found: 2 };
         let (told, tells) = mpsc::channel();
         let first = waits(&mut writer, None);
@@ -440,10 +440,10 @@ mod tests {
             let (history, offset) = (writer.history.clone(), writer.next);
             writer.next += 1;
             let then = move |kept| told.send(kept).expect("heard");
-            done(history.clone(), vec![envelope(&history, offset)], offset, 0, 0, Some(Box::new(then)))
+            on_commit(history.clone(), vec![envelope(&history, offset)], offset, 0, 0, Some(Box::new(then)))
         };
         first(Err(LogError::Closed { session: (*history.session).clone() }));
-        let hole = writer.hole().expect("it failed");
+        let hole = writer.missing_gap().expect("it failed");
         assert_eq!((hole.from, hole.to), (1, 3));
         let marker = waits(&mut writer, Some(hole.from));
         // The log does the two that wait: it is well again.
@@ -451,30 +451,30 @@ mod tests {
         // Who waits for the second is told what was wrong with the first.
         assert!(matches!(tells.recv(), Ok(Err(LogError::Closed { .. }))));
         marker(Ok(()));
-        assert_eq!(writer.hole(), None);
+        assert_eq!(writer.missing_gap(), None);
         // What fails later is one.
         waits(&mut writer, None)(Err(order()));
         waits(&mut writer, None)(Err(order()));
-        assert_eq!(writer.hole().map(|hole| hole.from), Some(4));
+        assert_eq!(writer.missing_gap().map(|hole| hole.from), Some(4));
     }
 
     /// A session's history in a log with a short queue, whose writer stands still.
     struct Stalled {
         folder: tempfile::TempDir,
         log: EventLog,
-        streams: Streams,
-        history: Arc<History>,
-        writer: Writer,
+        streams: StreamContext,
+        history: Arc<SessionHistory>,
+        writer: HistoryWriter,
         go_on: mpsc::Sender<()>,
     }
 
     /// The log's writer stands still in telling that this change is done.
-    fn stalled(change: impl FnOnce(&EventLog, Done)) -> Stalled {
+    fn stalled(change: impl FnOnce(&EventLog, OnCommit)) -> Stalled {
         let folder = tempfile::tempdir().expect("a directory");
-        let options = Options { queue_bytes: 4096, ..Options::default() };
+        let options = LogOptions { queue_bytes: 4096, ..LogOptions::default() };
         let log = EventLog::open(folder.path().join("log.sqlite"), options).expect("a log");
-        let streams = Streams { log: Log::new(Some(log.clone())), ..Streams::default() };
-        let (history, writer) = History::new(Arc::new("s".parse().expect("a valid id")), &streams);
+        let streams = StreamContext { log: LogHandle::new(Some(log.clone())), ..StreamContext::default() };
+        let (history, writer) = SessionHistory::new(Arc::new("s".parse().expect("a valid id")), &streams);
         let (go_on, waits) = mpsc::channel::<()>();
         let (told, tells) = mpsc::channel();
         let stall = move |_| {
@@ -512,7 +512,7 @@ mod tests {
         }
         assert_eq!(last, Some((pushed + 1, Event::Text { text: "last".into() })));
         drop(events);
-        streams.log.give_back();
+        streams.log.close();
     }
 
     #[tokio::test]
@@ -526,11 +526,11 @@ mod tests {
         }
         let (told, tells) = mpsc::channel();
         writer.push(0, Event::Text { text: "held".into() });
-        writer.commit_and(move |kept| told.send(kept).expect("heard"));
+        writer.commit_then(move |kept| told.send(kept).expect("heard"));
         let held = history.assigned();
         go_on.send(()).expect("heard");
         drop(log);
-        streams.log.give_back();
+        streams.log.close();
         writer.push(0, Event::Text { text: "last".into() });
         writer.commit();
         assert!(matches!(tells.try_recv(), Ok(Err(LogError::Closed { .. }))));
@@ -549,10 +549,10 @@ mod tests {
         // Were each to append on its own, it would be chance that all do so in the order in which they came.
         const WRITERS: u64 = 50;
         let folder = tempfile::tempdir().expect("a directory");
-        let options = Options { queue_bytes: 4096, ..Options::default() };
+        let options = LogOptions { queue_bytes: 4096, ..LogOptions::default() };
         let log = EventLog::open(folder.path().join("log.sqlite"), options).expect("a log");
-        let streams = Streams { log: Log::new(Some(log.clone())), ..Streams::default() };
-        let (history, mut writer) = History::new(Arc::new("s".parse().expect("a valid id")), &streams);
+        let streams = StreamContext { log: LogHandle::new(Some(log.clone())), ..StreamContext::default() };
+        let (history, mut writer) = SessionHistory::new(Arc::new("s".parse().expect("a valid id")), &streams);
         // The log's writer stands still in this, and its queue is full.
         let (go_on, waits) = mpsc::channel::<()>();
         let (told, tells) = mpsc::channel();
@@ -566,18 +566,18 @@ mod tests {
             writer.push(0, Event::SessionIdle {});
             writer.commit();
         }
-        writer.leave_open();
+        writer.keep_open();
         drop(writer);
         for n in 0..WRITERS {
             let mut writer = history.reopen();
-            writer.leave_open();
+            writer.keep_open();
             writer.push(0, Event::Text { text: n.to_string() });
         }
         let last = history.assigned();
         go_on.send(()).expect("heard");
         let soon = Duration::from_secs(20);
-        tokio::time::timeout(soon, history.reaches(last)).await.expect("in time");
-        let page = log.read(&history.session, 0, event_log::Limit::default()).expect("read");
+        tokio::time::timeout(soon, history.wait_readable(last)).await.expect("in time");
+        let page = log.read(&history.session, 0, event_log::ReadLimit::default()).expect("read");
         assert!(page.events.iter().map(|event| event.offset).eq(1..=last), "{:?}", page.events);
         let mut events = Subscription::one(history, 1);
         for offset in 1..=last {
@@ -586,21 +586,21 @@ mod tests {
             assert!(event.offset == offset && !is_gap, "{event:?} instead of {offset}");
         }
         drop((events, log));
-        streams.log.give_back();
+        streams.log.close();
     }
 
     #[tokio::test]
     async fn a_stream_ends_behind_its_last_events_however_much_waits_for_the_log() {
-        let beat = || Beat { host: String::new(), at: UNIX_EPOCH };
+        let beat = || Heartbeat { host: String::new(), at: UNIX_EPOCH };
         let Stalled { folder: _folder, log, streams, history, mut writer, go_on } =
-            stalled(|log, done| log.put_beat(beat(), done));
+            stalled(|log, done| log.put_heartbeat(beat(), done));
         writer.push(0, Event::Text { text: "last".into() });
         writer.commit();
         assert!(!writer.is_held(), "it is queued");
         let (told, refused) = mpsc::channel();
         while refused.try_recv().is_err() {
             let told = told.clone();
-            log.put_beat(beat(), Box::new(move |result| _ = result.map_err(|error| told.send(error))));
+            log.put_heartbeat(beat(), Box::new(move |result| _ = result.map_err(|error| told.send(error))));
         }
         drop(writer);
         let mut events = Subscription::one(history, 1);
@@ -612,6 +612,6 @@ mod tests {
         assert!(events.next().await.is_none());
         assert!(log.head(&"s".parse().expect("a valid id")).expect("a stream").closed);
         drop((events, log));
-        streams.log.give_back();
+        streams.log.close();
     }
 }

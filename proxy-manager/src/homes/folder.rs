@@ -10,22 +10,22 @@ use std::{
 use agents::provision::ProvisionFile;
 use ipc_protocol::SessionId;
 
-use super::{Homes, files, system};
+use super::{SessionHomes, files, system};
 use crate::error::Result;
 
 /// A directory with programs. Dropping this removes it, unless it stays.
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub(crate) struct ShimDir {
     path: PathBuf,
-    stays: bool,
+    persists: bool,
 }
 
-impl Folder {
+impl ShimDir {
     /// Path of `session`'s folder. Creates its parent directory if necessary. Blocks.
     ///
     /// # Errors
     /// [`Error::System`](crate::Error::System).
-    pub(crate) fn path(homes: &Homes, session: &SessionId) -> Result<PathBuf> {
+    pub(crate) fn path(homes: &SessionHomes, session: &SessionId) -> Result<PathBuf> {
         Ok(homes.directory()?.join(format!("run-{session}")))
     }
 
@@ -37,7 +37,7 @@ impl Folder {
         let wrong = |error: io::Error| system("making the folder", path, error);
         files::remove(path).map_err(wrong)?;
         DirBuilder::new().mode(0o700).create(path).map_err(wrong)?;
-        let folder = Self { path: path.to_owned(), stays: false };
+        let folder = Self { path: path.to_owned(), persists: false };
         let root = files::open(path).map_err(wrong)?;
         for program in programs {
             files::write_program(&root, &program.path, program.contents.expose().as_bytes()).map_err(wrong)?;
@@ -46,27 +46,27 @@ impl Folder {
     }
 }
 
-impl Folder {
+impl ShimDir {
     /// The folder of a session that an earlier manager started.
-    pub(crate) fn left(path: PathBuf) -> Self {
-        Self { path, stays: true }
+    pub(crate) fn of_earlier_manager(path: PathBuf) -> Self {
+        Self { path, persists: true }
     }
 
     /// Keeps the folder when this is dropped: its session may outlive this manager.
-    pub(crate) fn stay(&mut self) {
-        self.stays = true;
+    pub(crate) fn persist(&mut self) {
+        self.persists = true;
     }
 
     /// Removes the folder, since the session is over. Blocks.
     pub(crate) fn remove(mut self) {
-        self.stays = false;
+        self.persists = false;
     }
 }
 
-impl Drop for Folder {
+impl Drop for ShimDir {
     /// Blocks briefly: there are few files.
     fn drop(&mut self) {
-        if self.stays {
+        if self.persists {
             return;
         }
         if let Err(error) = files::remove(&self.path) {
@@ -84,12 +84,12 @@ mod tests {
     #[test]
     fn a_folder_has_programs_and_goes_with_what_is_in_it() {
         let scratch = tempfile::tempdir().expect("a directory");
-        let homes = Homes::kept(scratch.path().to_owned(), []);
-        let path = Folder::path(&homes, &"s-1".parse().expect("an id")).expect("a path");
+        let homes = SessionHomes::persistent(scratch.path().to_owned(), []);
+        let path = ShimDir::path(&homes, &"s-1".parse().expect("an id")).expect("a path");
         fs::create_dir(&path).expect("made");
         fs::write(path.join("left"), "").expect("written");
         let programs = [ProvisionFile { path: "bash".into(), contents: "#!/bin/sh\n".to_owned().into() }];
-        let folder = Folder::make(&path, &programs).expect("made");
+        let folder = ShimDir::make(&path, &programs).expect("made");
         let mode = |path: &Path| fs::metadata(path).expect("there").mode() & 0o777;
         assert_eq!((mode(&path), mode(&path.join("bash")), path.join("left").exists()), (0o700, 0o700, false));
         drop(folder);

@@ -28,39 +28,39 @@ pub(crate) use agents::directory_files as files;
 use agents::provision::ProvisionFile;
 use ipc_protocol::SessionId;
 
-pub(crate) use self::folder::Folder;
-use self::temporary::Temporary;
+pub(crate) use self::folder::ShimDir;
+use self::temporary::TemporaryRoot;
 use crate::error::{Error, Result};
 
 /// All homes of a manager.
 #[derive(Debug)]
-pub(crate) struct Homes {
-    root: Root,
-    users: Mutex<Users>,
+pub(crate) struct SessionHomes {
+    root: HomesRoot,
+    users: Mutex<HomeUsers>,
 }
 
 /// Users of each home.
 #[derive(Debug, Default)]
-struct Users {
+struct HomeUsers {
     /// Sessions that have each home (its own, and those that resumed its conversation), each hold with a number.
     holds: HashMap<PathBuf, BTreeSet<(SessionId, u64)>>,
     last: u64,
     /// Homes that are being removed.
-    going: HashSet<PathBuf>,
+    removing: HashSet<PathBuf>,
     /// Homes in which a session runs.
-    used: HashMap<PathBuf, Used>,
+    used: HashMap<PathBuf, HomeInUse>,
 }
 
 /// A home in which a session runs.
 #[derive(Debug, Default)]
-struct Used {
+struct HomeInUse {
     /// Holds of the running sessions, true for those that may outlive this manager: the keys stay with them.
     holds: BTreeMap<u64, Arc<AtomicBool>>,
     /// Files with keys, relative to the home.
     keys: BTreeSet<PathBuf>,
 }
 
-impl Users {
+impl HomeUsers {
     fn add(&mut self, home: &Path, session: &SessionId) -> u64 {
         self.last += 1;
         self.holds.entry(home.to_owned()).or_default().insert((session.clone(), self.last));
@@ -77,13 +77,13 @@ impl Users {
             return false;
         }
         self.holds.remove(home);
-        self.going.insert(home.to_owned())
+        self.removing.insert(home.to_owned())
     }
 }
 
 /// Record of a session's home: see [`crate::records`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Recorded {
+pub(crate) struct RecordedHome {
     pub(crate) session: SessionId,
     pub(crate) home: PathBuf,
     /// Files within the home that hold a key.
@@ -92,31 +92,31 @@ pub(crate) struct Recorded {
 
 /// Directory of all homes.
 #[derive(Debug)]
-enum Root {
-    Kept(PathBuf),
+enum HomesRoot {
+    Persistent(PathBuf),
     /// Created in this directory when first needed.
     Temporary {
         parent: PathBuf,
-        made: Mutex<Option<Temporary>>,
+        made: Mutex<Option<TemporaryRoot>>,
     },
 }
 
-impl Homes {
+impl SessionHomes {
     /// Opens homes in this directory, which exists and is this user's alone. `recorded` names the sessions of earlier
     /// managers that have a home. These sessions no longer run, so keys left in their homes are removed. Blocks.
-    pub(crate) fn kept(directory: PathBuf, recorded: impl IntoIterator<Item = Recorded>) -> Self {
-        let mut users = Users::default();
-        for Recorded { session, home, keys } in recorded {
+    pub(crate) fn persistent(directory: PathBuf, recorded: impl IntoIterator<Item = RecordedHome>) -> Self {
+        let mut users = HomeUsers::default();
+        for RecordedHome { session, home, keys } in recorded {
             if let Some(home) = within(&directory, &home) {
                 users.add(&home, &session);
                 remove_keys(&home, &keys.into_iter().collect());
             }
         }
-        Self { root: Root::Kept(directory), users: Mutex::new(users) }
+        Self { root: HomesRoot::Persistent(directory), users: Mutex::new(users) }
     }
 
     /// Returns the home that a record names, if it exists. Blocks.
-    pub(crate) fn recorded(&self, home: &Path) -> Option<PathBuf> {
+    pub(crate) fn find_recorded(&self, home: &Path) -> Option<PathBuf> {
         within(&self.directory().ok()?, home).filter(|home| home.symlink_metadata().is_ok())
     }
 
@@ -124,10 +124,10 @@ impl Homes {
     /// there.
     pub(crate) fn temporary(parent: PathBuf) -> Self {
         temporary::sweep_in_background(parent.clone());
-        Self { root: Root::Temporary { parent, made: Mutex::default() }, users: Mutex::default() }
+        Self { root: HomesRoot::Temporary { parent, made: Mutex::default() }, users: Mutex::default() }
     }
 
-    fn users(&self) -> MutexGuard<'_, Users> {
+    fn users(&self) -> MutexGuard<'_, HomeUsers> {
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -143,13 +143,13 @@ impl Homes {
     /// Directory of all homes. Blocks.
     pub(crate) fn directory(&self) -> Result<PathBuf> {
         match &self.root {
-            Root::Kept(directory) => Ok(directory.clone()),
-            Root::Temporary { parent, made } => {
+            HomesRoot::Persistent(directory) => Ok(directory.clone()),
+            HomesRoot::Temporary { parent, made } => {
                 let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(directory) = made.as_ref() {
                     return Ok(directory.path().to_owned());
                 }
-                let directory = Temporary::make(parent)
+                let directory = TemporaryRoot::make(parent)
                     .map_err(|error| system("making a directory for homes in", parent, error))?;
                 Ok(made.insert(directory).path().to_owned())
             }
@@ -161,7 +161,7 @@ impl Homes {
     /// # Errors
     /// [`Error::DuplicateSession`] if an earlier session with that id has left one: delete that session first.
     /// [`Error::System`].
-    pub(crate) fn make(self: &Arc<Self>, session: &SessionId) -> Result<Tenancy> {
+    pub(crate) fn make(self: &Arc<Self>, session: &SessionId) -> Result<HomeTenancy> {
         let path = self.path(session)?;
         match DirBuilder::new().mode(0o700).create(&path) {
             Ok(()) => self.share(&path, session),
@@ -176,9 +176,9 @@ impl Homes {
     ///
     /// # Errors
     /// [`Error::System`] if the home does not exist, or is being removed.
-    pub(crate) fn share(self: &Arc<Self>, home: &Path, session: &SessionId) -> Result<Tenancy> {
+    pub(crate) fn share(self: &Arc<Self>, home: &Path, session: &SessionId) -> Result<HomeTenancy> {
         let mut users = self.users();
-        if users.going.contains(home) {
+        if users.removing.contains(home) {
             let error = io::Error::new(io::ErrorKind::NotFound, "it is being removed");
             return Err(system("going on in the home", home, error));
         }
@@ -187,16 +187,24 @@ impl Homes {
         let stays = Arc::new(AtomicBool::new(false));
         users.used.entry(home.to_owned()).or_default().holds.insert(number, stays.clone());
         let (path, session) = (home.to_owned(), session.clone());
-        Ok(Tenancy { homes: self.clone(), path, session, number, is_anothers: false, fresh: Mutex::new(true), stays })
+        Ok(HomeTenancy {
+            homes: self.clone(),
+            path,
+            session,
+            number,
+            is_foreign: false,
+            fresh: Mutex::new(true),
+            is_retained: stays,
+        })
     }
 
     /// Shares the home of another manager: unless `session` keeps it, it stays that manager's. Blocks.
     ///
     /// # Errors
     /// As [`Homes::share`].
-    pub(crate) fn borrow(self: &Arc<Self>, home: &Path, session: &SessionId) -> Result<Tenancy> {
+    pub(crate) fn borrow(self: &Arc<Self>, home: &Path, session: &SessionId) -> Result<HomeTenancy> {
         let mut tenancy = self.share(home, session)?;
-        tenancy.is_anothers = true;
+        tenancy.is_foreign = true;
         Ok(tenancy)
     }
 
@@ -213,7 +221,7 @@ impl Homes {
         let mut unused: Vec<_> =
             had.iter().filter(|home| users.release(home, |holder, _| holder == session)).cloned().collect();
         // The session may have had a home under an earlier manager.
-        if had.is_empty() && !users.holds.contains_key(&own) && users.going.insert(own.clone()) {
+        if had.is_empty() && !users.holds.contains_key(&own) && users.removing.insert(own.clone()) {
             unused.push(own);
         }
         // Unlocked first: homes may be large, and others must not wait for their removal.
@@ -230,7 +238,7 @@ impl Homes {
     fn remove(&self, home: &Path, session: &SessionId) -> Result<()> {
         let removed = files::remove(home);
         let mut users = self.users();
-        users.going.remove(home);
+        users.removing.remove(home);
         removed.map_err(|error| {
             users.add(home, session);
             system("removing the home", home, error)
@@ -241,11 +249,11 @@ impl Homes {
     /// this manager. Blocks.
     pub(crate) fn close(&self) {
         let used = std::mem::take(&mut self.users().used);
-        let stays = |used: &Used| used.holds.values().any(|stays| stays.load(Ordering::Relaxed));
-        for (home, Used { keys, .. }) in used.into_iter().filter(|(_, used)| !stays(used)) {
+        let stays = |used: &HomeInUse| used.holds.values().any(|stays| stays.load(Ordering::Relaxed));
+        for (home, HomeInUse { keys, .. }) in used.into_iter().filter(|(_, used)| !stays(used)) {
             remove_keys(&home, &keys);
         }
-        let Root::Temporary { made, .. } = &self.root else { return };
+        let HomesRoot::Temporary { made, .. } = &self.root else { return };
         let Some(directory) = made.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
         let path = directory.path().to_owned();
         if let Err(error) = directory.remove() {
@@ -254,7 +262,7 @@ impl Homes {
     }
 }
 
-impl Drop for Homes {
+impl Drop for SessionHomes {
     fn drop(&mut self) {
         self.close();
     }
@@ -262,42 +270,42 @@ impl Drop for Homes {
 
 /// A session's hold on its home while it starts. A session that does not start gives it up.
 #[derive(Debug)]
-pub(crate) struct Tenancy {
-    homes: Arc<Homes>,
+pub(crate) struct HomeTenancy {
+    homes: Arc<SessionHomes>,
     path: PathBuf,
     session: SessionId,
     number: u64,
     /// True if another manager may have the home too: discarding then never removes it.
-    is_anothers: bool,
+    is_foreign: bool,
     fresh: Mutex<bool>,
     /// True if dropping this does not give the home up.
-    stays: Arc<AtomicBool>,
+    is_retained: Arc<AtomicBool>,
 }
 
-impl Tenancy {
+impl HomeTenancy {
     /// Writes the agent's files to the home; `keys` names those that hold a key. Blocks.
     ///
     /// # Errors
     /// [`Error::System`], which omits the contents.
     pub(crate) fn write(&self, files: &[ProvisionFile], keys: &[PathBuf]) -> Result<()> {
-        self.has_keys(keys);
+        self.add_keys(keys);
         write(&self.path, files)
     }
 
     /// Records files of the home that hold a key.
-    pub(crate) fn has_keys(&self, keys: &[PathBuf]) {
+    pub(crate) fn add_keys(&self, keys: &[PathBuf]) {
         if let Some(used) = self.homes.users().used.get_mut(&self.path) {
             used.keys.extend(keys.iter().cloned());
         }
     }
 
     /// Ends the session's use of the home: the keys are removed, unless another session runs there. Blocks.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn release_keys(&self) {
         let mut users = self.homes.users();
         let Some(used) = users.used.get_mut(&self.path) else { return };
         if used.holds.remove(&self.number).is_some()
             && used.holds.is_empty()
-            && let Some(Used { keys, .. }) = users.used.remove(&self.path)
+            && let Some(HomeInUse { keys, .. }) = users.used.remove(&self.path)
         {
             // Locked throughout: a session about to resume here waits for the removal, and then writes its own keys.
             remove_keys(&self.path, &keys);
@@ -306,35 +314,35 @@ impl Tenancy {
 
     /// Keeps home and keys when this is dropped: the session may outlive this manager. Only an owner that knows of the
     /// session's end gives the home up. Takes no lock: others have it while they work with files.
-    pub(crate) fn stay(&self) {
-        self.stays.store(true, Ordering::Relaxed);
+    pub(crate) fn persist(&self) {
+        self.is_retained.store(true, Ordering::Relaxed);
     }
 
     /// Keeps the home until the session is deleted, since the session has started.
-    pub(crate) fn keep(&self) {
+    pub(crate) fn retain(&self) {
         *self.fresh.lock().unwrap_or_else(PoisonError::into_inner) = false;
     }
 
     /// Gives the home up, unless it is kept; it is removed if nobody else has it. Blocks.
     pub(crate) fn discard(&self) {
-        self.leave();
+        self.release_keys();
         let mut fresh = self.fresh.lock().unwrap_or_else(PoisonError::into_inner);
         let is_mine = |session: &SessionId, number| *session == self.session && number == self.number;
         if !std::mem::take(&mut *fresh) || !self.homes.users().release(&self.path, is_mine) {
             return;
         }
-        if self.is_anothers {
-            self.homes.users().going.remove(&self.path);
+        if self.is_foreign {
+            self.homes.users().removing.remove(&self.path);
         } else if let Err(error) = self.homes.remove(&self.path, &self.session) {
             tracing::warn!(path = ?self.path, %error, "failed to remove the home of a session that did not start");
         }
     }
 }
 
-impl Drop for Tenancy {
+impl Drop for HomeTenancy {
     /// Discards a home that no agent got, or whose owner was dropped.
     fn drop(&mut self) {
-        if !self.stays.load(Ordering::Relaxed) {
+        if !self.is_retained.load(Ordering::Relaxed) {
             self.discard();
         }
     }
@@ -386,9 +394,9 @@ mod tests {
         id.parse().expect("a valid id")
     }
 
-    fn kept() -> (TempDir, Arc<Homes>) {
+    fn kept() -> (TempDir, Arc<SessionHomes>) {
         let scratch = tempfile::tempdir().expect("a directory");
-        let homes = Arc::new(Homes::kept(scratch.path().to_owned(), []));
+        let homes = Arc::new(SessionHomes::persistent(scratch.path().to_owned(), []));
         (scratch, homes)
     }
 
@@ -402,12 +410,12 @@ mod tests {
         assert!(!path.exists(), "the session did not start");
         drop(homes.make(&id).expect("made"));
         assert!(!path.exists(), "nor did this one");
-        homes.make(&id).expect("made").keep();
+        homes.make(&id).expect("made").retain();
         write(&path, &[ProvisionFile { path: "a/b".into(), contents: "x".to_owned().into() }]).expect("written");
         assert!(path.join("a/b").exists());
         assert!(matches!(homes.make(&id), Err(Error::DuplicateSession { .. })));
         // Another manager with the same directory knows nothing of it.
-        let later = Homes::kept(homes.directory().expect("there"), []);
+        let later = SessionHomes::persistent(homes.directory().expect("there"), []);
         assert!(later.delete(&id).expect("deleted"));
         assert!(!path.exists());
         assert!(!later.delete(&id).expect("nothing to delete"));
@@ -417,15 +425,15 @@ mod tests {
     fn a_shared_home_goes_with_the_last_that_has_it() {
         let (_scratch, homes) = kept();
         let (first, second) = (session("first"), session("second"));
-        homes.make(&first).expect("made").keep();
+        homes.make(&first).expect("made").retain();
         let path = homes.path(&first).expect("a path");
-        homes.share(&path, &second).expect("there").keep();
+        homes.share(&path, &second).expect("there").retain();
         // One that did not start has no say.
         homes.share(&path, &session("third")).expect("there").discard();
         assert!(homes.delete(&first).expect("deleted"));
         assert!(path.exists());
         assert!(homes.delete(&second).expect("deleted"));
-        assert!(!path.exists() && homes.users().holds.is_empty() && homes.users().going.is_empty());
+        assert!(!path.exists() && homes.users().holds.is_empty() && homes.users().removing.is_empty());
         assert!(homes.share(&path, &second).is_err(), "it is gone");
     }
 
@@ -433,8 +441,8 @@ mod tests {
     fn a_shared_home_goes_with_the_last_of_another_manager_s_too() {
         let (_scratch, homes) = kept();
         let (first, second, other) = (session("first"), session("second"), session("other"));
-        homes.make(&first).expect("made").keep();
-        homes.make(&other).expect("made").keep();
+        homes.make(&first).expect("made").retain();
+        homes.make(&other).expect("made").retain();
         let path = homes.path(&first).expect("a path");
         // By another path to the same directory, and what is no home.
         let named = Path::new("/elsewhere/homes").join(path.file_name().expect("named"));
@@ -443,10 +451,10 @@ mod tests {
         }
         let recorded = |session: &SessionId, home: &Path| {
             let keys = vec!["key".into(), "../other".into()];
-            Recorded { session: session.clone(), home: home.to_owned(), keys }
+            RecordedHome { session: session.clone(), home: home.to_owned(), keys }
         };
         let recorded = [recorded(&first, &path), recorded(&second, &named), recorded(&other, Path::new("/.."))];
-        let later = Homes::kept(homes.directory().expect("there"), recorded);
+        let later = SessionHomes::persistent(homes.directory().expect("there"), recorded);
         assert!(!path.join("key").exists() && path.join("other").exists());
         assert!(later.delete(&first).expect("deleted"));
         assert!(path.exists(), "the second has it still");
@@ -462,13 +470,13 @@ mod tests {
         let (_theirs, theirs) = kept();
         let (_ours, ours) = kept();
         let id = session("s-1");
-        theirs.make(&id).expect("made").keep();
+        theirs.make(&id).expect("made").retain();
         let path = theirs.path(&id).expect("a path");
         drop(ours.borrow(&path, &id).expect("there"));
-        assert!(path.exists() && ours.users().holds.is_empty() && ours.users().going.is_empty());
+        assert!(path.exists() && ours.users().holds.is_empty() && ours.users().removing.is_empty());
         assert!(!ours.delete(&id).expect("nothing to delete"));
         assert!(path.exists());
-        ours.borrow(&path, &id).expect("there").keep();
+        ours.borrow(&path, &id).expect("there").retain();
         assert!(ours.delete(&id).expect("deleted"));
         assert!(!path.exists());
     }
@@ -477,8 +485,8 @@ mod tests {
     fn a_start_that_is_refused_gives_back_only_what_it_took() {
         let (_scratch, homes) = kept();
         let (living, ended) = (session("living"), session("ended"));
-        homes.make(&living).expect("made").keep();
-        homes.make(&ended).expect("made").keep();
+        homes.make(&living).expect("made").retain();
+        homes.make(&ended).expect("made").retain();
         let (own, other) = (homes.path(&living).expect("a path"), homes.path(&ended).expect("a path"));
         // Under an id that is used, in its own home and in another.
         homes.share(&own, &living).expect("there").discard();
@@ -487,7 +495,7 @@ mod tests {
         assert!(homes.delete(&living).expect("deleted"));
         assert!(!own.exists() && other.exists());
         // What somebody else still has does not go with the session that made it.
-        homes.share(&other, &living).expect("there").keep();
+        homes.share(&other, &living).expect("there").retain();
         assert!(homes.delete(&ended).expect("deleted"));
         assert!(!homes.delete(&ended).expect("it has none any more"));
         assert!(other.exists());
@@ -501,12 +509,12 @@ mod tests {
         let tenancy = homes.make(&first).expect("made");
         let path = homes.path(&first).expect("a path");
         tenancy.write(&[file("a/key"), file("settings")], &["a/key".into(), "unwritten".into()]).expect("written");
-        tenancy.keep();
+        tenancy.retain();
         let other = homes.share(&path, &second).expect("there");
         other.write(&[file("key")], &["key".into()]).expect("written");
-        tenancy.leave();
+        tenancy.release_keys();
         assert!(path.join("a/key").exists() && path.join("key").exists(), "the second runs");
-        other.keep();
+        other.retain();
         drop(other);
         assert!(!path.join("a/key").exists() && !path.join("key").exists() && path.join("settings").exists());
         // Of one that goes on there; the first has no say in it any more.
@@ -514,7 +522,7 @@ mod tests {
         again.write(&[file("a/key")], &["a/key".into()]).expect("written");
         drop(tenancy);
         assert!(path.join("a/key").exists());
-        again.keep();
+        again.retain();
         homes.close();
         assert!(!path.join("a/key").exists() && homes.users().used.is_empty());
     }
@@ -527,19 +535,19 @@ mod tests {
         let staying = homes.make(&first).expect("made");
         let path = homes.path(&first).expect("a path");
         staying.write(&key, &["key".into()]).expect("written");
-        staying.stay();
-        staying.keep();
+        staying.persist();
+        staying.retain();
         let other = homes.share(&path, &second).expect("there");
         other.write(&key, &["key".into()]).expect("written");
-        other.leave();
+        other.release_keys();
         assert!(path.join("key").exists(), "the first runs");
         drop(other);
-        staying.leave();
+        staying.release_keys();
         assert!(!path.join("key").exists() && homes.users().used.is_empty());
         // The manager goes before it.
         let again = homes.share(&path, &first).expect("there");
         again.write(&key, &["key".into()]).expect("written");
-        again.stay();
+        again.persist();
         homes.close();
         drop(again);
         assert!(path.join("key").exists());
@@ -550,13 +558,13 @@ mod tests {
         let (_scratch, homes) = kept();
         let path = homes.path(&session("first")).expect("a path");
         let tenancy = homes.make(&session("first")).expect("made");
-        tenancy.stay();
+        tenancy.persist();
         // Its host goes before the agent is ready.
         drop(tenancy);
         assert!(path.exists());
         let path = homes.path(&session("second")).expect("a path");
         let tenancy = homes.make(&session("second")).expect("made");
-        tenancy.stay();
+        tenancy.persist();
         tenancy.discard();
         assert!(!path.exists(), "it did not start");
     }
@@ -564,9 +572,9 @@ mod tests {
     #[test]
     fn homes_that_are_not_kept_go_with_the_manager() {
         let scratch = tempfile::tempdir().expect("a directory");
-        let homes = Arc::new(Homes::temporary(scratch.path().to_owned()));
+        let homes = Arc::new(SessionHomes::temporary(scratch.path().to_owned()));
         assert_eq!(fs::read_dir(scratch.path()).expect("listed").count(), 0, "made when it is needed");
-        homes.make(&session("s-1")).expect("made").keep();
+        homes.make(&session("s-1")).expect("made").retain();
         assert!(homes.path(&session("s-1")).expect("a path").exists());
         drop(homes);
         assert_eq!(fs::read_dir(scratch.path()).expect("listed").count(), 0);
@@ -576,7 +584,7 @@ mod tests {
     fn an_error_names_the_file_and_not_what_is_in_it() {
         let (_scratch, homes) = kept();
         let id = session("s-1");
-        homes.make(&id).expect("made").keep();
+        homes.make(&id).expect("made").retain();
         let path = homes.path(&id).expect("a path");
         fs::write(path.join("file"), "").expect("written");
         let files = [ProvisionFile { path: "file/settings".into(), contents: "hunter2".to_owned().into() }];

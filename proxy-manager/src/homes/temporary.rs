@@ -18,20 +18,20 @@ use super::files;
 /// Prefix of the names of such directories.
 const PREFIX: &str = "agent-proxy-homes.";
 /// Attempts to create a directory that somebody else removes before it is locked.
-const TRIES: usize = 16;
+const MAX_TRIES: usize = 16;
 
 /// The temporary directory of this manager.
 #[derive(Debug)]
-pub(super) struct Temporary {
+pub(super) struct TemporaryRoot {
     path: PathBuf,
     /// Descriptor that holds the lock.
     _lock: OwnedFd,
 }
 
-impl Temporary {
+impl TemporaryRoot {
     /// Creates the directory in `parent`.
     pub(super) fn make(parent: &Path) -> io::Result<Self> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_TRIES {
             let path = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?.keep();
             // An unlocked directory looks like that of a dead manager.
             let opened = match files::open(&path) {
@@ -80,7 +80,7 @@ fn sweep(parent: &Path) {
             continue;
         }
         let path = entry.path();
-        match remove_left(&path) {
+        match remove_stale(&path) {
             Ok(true) => tracing::info!(?path, "removed the homes of a killed manager"),
             Ok(false) => {}
             // Another manager removed it first.
@@ -91,7 +91,7 @@ fn sweep(parent: &Path) {
 }
 
 /// Removes a directory, unless it is another user's or its manager lives.
-fn remove_left(path: &Path) -> io::Result<bool> {
+fn remove_stale(path: &Path) -> io::Result<bool> {
     let opened = files::open(path)?;
     if fstat(&opened)?.st_uid != nix::unistd::geteuid().as_raw() {
         return Ok(false);
@@ -117,7 +117,7 @@ mod tests {
 
     /// As if its manager had been killed.
     fn abandoned(parent: &Path) -> PathBuf {
-        let made = Temporary::make(parent).expect("made");
+        let made = TemporaryRoot::make(parent).expect("made");
         fs::create_dir(made.path.join("s-1")).expect("made");
         fs::write(made.path.join("s-1/file"), "x").expect("written");
         made.path.clone()
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn what_the_dead_left_goes_and_what_the_living_have_stays() {
         let scratch = tempfile::tempdir().expect("a directory");
-        let living = Temporary::make(scratch.path()).expect("made");
+        let living = TemporaryRoot::make(scratch.path()).expect("made");
         fs::create_dir(living.path().join("s-1")).expect("made");
         let dead = [abandoned(scratch.path()), abandoned(scratch.path())];
         let saved = abandoned(scratch.path());
@@ -158,7 +158,7 @@ mod tests {
                     sweep(scratch.path());
                 }
             });
-            let made: Vec<_> = (0..100).map(|_| Temporary::make(scratch.path()).expect("made")).collect();
+            let made: Vec<_> = (0..100).map(|_| TemporaryRoot::make(scratch.path()).expect("made")).collect();
             done.store(true, std::sync::atomic::Ordering::Relaxed);
             assert!(made.iter().all(|made| file_lock::is_at(&made._lock, made.path())));
         });

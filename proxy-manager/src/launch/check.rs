@@ -14,7 +14,7 @@ pub(super) fn config(config: &AgentSessionConfig, max_depth: u32) -> Result<()> 
     if depth > max_depth {
         return Err(Error::TooDeep { depth, max: max_depth });
     }
-    if let Some((kind, _)) = config.limits.set().find(|(_, value)| *value == 0) {
+    if let Some((kind, _)) = config.limits.iter_set().find(|(_, value)| *value == 0) {
         return Err(invalid(limit_field(kind), format!("a limit of 0 on {kind} leaves nothing: leave it out")));
     }
     // A start clock of 0 is refused; null means the manager's own.

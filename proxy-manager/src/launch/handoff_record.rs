@@ -1,11 +1,11 @@
 //! Record of a session that a host hands to the next one. It travels as JSON, since the next host may be of another
 //! release. Unknown values are left out, and it has no secrets.
 
-use ipc_protocol::{Enclosure, Json, Limits, OnUsageLimit, SessionId, Timeouts};
+use ipc_protocol::{ContainmentSpec, Json, Limits, OnUsageLimit, SessionId, Timeouts};
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use super::Launch;
+use super::SessionLaunch;
 use crate::description::SessionDescription;
 
 /// Handoff record of a session.
@@ -16,7 +16,7 @@ pub(crate) struct HandoffRecord {
     #[serde(deserialize_with = "lenient")]
     labels: Map<String, Value>,
     #[serde(deserialize_with = "lenient")]
-    pub(crate) enclosure: Enclosure,
+    pub(crate) enclosure: ContainmentSpec,
     #[serde(deserialize_with = "lenient")]
     pub(crate) limits: Limits,
     #[serde(deserialize_with = "lenient")]
@@ -70,7 +70,7 @@ fn facts_of(description: &SessionDescription) -> Map<String, Value> {
     }
 }
 
-impl Launch {
+impl SessionLaunch {
     /// Creates the handoff record, if the session may outlive its host.
     pub(crate) fn handoff_record(&self) -> Option<HandoffRecord> {
         self.detach.as_ref()?;

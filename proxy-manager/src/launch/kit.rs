@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 
 /// Catalog, configurations and defaults that a manager applies to every session.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Kit {
+pub(crate) struct AgentDefaults {
     pub(crate) catalog: Catalog,
     pub(crate) profiles: Profiles,
     pub(crate) models: BTreeMap<String, ModelConfig>,
@@ -21,7 +21,7 @@ pub(crate) struct Kit {
     pub(crate) max_depth: u32,
 }
 
-impl Kit {
+impl AgentDefaults {
     /// Fills `config` with the values of its profile, where it has none.
     ///
     /// # Errors

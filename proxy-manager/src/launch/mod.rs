@@ -18,32 +18,32 @@ use std::{
 use agents::{
     AgentSpec, ModelConfig, Secret,
     conversations::{ConversationLocation, ResumedConversation},
-    discovery::{Places, executable, packaged_program},
+    discovery::{SearchPaths, executable, packaged_program},
     provision::{
-        Provision, ProvisionError, ProvisionFile, ProvisionRequest, needs_folder, provision, sandbox_program,
+        Provision, ProvisionError, ProvisionFile, ProvisionRequest, needs_shim_dir, provision, sandbox_program,
         settings_file,
     },
 };
 use ipc_protocol::{
-    AgentSessionConfig, Enclosure, EnvVars, Home, Json, MARKER, NativeResume, OnMissing, SessionId,
-    message::{AgentCommand, Asking, Detach},
+    AgentSessionConfig, ContainmentSpec, EnvVars, Home, Json, MARKER, NativeResume, OnMissing, SessionId,
+    message::{AgentCommand, DetachSpec, PermissionSupport},
 };
 
-pub(crate) use conversation::{Conversation, Is, NewLease};
+pub(crate) use conversation::{ConversationOrigin, NewLease, OpenConversation};
 pub(crate) use handoff_record::HandoffRecord;
-pub(crate) use kit::Kit;
-pub(crate) use ready::{Aftermath, LaunchOutcome};
-pub(crate) use resume::{LONGEST_HISTORY, Past, Place};
+pub(crate) use kit::AgentDefaults;
+pub(crate) use ready::{LaunchOutcome, StartAftermath};
+pub(crate) use resume::{HomePlace, MAX_HISTORY, PastSession};
 
-use self::{preamble::preamble, resume::Origin};
+use self::{preamble::preamble, resume::ResolvedConversation};
 use crate::{
-    containment::Held,
-    conversation_locks::Leases,
+    containment::ResolvedContainment,
+    conversation_locks::ConversationLocks,
     description::{SessionDescription, SessionMetadata, SessionSettings},
     error::{Error, Result},
-    homes::{Folder, Homes},
-    state::Journal,
-    supervision::Slot,
+    homes::{SessionHomes, ShimDir},
+    state::SessionJournal,
+    supervision::SessionSlot,
 };
 
 /// No file with an agent's settings that is looked at is longer.
@@ -58,33 +58,33 @@ pub const DEPTH_MARKER: &str = "AGENT_PROXY_DEPTH";
 
 /// A checked configuration with the complete plan of its start.
 #[derive(Debug)]
-pub(crate) struct Launch {
-    pub(crate) attempt: Attempt,
+pub(crate) struct SessionLaunch {
+    pub(crate) attempt: LaunchAttempt,
     /// Attempt without the conversation, for when it cannot be resumed.
-    pub(crate) fallback: Option<Box<Attempt>>,
-    pub(crate) enclosure: Enclosure,
+    pub(crate) fallback: Option<Box<LaunchAttempt>>,
+    pub(crate) enclosure: ContainmentSpec,
     pub(crate) description: SessionDescription,
     /// Location of the session's home.
-    pub(crate) place: Place,
+    pub(crate) home_place: HomePlace,
     /// Folder of the programs that its agent runs, if there are any.
-    folder: Option<PathBuf>,
+    shim_dir: Option<PathBuf>,
     /// Conversation of the session, as far as it is known.
-    pub(crate) conversation: Conversation,
+    pub(crate) conversation: OpenConversation,
     /// Directory in which its agent keeps the files of conversations.
     pub(crate) native_files: Option<PathBuf>,
     /// Conversation to resume, as its agent keeps it on the disk.
     pub(crate) resumed: Option<ResumedConversation>,
     /// Journal of its processes, if there is one.
-    pub(crate) journal: Option<Journal>,
+    pub(crate) journal: Option<SessionJournal>,
     /// Place among the sessions.
-    pub(crate) slot: Option<Slot>,
+    pub(crate) slot: Option<SessionSlot>,
     /// Detach settings, if the session may outlive this host.
-    pub(crate) detach: Option<Box<Detach>>,
+    pub(crate) detach: Option<Box<DetachSpec>>,
 }
 
 /// An attempt to start the agent.
 #[derive(Debug)]
-pub(crate) struct Attempt {
+pub(crate) struct LaunchAttempt {
     pub(crate) config: AgentSessionConfig,
     pub(crate) command: AgentCommand,
     /// Conversation that it resumes, whoever instructs the agent.
@@ -98,37 +98,40 @@ pub(crate) struct Attempt {
     /// Text before the first prompt.
     pub(crate) preamble: Option<String>,
     /// Reason why it begins a new conversation instead of resuming one.
-    pub(crate) anew: Option<String>,
+    pub(crate) restart_reason: Option<String>,
     /// Conversation in a broken database, which is renamed before the agent starts.
-    pub(crate) broken: Option<ResumedConversation>,
+    pub(crate) broken_database: Option<ResumedConversation>,
     /// Conversations of its agent.
     location: ConversationLocation,
 }
 
 /// Context in which a launch is planned.
-pub(crate) struct Around<'a> {
-    pub(crate) kit: &'a Kit,
-    pub(crate) homes: &'a Homes,
-    pub(crate) leases: &'a Arc<Leases>,
+pub(crate) struct LaunchContext<'a> {
+    pub(crate) defaults: &'a AgentDefaults,
+    pub(crate) homes: &'a SessionHomes,
+    pub(crate) locks: &'a Arc<ConversationLocks>,
     /// Looks up the manager's sessions.
-    pub(crate) past: &'a (dyn Fn(&SessionId) -> Option<Past> + Sync),
+    pub(crate) past_session: &'a (dyn Fn(&SessionId) -> Option<PastSession> + Sync),
 }
 
-impl Launch {
+impl SessionLaunch {
     /// Checks `config`, fills in defaults, and resolves its agent, model and conversation. Creates no home yet.
     ///
     /// # Errors
     /// [`Error::InvalidConfig`], [`Error::UnknownAgent`], [`Error::UnknownProfile`], [`Error::UnknownModel`],
     /// [`Error::Unsupported`], [`Error::TooDeep`],
     /// [`Error::NativeSessionMissing`], [`Error::NativeSessionBusy`], [`Error::HandedOver`], [`Error::System`].
-    pub(crate) fn plan(mut config: AgentSessionConfig, around: &Around<'_>) -> Result<Self> {
-        let kit = around.kit;
+    pub(crate) fn plan(mut config: AgentSessionConfig, around: &LaunchContext<'_>) -> Result<Self> {
+        let kit = around.defaults;
         kit.apply_profile(&mut config)?;
         let spec = kit.agent(&config)?;
         spec.resource_limits.apply(&mut config.limits);
         check::config(&config, kit.max_depth)?;
         let resume = config.resume.clone();
-        let origin = resume.as_ref().map(|resume| Origin::find(&config, resume, around.past)).transpose()?;
+        let origin = resume
+            .as_ref()
+            .map(|resume| ResolvedConversation::find(&config, resume, around.past_session))
+            .transpose()?;
         if let Some(origin) = &origin {
             config.model_config = config.model_config.or_else(|| origin.model_config.clone());
         }
@@ -138,19 +141,20 @@ impl Launch {
         let cwd = config.cwd.get_or_insert_with(|| default_cwd.to_owned()).clone();
         check::cwd(&cwd)?;
         let home = match &place {
-            Place::Shared => None,
-            Place::Own => Some(around.homes.path(&config.session_id)?),
-            Place::Of(home) => Some(home.clone()),
+            HomePlace::Shared => None,
+            HomePlace::Own => Some(around.homes.path(&config.session_id)?),
+            HomePlace::Inherited(home) => Some(home.clone()),
         };
-        let folder = needs_folder(spec).then(|| Folder::path(around.homes, &config.session_id)).transpose()?;
+        let folder = needs_shim_dir(spec).then(|| ShimDir::path(around.homes, &config.session_id)).transpose()?;
         // Ids can be chosen, and two managers can choose the same: the marker identifies this one run.
-        let enclosure = Enclosure { marker: SessionId::mint().to_string(), ..Enclosure::default() };
+        let enclosure = ContainmentSpec { marker: SessionId::mint().to_string(), ..ContainmentSpec::default() };
         let marker = &enclosure.marker;
-        let draft = Draft { kit, spec, model, home: home.as_deref(), folder: folder.as_deref(), marker };
+        let draft =
+            LaunchDraft { defaults: kit, spec, model, home: home.as_deref(), shim_dir: folder.as_deref(), marker };
         let on_missing = resume.map(|resume| resume.on_missing);
-        let Tries { attempt, fallback } = draft.tries(&config, origin, on_missing.as_ref())?;
+        let LaunchAttempts { attempt, fallback } = draft.attempts(&config, origin, on_missing.as_ref())?;
         let home = home.map(|home| utf8(&home)).transpose()?;
-        let conversation = conversation(spec, &attempt, home.is_some(), around.leases)?;
+        let conversation = conversation(spec, &attempt, home.is_some(), around.locks)?;
         let native_files = attempt.location.files().map(Path::to_owned);
         let location = || attempt.location.clone();
         let resumed = attempt.resume.as_ref().map(|native| ResumedConversation::new(spec, native, &cwd, location()));
@@ -185,8 +189,8 @@ impl Launch {
             fallback,
             enclosure,
             description,
-            place,
-            folder,
+            home_place: place,
+            shim_dir: folder,
             conversation,
             native_files,
             resumed,
@@ -197,7 +201,7 @@ impl Launch {
     }
 
     /// Sets the resolved containment of the session.
-    pub(crate) fn hold(&mut self, Held { cgroup, strict }: Held) {
+    pub(crate) fn set_containment(&mut self, ResolvedContainment { cgroup, strict }: ResolvedContainment) {
         (self.enclosure.cgroup, self.enclosure.strict) = (cgroup, strict);
     }
 
@@ -208,61 +212,66 @@ impl Launch {
 }
 
 /// Resolves the location of the session's home.
-fn place(config: &AgentSessionConfig, origin: Option<&Origin>) -> Place {
+fn place(config: &AgentSessionConfig, origin: Option<&ResolvedConversation>) -> HomePlace {
     if let Some(place) = origin.and_then(|origin| origin.place.clone()) {
         return place;
     }
     match config.home {
-        Some(Home::Own) => Place::Own,
-        Some(Home::Shared) => Place::Shared,
-        None if config.model_config.is_some() => Place::Own,
-        None => Place::Shared,
+        Some(Home::Own) => HomePlace::Own,
+        Some(Home::Shared) => HomePlace::Shared,
+        None if config.model_config.is_some() => HomePlace::Own,
+        None => HomePlace::Shared,
     }
 }
 
 /// Resolves the session's conversation, and takes its lease if its id is known.
-fn conversation(spec: &AgentSpec, attempt: &Attempt, has_home: bool, leases: &Arc<Leases>) -> Result<Conversation> {
-    let Attempt { config, resume, location, .. } = attempt;
+fn conversation(
+    spec: &AgentSpec,
+    attempt: &LaunchAttempt,
+    has_home: bool,
+    leases: &Arc<ConversationLocks>,
+) -> Result<OpenConversation> {
+    let LaunchAttempt { config, resume, location, .. } = attempt;
     // A fork is a new conversation.
     let resume = resume.as_ref().filter(|resume| !resume.fork);
     let store = location.root().map(Path::to_owned);
     let family = spec.conversation_family().to_owned();
     let (agent, session) = (spec.id.clone(), config.session_id.clone());
-    let is = if resume.is_some() { Is::Old } else { Is::New };
-    let conversation = Conversation::new(leases.clone(), family, store, agent, session, is);
+    let is = if resume.is_some() { ConversationOrigin::Existing } else { ConversationOrigin::New };
+    let conversation = OpenConversation::new(leases.clone(), family, store, agent, session, is);
     let mut conversation = conversation.within(has_home);
     if let Some(id) = resume.and_then(|resume| resume.id.as_deref()) {
-        conversation.is_now(id)?;
+        conversation.set_id(id)?;
     }
     Ok(conversation)
 }
 
 /// Inputs shared by the attempts of a session.
-struct Draft<'a> {
-    kit: &'a Kit,
+struct LaunchDraft<'a> {
+    defaults: &'a AgentDefaults,
     spec: &'a AgentSpec,
     model: Option<&'a ModelConfig>,
     home: Option<&'a Path>,
-    folder: Option<&'a Path>,
+    shim_dir: Option<&'a Path>,
     marker: &'a str,
 }
 
 /// The first attempt, and the fallback if the conversation cannot be resumed.
-struct Tries {
-    attempt: Attempt,
-    fallback: Option<Box<Attempt>>,
+struct LaunchAttempts {
+    attempt: LaunchAttempt,
+    fallback: Option<Box<LaunchAttempt>>,
 }
 
-impl Draft<'_> {
+impl LaunchDraft<'_> {
     /// Plans the attempts.
-    fn tries(
+    fn attempts(
         &self,
         config: &AgentSessionConfig,
-        origin: Option<Origin>,
+        origin: Option<ResolvedConversation>,
         on_missing: Option<&OnMissing>,
-    ) -> Result<Tries> {
+    ) -> Result<LaunchAttempts> {
         let Some(origin) = origin else {
-            return Ok(Tries { attempt: self.attempt(config, None, None, None)?, fallback: None });
+            return Ok(LaunchAttempts { attempt: self.attempt(config, None, None, None)?, fallback: None });
         };
         let anew = |why: String| {
             let history = match on_missing {
@@ -278,11 +287,11 @@ impl Draft<'_> {
         };
         match first {
             // The agent's own reason replaces this one.
-            Ok(attempt) => Ok(Tries { attempt, fallback: anew(String::new())? }),
+            Ok(attempt) => Ok(LaunchAttempts { attempt, fallback: anew(String::new())? }),
             Err(error @ (Error::NativeSessionMissing { .. } | Error::Unsupported { .. })) => {
                 // An agent that cannot do the fallback either fails here.
                 match anew(error.chain())? {
-                    Some(attempt) => Ok(Tries { attempt: *attempt, fallback: None }),
+                    Some(attempt) => Ok(LaunchAttempts { attempt: *attempt, fallback: None }),
                     None => Err(error),
                 }
             }
@@ -296,10 +305,10 @@ impl Draft<'_> {
         resume: Option<&NativeResume>,
         history: Option<&str>,
         anew: Option<String>,
-    ) -> Result<Attempt> {
+    ) -> Result<LaunchAttempt> {
         let fresh_id = SessionId::mint().to_string();
         let secret = Secret::from(format!("{}{}", SessionId::mint(), SessionId::mint()));
-        let shared = self.kit.base_env.0.get("HOME").map(Path::new);
+        let shared = self.defaults.base_env.0.get("HOME").map(Path::new);
         let settings =
             shared.filter(|_| self.home.is_none()).and_then(|home| settings_file(self.spec, &config.env, home));
         let user_settings = settings.and_then(|file| settings_text(&file));
@@ -309,7 +318,7 @@ impl Draft<'_> {
             home: self.home,
             shared_home: shared,
             user_settings: user_settings.as_deref(),
-            folder: self.folder,
+            shim_dir: self.shim_dir,
             resume,
             fresh_id: &fresh_id,
             fresh_secret: &secret,
@@ -348,7 +357,7 @@ impl Draft<'_> {
             );
             return Err(invalid("agentSandbox", reason));
         }
-        let asking = Asking {
+        let asking = PermissionSupport {
             asks: self.spec.permission_config.asks.clone(),
             has_user_settings: self.home.is_none(),
             tried: self.spec.discovery.tried.clone(),
@@ -378,13 +387,24 @@ impl Draft<'_> {
         let resume = resume.cloned();
         let preamble = preamble(context, history);
         let key = self.model.and_then(|model| model.key.as_ref());
-        let keys = key.map_or_else(Vec::new, |key| holding(key, &files));
-        Ok(Attempt { config, command, resume, files, keys, programs, preamble, anew, broken: None, location })
+        let keys = key.map_or_else(Vec::new, |key| files_with_key(key, &files));
+        Ok(LaunchAttempt {
+            config,
+            command,
+            resume,
+            files,
+            keys,
+            programs,
+            preamble,
+            restart_reason: anew,
+            broken_database: None,
+            location,
+        })
     }
 
     /// Builds the agent's whole environment in layers: the manager's, the home's, the agent's, the session's, ours.
     fn environment(&self, config: &AgentSessionConfig, agents: EnvVars) -> EnvVars {
-        let mut env = self.kit.base_env.clone();
+        let mut env = self.defaults.base_env.clone();
         if let Some(home) = self.home {
             env.0.extend(home_variables(home));
         }
@@ -398,7 +418,7 @@ impl Draft<'_> {
 }
 
 /// Returns the files that contain `key`, verbatim or as a JSON string.
-fn holding(key: &Secret, files: &[ProvisionFile]) -> Vec<PathBuf> {
+fn files_with_key(key: &Secret, files: &[ProvisionFile]) -> Vec<PathBuf> {
     let key = key.expose();
     let escaped = Json::from(&key.into());
     let escaped = escaped.as_str().trim_matches('"');
@@ -407,9 +427,9 @@ fn holding(key: &Secret, files: &[ProvisionFile]) -> Vec<PathBuf> {
 }
 
 /// Returns the directories in which a process of this environment looks for programs.
-fn places(env: &EnvVars) -> Places {
+fn places(env: &EnvVars) -> SearchPaths {
     let path = env.0.get("PATH").map(|path| std::env::split_paths(path).collect());
-    Places { path: path.unwrap_or_default(), home: env.0.get("HOME").map(PathBuf::from) }
+    SearchPaths { path: path.unwrap_or_default(), home: env.0.get("HOME").map(PathBuf::from) }
 }
 
 /// The text of a settings file, if it can be had; it is the agent that says what is wrong with it.

@@ -8,26 +8,26 @@ use std::{
 use agents::conversations::{ConversationBackup, ResumedConversation};
 use ipc_protocol::SessionId;
 
-use super::{Attempt, Launch, Place};
+use super::{HomePlace, LaunchAttempt, SessionLaunch};
 use crate::{
     blocking::blocking,
     error::{Error, Result},
-    homes::{Folder, Homes, Tenancy},
-    records::{Record, Records},
+    homes::{HomeTenancy, SessionHomes, ShimDir},
+    records::{ConversationRecord, ConversationRecords},
 };
 
 /// Clean-up of a start, whether it succeeded or failed.
 #[derive(Debug, Default)]
-pub(crate) struct Aftermath {
-    tenancy: Option<Tenancy>,
+pub(crate) struct StartAftermath {
+    tenancy: Option<HomeTenancy>,
     /// Present while the session lives.
-    folder: Mutex<Option<Folder>>,
+    shim_dir: Mutex<Option<ShimDir>>,
     backup: Option<ConversationBackup>,
-    records: Arc<Records>,
+    records: Arc<ConversationRecords>,
     /// Files in its home that hold a key.
     keys: Vec<PathBuf>,
     /// True if the session may outlive this manager.
-    outlives: bool,
+    may_outlive_manager: bool,
 }
 
 /// End of a session that was launched, as its clean-up needs it.
@@ -39,14 +39,14 @@ pub(crate) struct LaunchOutcome {
     /// True if its agent never was ready.
     pub(crate) is_stillborn: bool,
     /// Conversation, if it has one.
-    pub(crate) record: Option<Record>,
+    pub(crate) record: Option<ConversationRecord>,
 }
 
-impl Launch {
+impl SessionLaunch {
     /// Returns true if [`Launch::with_whole_conversation`] or [`Launch::make_ready`] has anything to do.
     pub(crate) fn needs_disk(&self) -> bool {
         let resumed = self.resumed.as_ref().is_some_and(ResumedConversation::needs_disk);
-        self.place != Place::Shared || self.folder.is_some() || resumed
+        self.home_place != HomePlace::Shared || self.shim_dir.is_some() || resumed
     }
 
     /// Checks the file of the conversation. If it is broken, begins a new conversation where the configuration allows
@@ -54,12 +54,12 @@ impl Launch {
     ///
     /// # Errors
     /// [`Error::NativeSessionMissing`](crate::Error::NativeSessionMissing).
-    pub(crate) fn with_whole_conversation(mut self) -> Result<Self> {
+    pub(crate) fn check_conversation_file(mut self) -> Result<Self> {
         let Some(Err(damaged)) = self.resumed.as_ref().map(ResumedConversation::check_lines) else { return Ok(self) };
         let error = Error::from(damaged);
         let Some(anew) = self.fallback.take() else { return Err(error) };
-        self.attempt = Attempt { anew: Some(error.chain()), ..*anew };
-        self.conversation.begins_anew();
+        self.attempt = LaunchAttempt { restart_reason: Some(error.chain()), ..*anew };
+        self.conversation.reset_to_new();
         Ok(self)
     }
 
@@ -68,38 +68,49 @@ impl Launch {
     /// # Errors
     /// [`Error::System`](crate::Error::System), [`Error::DuplicateSession`](crate::Error::DuplicateSession): nothing is
     /// left on the disk then.
-    pub(crate) fn make_ready(&self, homes: &Arc<Homes>, records: Arc<Records>) -> Result<Aftermath> {
+    pub(crate) fn prepare_disk(
+        &self,
+        homes: &Arc<SessionHomes>,
+        records: Arc<ConversationRecords>,
+    ) -> Result<StartAftermath> {
         let id = self.id();
-        let tenancy = match &self.place {
-            Place::Shared => None,
-            Place::Own => Some(homes.make(id)?),
-            Place::Of(home) => Some(homes.share(home, id)?),
+        let tenancy = match &self.home_place {
+            HomePlace::Shared => None,
+            HomePlace::Own => Some(homes.make(id)?),
+            HomePlace::Inherited(home) => Some(homes.share(home, id)?),
         };
         if let Some(tenancy) = &tenancy {
             tenancy.write(&self.attempt.files, &self.attempt.keys)?;
         }
-        let folder = self.folder.as_ref().map(|path| Folder::make(path, &self.attempt.programs)).transpose()?;
+        let folder = self.shim_dir.as_ref().map(|path| ShimDir::make(path, &self.attempt.programs)).transpose()?;
         let backup = match &self.resumed {
             Some(resumed) => resumed.back_up(&homes.directory()?, id)?,
             None => None,
         };
         let keys = self.attempt.keys.clone();
         let outlives = self.detach.is_some();
-        Ok(Aftermath { tenancy, folder: Mutex::new(folder), backup, records, keys, outlives })
+        Ok(StartAftermath {
+            tenancy,
+            shim_dir: Mutex::new(folder),
+            backup,
+            records,
+            keys,
+            may_outlive_manager: outlives,
+        })
     }
 }
 
-impl Aftermath {
+impl StartAftermath {
     /// Creates an aftermath with nothing to clean up.
-    pub(crate) fn new(records: Arc<Records>) -> Self {
+    pub(crate) fn new(records: Arc<ConversationRecords>) -> Self {
         Self { records, ..Self::default() }
     }
 
     /// Rebuilds the aftermath of a session that an earlier manager started: its own home if any, the keys in it, its
     /// folder and its backup. Blocks.
     pub(crate) fn adopted(
-        records: Arc<Records>,
-        homes: &Arc<Homes>,
+        records: Arc<ConversationRecords>,
+        homes: &Arc<SessionHomes>,
         session: &SessionId,
         home: Option<&Path>,
         keys: Vec<PathBuf>,
@@ -112,41 +123,42 @@ impl Aftermath {
             }
         });
         if let Some(tenancy) = &tenancy {
-            tenancy.keep();
-            tenancy.has_keys(&keys);
+            tenancy.retain();
+            tenancy.add_keys(&keys);
         }
-        let folder = Folder::path(homes, session).ok().filter(|folder| folder.exists()).map(Folder::left);
+        let folder =
+            ShimDir::path(homes, session).ok().filter(|folder| folder.exists()).map(ShimDir::of_earlier_manager);
         let backup = homes.directory().ok().and_then(|place| ConversationBackup::left(&place, session));
-        let this = Self { tenancy, folder: Mutex::new(folder), backup, records, keys, outlives: true };
-        this.given();
+        let this = Self { tenancy, shim_dir: Mutex::new(folder), backup, records, keys, may_outlive_manager: true };
+        this.persist();
         this
     }
 
-    fn folder(&self) -> MutexGuard<'_, Option<Folder>> {
-        self.folder.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_shim_dir(&self) -> MutexGuard<'_, Option<ShimDir>> {
+        self.shim_dir.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records that a proxy is requested. If its session may outlive this manager, everything made for it stays from
     /// now on, until its outcome is known.
-    pub(crate) fn given(&self) {
-        if !self.outlives {
+    pub(crate) fn persist(&self) {
+        if !self.may_outlive_manager {
             return;
         }
-        self.tenancy.iter().for_each(Tenancy::stay);
-        self.folder().iter_mut().for_each(Folder::stay);
+        self.tenancy.iter().for_each(HomeTenancy::persist);
+        self.lock_shim_dir().iter_mut().for_each(ShimDir::persist);
         self.backup.iter().for_each(ConversationBackup::stay);
     }
 
     /// Records the conversation of a session whose agent is ready.
-    pub(crate) async fn note(&self, session: &SessionId, record: Option<Record>) {
-        let record = record.map(|record| Record { keys: self.keys.clone(), ..record });
-        self.records.note(session, record).await;
+    pub(crate) async fn record_conversation(&self, session: &SessionId, record: Option<ConversationRecord>) {
+        let record = record.map(|record| ConversationRecord { keys: self.keys.clone(), ..record });
+        self.records.record_session(session, record).await;
     }
 
     /// Keeps the home and drops the backup, since the agent is ready.
     pub(crate) async fn started(self: &Arc<Self>) {
         if let Some(tenancy) = &self.tenancy {
-            tenancy.keep();
+            tenancy.retain();
         }
         self.settle_backup().await;
     }
@@ -162,7 +174,7 @@ impl Aftermath {
         if outcome.is_detached {
             return;
         }
-        let folder = self.folder().take();
+        let folder = self.lock_shim_dir().take();
         if let Some(folder) = folder {
             self.clear_up(|_| folder.remove()).await;
         }
@@ -171,10 +183,10 @@ impl Aftermath {
         } else {
             self.settle_backup().await;
             if self.tenancy.is_some() {
-                self.clear_up(|this| this.tenancy.iter().for_each(Tenancy::leave)).await;
+                self.clear_up(|this| this.tenancy.iter().for_each(HomeTenancy::release_keys)).await;
             }
             // The agent may have switched to another conversation.
-            self.records.note(&outcome.session, outcome.record).await;
+            self.records.record_session(&outcome.session, outcome.record).await;
         }
     }
 
@@ -194,8 +206,8 @@ impl Aftermath {
             return;
         }
         self.clear_up(|this| {
-            this.load_failed();
-            this.tenancy.iter().for_each(Tenancy::discard);
+            this.restore_backup();
+            this.tenancy.iter().for_each(HomeTenancy::discard);
         })
         .await;
     }
@@ -208,7 +220,7 @@ impl Aftermath {
     }
 
     /// Restores what the dead agent destroyed when it failed to load its conversation. Blocks.
-    pub(crate) fn load_failed(&self) {
+    pub(crate) fn restore_backup(&self) {
         self.backup.iter().for_each(ConversationBackup::restore);
     }
 
@@ -216,7 +228,7 @@ impl Aftermath {
     ///
     /// # Errors
     /// [`Error::System`](crate::Error::System).
-    pub(crate) fn write(&self, attempt: &Attempt) -> Result<()> {
+    pub(crate) fn write(&self, attempt: &LaunchAttempt) -> Result<()> {
         match &self.tenancy {
             Some(tenancy) => tenancy.write(&attempt.files, &attempt.keys),
             None => Ok(()),

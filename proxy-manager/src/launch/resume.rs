@@ -2,17 +2,17 @@
 
 use std::path::PathBuf;
 
-use ipc_protocol::{AgentSessionConfig, Home, NativeResume, OnMissing, Resume, ResumeFrom, SessionId};
+use ipc_protocol::{AgentSessionConfig, Home, NativeResume, OnMissing, ResumeFrom, ResumeRequest, SessionId};
 
 use super::invalid;
 use crate::error::{Error, Result};
 
 /// Maximum length of an injected history, in bytes.
-pub(crate) const LONGEST_HISTORY: usize = 4 * 1024 * 1024;
+pub(crate) const MAX_HISTORY: usize = 4 * 1024 * 1024;
 
 /// Facts about a session whose conversation is to be resumed.
 #[derive(Clone, Debug)]
-pub(crate) struct Past {
+pub(crate) struct PastSession {
     pub(crate) agent: String,
     pub(crate) native_session_id: Option<String>,
     /// The session's own home, if any.
@@ -27,29 +27,29 @@ pub(crate) struct Past {
 
 /// Location of a session's home.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum HomePlace {
     /// Home of the base environment.
     Shared,
     /// A home of its own, yet to be created.
     Own,
     /// Home of the session whose conversation is resumed.
-    Of(PathBuf),
+    Inherited(PathBuf),
 }
 
 /// Result of looking for a conversation.
 #[derive(Debug)]
-pub(crate) struct Origin {
+pub(crate) struct ResolvedConversation {
     /// Instruction for the agent, or the error why there is none.
     pub(crate) native: Result<NativeResume>,
     /// Location of the session's home, if the conversation determines it.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<HomePlace>,
     /// Working directory, if the conversation determines it.
     pub(crate) cwd: Option<String>,
     /// Model configuration whose files are in the home, if the conversation determines it.
     pub(crate) model_config: Option<String>,
 }
 
-impl Origin {
+impl ResolvedConversation {
     /// Finds the conversation that `config` asks for. `past` looks up the manager's sessions.
     ///
     /// # Errors
@@ -57,13 +57,13 @@ impl Origin {
     /// [`Error::HandedOver`].
     pub(crate) fn find(
         config: &AgentSessionConfig,
-        resume: &Resume,
-        past: &(dyn Fn(&SessionId) -> Option<Past> + Sync),
+        resume: &ResumeRequest,
+        past: &(dyn Fn(&SessionId) -> Option<PastSession> + Sync),
     ) -> Result<Self> {
         if let OnMissing::Inject { history } = &resume.on_missing
-            && history.len() > LONGEST_HISTORY
+            && history.len() > MAX_HISTORY
         {
-            let reason = format!("a history of {} bytes is too long: {LONGEST_HISTORY} at the most", history.len());
+            let reason = format!("a history of {} bytes is too long: {MAX_HISTORY} at the most", history.len());
             return Err(invalid("resume.onMissing", reason));
         }
         let fork = resume.fork;
@@ -78,7 +78,7 @@ impl Origin {
         Ok(Self { native: Ok(NativeResume { id, fork }), place: None, cwd: None, model_config: None })
     }
 
-    fn of_session(config: &AgentSessionConfig, id: &SessionId, fork: bool, past: Option<Past>) -> Result<Self> {
+    fn of_session(config: &AgentSessionConfig, id: &SessionId, fork: bool, past: Option<PastSession>) -> Result<Self> {
         let agent = config.agent.clone();
         let missing = |reason: String| Error::NativeSessionMissing { agent: agent.clone(), id: id.to_string(), reason };
         let Some(past) = past else {
@@ -112,8 +112,8 @@ impl Origin {
                 let reason = format!("the conversation of session {id} is in the shared home: leave this out");
                 return Err(invalid("home", reason));
             }
-            (Some(home), _) => Place::Of(home),
-            (None, _) => Place::Shared,
+            (Some(home), _) => HomePlace::Inherited(home),
+            (None, _) => HomePlace::Shared,
         };
         let native = past.native_session_id.map(|id| NativeResume { id: Some(id), fork });
         let native = native.ok_or_else(|| missing("its agent never told an id of the conversation".to_owned()));
@@ -125,8 +125,8 @@ impl Origin {
 mod tests {
     use super::*;
 
-    fn past(id: &SessionId) -> Option<Past> {
-        let past = Past {
+    fn past(id: &SessionId) -> Option<PastSession> {
+        let past = PastSession {
             agent: "claude".into(),
             native_session_id: Some("n-1".into()),
             home: None,
@@ -137,23 +137,23 @@ mod tests {
         };
         match id.as_str() {
             "shared" => Some(past),
-            "own" => Some(Past { home: Some("/homes/own".into()), ..past }),
-            "alive" => Some(Past { has_ended: false, ..past }),
-            "alive-own" => Some(Past { has_ended: false, home: Some("/homes/own".into()), ..past }),
-            "nameless" => Some(Past { native_session_id: None, ..past }),
-            "handed-over" => Some(Past { is_handed_over: true, ..past }),
-            "pi" => Some(Past { agent: "pi".into(), ..past }),
+            "own" => Some(PastSession { home: Some("/homes/own".into()), ..past }),
+            "alive" => Some(PastSession { has_ended: false, ..past }),
+            "alive-own" => Some(PastSession { has_ended: false, home: Some("/homes/own".into()), ..past }),
+            "nameless" => Some(PastSession { native_session_id: None, ..past }),
+            "handed-over" => Some(PastSession { is_handed_over: true, ..past }),
+            "pi" => Some(PastSession { agent: "pi".into(), ..past }),
             _ => None,
         }
     }
 
-    fn find(session: &str, fork: bool, home: Option<Home>) -> Result<Origin> {
+    fn find(session: &str, fork: bool, home: Option<Home>) -> Result<ResolvedConversation> {
         let from = ResumeFrom::Session { id: session.parse().expect("a valid id") };
         let config = AgentSessionConfig { home, ..AgentSessionConfig::new("claude") };
-        Origin::find(&config, &Resume { from, fork, on_missing: OnMissing::Fail }, &past)
+        ResolvedConversation::find(&config, &ResumeRequest { from, fork, on_missing: OnMissing::Fail }, &past)
     }
 
-    fn field(found: Result<Origin>) -> &'static str {
+    fn field(found: Result<ResolvedConversation>) -> &'static str {
         match found {
             Err(Error::InvalidConfig { field, .. }) => field,
             other => panic!("{other:?}"),
@@ -164,10 +164,13 @@ mod tests {
     fn a_session_gives_its_conversation_its_home_and_where_it_worked() {
         let native = |fork| NativeResume { id: Some("n-1".into()), fork };
         let found = find("shared", false, None).expect("found");
-        assert_eq!((found.native.expect("known"), found.place), (native(false), Some(Place::Shared)));
+        assert_eq!((found.native.expect("known"), found.place), (native(false), Some(HomePlace::Shared)));
         assert_eq!((found.cwd.as_deref(), found.model_config), (Some("/work"), None));
         let found = find("own", true, Some(Home::Own)).expect("found");
-        assert_eq!((found.native.expect("known"), found.place), (native(true), Some(Place::Of("/homes/own".into()))));
+        assert_eq!(
+            (found.native.expect("known"), found.place),
+            (native(true), Some(HomePlace::Inherited("/homes/own".into())))
+        );
         assert_eq!(found.model_config.as_deref(), Some("small"));
         assert_eq!(field(find("own", false, Some(Home::Shared))), "home");
         assert_eq!(field(find("shared", false, Some(Home::Own))), "home");
@@ -197,19 +200,21 @@ mod tests {
         assert!(find("handed-over", true, None).is_ok(), "a copy is exempt");
         let id: SessionId = "handed-over".parse().expect("a valid id");
         let config = AgentSessionConfig { session_id: id.clone(), ..AgentSessionConfig::new("claude") };
-        let resume = Resume { from: ResumeFrom::Session { id }, fork: false, on_missing: OnMissing::StartAnew };
-        assert!(Origin::find(&config, &resume, &past).is_ok(), "it is taken back");
+        let resume = ResumeRequest { from: ResumeFrom::Session { id }, fork: false, on_missing: OnMissing::StartAnew };
+        assert!(ResolvedConversation::find(&config, &resume, &past).is_ok(), "it is taken back");
     }
 
     #[test]
     fn others_are_named_by_the_agents_id() {
         let config = AgentSessionConfig::new("claude");
-        let find = |from, on_missing| Origin::find(&config, &Resume { from, fork: false, on_missing }, &past);
+        let find = |from, on_missing| {
+            ResolvedConversation::find(&config, &ResumeRequest { from, fork: false, on_missing }, &past)
+        };
         let id = |from| find(from, OnMissing::Fail).expect("found").native.expect("known").id;
         assert_eq!(id(ResumeFrom::Native { id: "n-2".into() }).as_deref(), Some("n-2"));
         assert_eq!(id(ResumeFrom::MostRecent), None);
         assert_eq!(field(find(ResumeFrom::Native { id: String::new() }, OnMissing::Fail)), "resume.from");
-        let long = OnMissing::Inject { history: "x".repeat(LONGEST_HISTORY + 1) };
+        let long = OnMissing::Inject { history: "x".repeat(MAX_HISTORY + 1) };
         assert_eq!(field(find(ResumeFrom::MostRecent, long)), "resume.onMissing");
     }
 }

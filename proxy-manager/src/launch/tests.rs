@@ -1,23 +1,23 @@
 use std::sync::Arc;
 
 use agents::{ModelConfig, Profile, Profiles, ResourceLimits};
-use ipc_protocol::{Limits, Resume, ResumeFrom, Timeouts};
+use ipc_protocol::{Limits, ResumeFrom, ResumeRequest, Timeouts};
 
 use super::*;
 
-fn kit() -> Kit {
+fn kit() -> AgentDefaults {
     let base_env = [("PATH", "/bin"), ("LANG", "C"), ("HOME", "/root"), (SESSION_MARKER, "forged")];
     let base_env = base_env.into_iter().collect();
-    Kit { base_env, cwd: "/home".to_owned(), max_depth: 3, ..Kit::default() }
+    AgentDefaults { base_env, cwd: "/home".to_owned(), max_depth: 3, ..AgentDefaults::default() }
 }
 
-fn plan_with(kit: &Kit, config: AgentSessionConfig) -> Result<Launch> {
-    let homes = Homes::kept("/state/homes".into(), []);
-    let around = Around { kit, homes: &homes, leases: &Arc::default(), past: &|_| None };
-    Launch::plan(config, &around)
+fn plan_with(kit: &AgentDefaults, config: AgentSessionConfig) -> Result<SessionLaunch> {
+    let homes = SessionHomes::persistent("/state/homes".into(), []);
+    let around = LaunchContext { defaults: kit, homes: &homes, locks: &Arc::default(), past_session: &|_| None };
+    SessionLaunch::plan(config, &around)
 }
 
-fn plan(config: AgentSessionConfig) -> Result<Launch> {
+fn plan(config: AgentSessionConfig) -> Result<SessionLaunch> {
     plan_with(&kit(), config)
 }
 
@@ -57,7 +57,10 @@ fn a_home_of_its_own_is_all_that_the_agent_sees() {
     let home = format!("/state/homes/s-{id}");
     let env = &launch.attempt.command.env.0;
     assert_eq!((env["HOME"].as_str(), env["XDG_CACHE_HOME"].clone()), (home.as_str(), format!("{home}/.cache")));
-    assert_eq!((launch.description.metadata.home.as_deref(), &launch.place), (Some(home.as_str()), &Place::Own));
+    assert_eq!(
+        (launch.description.metadata.home.as_deref(), &launch.home_place),
+        (Some(home.as_str()), &HomePlace::Own)
+    );
     assert!(launch.needs_disk());
 }
 
@@ -86,7 +89,7 @@ fn what_makes_no_sense_is_refused_with_the_field() {
         tool: Some("[".into()),
         command: None,
         path: None,
-        decision: ipc_protocol::Decision::Allow,
+        decision: ipc_protocol::RuleDecision::Allow,
     };
     let permissions = ipc_protocol::PermissionPolicy { rules: vec![rule], ..Default::default() };
     assert_eq!(field(AgentSessionConfig { permissions, ..cat() }), "permissions");
@@ -143,21 +146,24 @@ fn a_profile_and_a_model_configuration_are_filled_in() {
     assert_eq!((metadata.agent.as_str(), metadata.profile.as_deref()), ("fake", Some("quick")));
     assert_eq!((settings.model.as_deref(), settings.mode.as_deref()), (Some("small"), Some("plan")));
     assert_eq!(launch.attempt.command.env.0["FAKE_KEY"], "hunter2");
-    assert_eq!(launch.place, Place::Own, "where there may be a key");
+    assert_eq!(launch.home_place, HomePlace::Own, "where there may be a key");
     assert!(!format!("{launch:?} {kit:?}").contains("hunter2"));
 }
 
 #[test]
 fn a_conversation_is_where_its_agent_keeps_it_and_not_where_home_is() {
-    let (kit, homes, leases) = (kit(), Homes::kept("/state/homes".into(), []), Arc::default());
+    let (kit, homes, leases) = (kit(), SessionHomes::persistent("/state/homes".into(), []), Arc::default());
     let resume = |home: &str, codex_home: &str| {
         let from = ResumeFrom::Native { id: "n-1".into() };
         let config = AgentSessionConfig {
             env: [("HOME", home), ("CODEX_HOME", codex_home)].into_iter().collect(),
-            resume: Some(Resume { from, fork: false, on_missing: OnMissing::Fail }),
+            resume: Some(ResumeRequest { from, fork: false, on_missing: OnMissing::Fail }),
             ..AgentSessionConfig::new("codex")
         };
-        Launch::plan(config, &Around { kit: &kit, homes: &homes, leases: &leases, past: &|_| None })
+        SessionLaunch::plan(
+            config,
+            &LaunchContext { defaults: &kit, homes: &homes, locks: &leases, past_session: &|_| None },
+        )
     };
     let _open = resume("/nowhere/h", "/nowhere/c").expect("free");
     let other = resume("/nowhere/h", "/nowhere/other");
@@ -173,18 +179,21 @@ fn a_broken_file_is_refused_or_a_new_conversation_takes_its_place() {
     let directory = scratch.path().join("sessions/2026/01/02");
     std::fs::create_dir_all(&directory).expect("made");
     std::fs::write(directory.join(format!("rollout-1-{ID}.jsonl")), "{}\nwhat\nwhat\n").expect("written");
-    let (kit, homes, leases) = (kit(), Homes::kept("/state/homes".into(), []), Arc::default());
+    let (kit, homes, leases) = (kit(), SessionHomes::persistent("/state/homes".into(), []), Arc::default());
     let whole = |on_missing| {
         let from = ResumeFrom::Native { id: ID.into() };
         let config = AgentSessionConfig {
             env: [("CODEX_HOME", &*scratch.path().to_string_lossy())].into_iter().collect(),
-            resume: Some(Resume { from, fork: false, on_missing }),
+            resume: Some(ResumeRequest { from, fork: false, on_missing }),
             ..AgentSessionConfig::new("codex")
         };
-        let launch = Launch::plan(config, &Around { kit: &kit, homes: &homes, leases: &leases, past: &|_| None });
+        let launch = SessionLaunch::plan(
+            config,
+            &LaunchContext { defaults: &kit, homes: &homes, locks: &leases, past_session: &|_| None },
+        );
         let launch = launch.expect("planned");
         assert!(launch.needs_disk() && launch.attempt.command.resume.is_some());
-        launch.with_whole_conversation()
+        launch.check_conversation_file()
     };
     match whole(OnMissing::Fail) {
         Err(Error::NativeSessionMissing { id, reason, .. }) => {
@@ -194,5 +203,5 @@ fn a_broken_file_is_refused_or_a_new_conversation_takes_its_place() {
     }
     let anew = whole(OnMissing::StartAnew).expect("a new one");
     assert_eq!((anew.attempt.command.resume, anew.attempt.config.resume), (None, None));
-    assert!(anew.fallback.is_none() && anew.attempt.anew.is_some_and(|why| why.contains("broken at line 2")));
+    assert!(anew.fallback.is_none() && anew.attempt.restart_reason.is_some_and(|why| why.contains("broken at line 2")));
 }

@@ -6,85 +6,85 @@ use std::{
     time::Duration,
 };
 
-use event_log::{EventLog, Limit, LogError};
+use event_log::{EventLog, LogError, ReadLimit};
 use ipc_protocol::{AbortPolicy, Event, Json, KillOptions, Prompt, SessionId};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, oneshot},
     time::timeout,
 };
 
-use super::{Inner, ProxyManager, RESUMES};
+use super::{MAX_RESUMES, ManagerInner, ProxyManager};
 use crate::{
-    actions::{self, Action, Verb},
+    actions::{self, ActionVerb, SessionAction},
     blocking::READING,
     error::{Error, Result},
     history::InUse,
-    session::{Accepted, Appending, BEGUN, Class, ENDED, PromptMode, Session, name_of},
+    session::{AcceptedPrompt, ActionClass, BEGUN, ENDED, EventToAppend, ManagedSession, PromptMode, name_of},
 };
 
 /// Maximum lengths of an event's type and payload, in bytes.
-const LONGEST_TYPE: usize = 256;
-const LONGEST_PAYLOAD: usize = 1024 * 1024;
+const MAX_TYPE: usize = 256;
+const MAX_PAYLOAD: usize = 1024 * 1024;
 /// Up to where what is done at once was claimed, in the event log: all but prompts that wait for their turn.
 const CONSUMER: &str = "actions";
 /// Consumer at the action that is being done; 0 for none.
-const DOING: &str = "doing";
+const IN_PROGRESS: &str = "doing";
 /// Number of newest events searched for actions that an earlier manager did not run, if no action of the stream was
 /// ever claimed.
-const LOOK_BACK: u64 = 10_000;
+const MAX_MISSED: u64 = 10_000;
 /// Bounds the number of sessions searched at a time: there may be thousands, and each read is a thread.
-static LOOKING: Semaphore = Semaphore::const_new(4);
+static MISSED_SEARCHES: Semaphore = Semaphore::const_new(4);
 /// Error of an action during which its manager was killed.
 const INTERRUPTED: &str = "its host ended while it was being done: it may have been done, and is not done again";
 
 /// An action, with the type of its event.
-struct Asked {
+struct RequestedAction {
     kind: String,
-    action: Result<Action, String>,
+    action: Result<SessionAction, String>,
     /// Place among the prompts that may wait.
     room: Option<OwnedSemaphorePermit>,
 }
 
-impl Asked {
-    fn class(&self) -> Class {
+impl RequestedAction {
+    fn class(&self) -> ActionClass {
         class_of(&self.action)
     }
 }
 
-fn class_of(action: &Result<Action, String>) -> Class {
+fn class_of(action: &Result<SessionAction, String>) -> ActionClass {
     match action {
-        Ok(Action { verb: Verb::Prompt { mode: PromptMode::Queue, .. }, .. }) => Class::Queued,
-        _ => Class::Immediate,
+        Ok(SessionAction { verb: ActionVerb::Prompt { mode: PromptMode::Queue, .. }, .. }) => ActionClass::Queued,
+        _ => ActionClass::Immediate,
     }
 }
 
 /// Actions that earlier managers accepted and did not do.
 #[derive(Default)]
-pub(super) struct Undone {
+pub(super) struct UnfinishedActions {
     /// Prompts that wait, in order.
-    prompts: Vec<(Accepted, Result<Action, String>)>,
+    prompts: Vec<(AcceptedPrompt, Result<SessionAction, String>)>,
     /// Of the rest: offset, type, and what is asked for, in order.
-    others: Vec<(u64, String, Result<Action, String>)>,
+    others: Vec<(u64, String, Result<SessionAction, String>)>,
     /// The prompt whose turn was begun, and the number of that turn.
-    begun: Option<(Accepted, u64)>,
+    begun: Option<(AcceptedPrompt, u64)>,
     /// Name of what else was being done.
     doing: Option<String>,
     /// Offset of the last event.
     last: u64,
 }
 
-impl Undone {
+impl UnfinishedActions {
     /// The prompt whose turn goes on without its host, perhaps.
-    pub(super) fn take_begun(&mut self) -> Option<(Accepted, u64)> {
+    pub(super) fn take_begun(&mut self) -> Option<(AcceptedPrompt, u64)> {
         self.begun.take()
     }
 
     /// Has the prompts wait in the session's queue. The rest is given back.
-    pub(super) fn load(mut self, session: &Session) -> Self {
+    pub(super) fn load(mut self, session: &ManagedSession) -> Self {
         let mut waiting = Vec::new();
         for (accepted, action) in std::mem::take(&mut self.prompts) {
             match action {
-                Ok(Action { agent, verb: Verb::Prompt { prompt, .. } })
+                Ok(SessionAction { agent, verb: ActionVerb::Prompt { prompt, .. } })
                     if agent.as_ref().is_none_or(|agent| *agent == session.metadata().agent) =>
                 {
                     waiting.push((accepted, prompt));
@@ -128,33 +128,33 @@ impl ProxyManager {
     /// [`ProxyManager`] says.
     pub async fn append_event(&self, session: &SessionId, kind: &str, version: u32, payload: Json) -> Result<u64> {
         check(kind, &payload)?;
-        self.open()?;
+        self.ensure_open()?;
         let id = session;
-        let session = self.inner.directory.get(id)?;
+        let session = self.inner.session_table.get(id)?;
         let made = self.inner.rules.iter().filter_map(|rule| rule.apply(kind, &payload));
         let made: Vec<_> = made.map(|(kind, payload)| (kind, 1, payload)).collect();
         let (mut events, mut asked) = (Vec::new(), Vec::new());
         for (kind, version, payload) in std::iter::once((kind.to_owned(), version, payload)).chain(made) {
             let action = actions::parse(&kind, &payload);
-            let ask = action.map(|action| Asked { kind: kind.clone(), action, room: None });
+            let ask = action.map(|action| RequestedAction { kind: kind.clone(), action, room: None });
             let event = Event::External { kind: kind.into(), version, payload };
-            events.push(Appending { event, class: ask.as_ref().map(Asked::class) });
+            events.push(EventToAppend { event, class: ask.as_ref().map(RequestedAction::class) });
             asked.push(ask);
         }
         let ours = events.len() as u64;
         if asked.iter().all(Option::is_none) {
             let mut events = events;
             return match events.pop() {
-                Some(Appending { event, .. }) => session.append(event).await,
+                Some(EventToAppend { event, .. }) => session.append(event).await,
                 None => Ok(0),
             };
         }
         let mut room = None;
         for ask in asked.iter_mut().flatten() {
             match ask.class() {
-                Class::Queued => ask.room = Some(session.queue().room(id)?),
-                Class::Immediate if room.is_none() => room = Some(session.row().room(id)?),
-                Class::Immediate => {}
+                ActionClass::Queued => ask.room = Some(session.queue().room(id)?),
+                ActionClass::Immediate if room.is_none() => room = Some(session.row().room(id)?),
+                ActionClass::Immediate => {}
             }
         }
         let (manager, of) = (Arc::downgrade(&self.inner), id.clone());
@@ -172,22 +172,23 @@ impl ProxyManager {
 
     /// Does what was asked for, or tells why not. While the manager is shut down it does nothing: what was not claimed is done by the
     /// next one.
-    async fn act_once(&self, id: &SessionId, offset: u64, asked: Asked) {
-        let Ok(session) = self.open().and_then(|()| self.inner.directory.get(id)) else { return };
-        if asked.class() == Class::Queued {
+    async fn act_once(&self, id: &SessionId, offset: u64, asked: RequestedAction) {
+        let Ok(session) = self.ensure_open().and_then(|()| self.inner.session_table.get(id)) else { return };
+        if asked.class() == ActionClass::Queued {
             return self.wait_for_turn(&session, offset, asked).await;
         }
-        let Asked { kind, action, .. } = asked;
+        let RequestedAction { kind, action, .. } = asked;
         let name = name_of(&kind, offset);
         // Before it is claimed: of what is claimed it is known whether it was begun.
-        self.note_doing(id, offset);
-        let done = match self.claim(id, offset).await {
+        self.record_in_progress(id, offset);
+        let done = match self.claim_action(id, offset).await {
             Ok(()) => {
                 session.queue().settle(offset);
                 match action {
-                    Ok(action) => {
-                        self.act(id, Accepted::new(&kind, offset, None), action).await.map_err(|error| error.chain())
-                    }
+                    Ok(action) => self
+                        .act(id, AcceptedPrompt::new(&kind, offset, None), action)
+                        .await
+                        .map_err(|error| error.chain()),
                     Err(why) => Err(why),
                 }
             }
@@ -197,23 +198,30 @@ impl ProxyManager {
             Ok(()) => true,
             Err(error) => {
                 session.queue().settle(offset);
-                session.tell_failed(name, error).await
+                session.report_failed(name, error).await
             }
         };
         if is_told {
-            self.note_doing(id, 0);
+            self.record_in_progress(id, 0);
         }
     }
 
     /// Has a prompt wait for its turn. It is claimed when that begins.
-    async fn wait_for_turn(&self, session: &Session, offset: u64, Asked { kind, action, room }: Asked) {
-        let accepted = Accepted::new(&kind, offset, room);
+    async fn wait_for_turn(
+        &self,
+        session: &ManagedSession,
+        offset: u64,
+        RequestedAction { kind, action, room }: RequestedAction,
+    ) {
+        let accepted = AcceptedPrompt::new(&kind, offset, room);
         let name = accepted.name.clone();
         let placed = match action {
-            Ok(Action { agent, verb: Verb::Prompt { prompt, mode } }) => match for_its_agent(session, agent) {
-                Ok(()) => self.place(session.id(), prompt, mode, accepted).await,
-                Err(error) => Err(error),
-            },
+            Ok(SessionAction { agent, verb: ActionVerb::Prompt { prompt, mode } }) => {
+                match for_its_agent(session, agent) {
+                    Ok(()) => self.place(session.id(), prompt, mode, accepted).await,
+                    Err(error) => Err(error),
+                }
+            }
             _ => Ok(()),
         };
         if let Err(error) = placed {
@@ -222,10 +230,10 @@ impl ProxyManager {
     }
 
     /// Has a prompt that is in the log wait for its turn, in a session that is resumed for it if it wants to be.
-    async fn place(&self, id: &SessionId, prompt: Prompt, mode: PromptMode, accepted: Accepted) -> Result<()> {
-        for _ in 0..RESUMES {
-            self.open()?;
-            let session = self.inner.directory.get(id)?;
+    async fn place(&self, id: &SessionId, prompt: Prompt, mode: PromptMode, accepted: AcceptedPrompt) -> Result<()> {
+        for _ in 0..MAX_RESUMES {
+            self.ensure_open()?;
+            let session = self.inner.session_table.get(id)?;
             if !session.is_suspended() {
                 match session.place(prompt.clone(), mode, accepted.clone()).await {
                     // It is about to rest.
@@ -238,7 +246,7 @@ impl ProxyManager {
                 }
             }
             if session.is_handed_over() || !session.resumes_on_prompt() {
-                return Err(session.over());
+                return Err(session.ended_error());
             }
             // Else somebody else has resumed it.
             if session.place_at_rest(prompt.clone(), accepted.clone()).is_some() {
@@ -254,8 +262,8 @@ impl ProxyManager {
     }
 
     /// Notes which action is being done; nobody waits for that.
-    fn note_doing(&self, id: &SessionId, offset: u64) {
-        self.note_cursor(DOING, id, offset);
+    fn record_in_progress(&self, id: &SessionId, offset: u64) {
+        self.note_cursor(IN_PROGRESS, id, offset);
     }
 
     fn note_cursor(&self, consumer: &str, id: &SessionId, offset: u64) {
@@ -265,37 +273,42 @@ impl ProxyManager {
     }
 
     /// Claims an action that is about to run: it is never run again, whatever happens.
-    async fn claim(&self, id: &SessionId, offset: u64) -> Result<()> {
+    async fn claim_action(&self, id: &SessionId, offset: u64) -> Result<()> {
         let Some(log) = self.inner.streams.log.get() else { return Ok(()) };
-        claim_in(&log, id, offset, self.inner.deadlines.control).await
+        store_claim(&log, id, offset, self.inner.deadlines.control).await
     }
 
-    async fn act(&self, id: &SessionId, accepted: Accepted, Action { agent, verb }: Action) -> Result<()> {
-        let session = self.inner.directory.get(id)?;
+    async fn act(
+        &self,
+        id: &SessionId,
+        accepted: AcceptedPrompt,
+        SessionAction { agent, verb }: SessionAction,
+    ) -> Result<()> {
+        let session = self.inner.session_table.get(id)?;
         for_its_agent(&session, agent)?;
         match verb {
-            Verb::Prompt { prompt, mode: PromptMode::Steer } => {
+            ActionVerb::Prompt { prompt, mode: PromptMode::Steer } => {
                 let turn = self.send_prompt(id, prompt, PromptMode::Steer).await?;
                 // Its turn may fail.
                 tokio::spawn(async move {
                     if let Err(error) = turn.wait().await {
-                        session.tell_failed(accepted.name, error.chain()).await;
+                        session.report_failed(accepted.name, error.chain()).await;
                     }
                 });
                 Ok(())
             }
-            Verb::Prompt { prompt, mode } => {
+            ActionVerb::Prompt { prompt, mode } => {
                 self.awake(id).await?;
                 self.place(id, prompt, mode, accepted).await
             }
-            Verb::Steer { text } => self.session(id)?.steer(text).await,
-            Verb::Abort { kill } => {
+            ActionVerb::Steer { text } => self.session(id)?.steer(text).await,
+            ActionVerb::Abort { kill } => {
                 let policy = if kill { AbortPolicy::KillTurnProcesses } else { AbortPolicy::LeaveProcesses };
                 self.abort_session(id, policy).await.map(drop)
             }
-            Verb::Permission { request, answer } => self.session(id)?.respond_permission(&request, answer).await,
-            Verb::Destroy(options) => self.kill_session(id, options).await.map(drop),
-            Verb::Create(config) => {
+            ActionVerb::Permission { request, answer } => self.session(id)?.respond_permission(&request, answer).await,
+            ActionVerb::Destroy(options) => self.kill_session(id, options).await.map(drop),
+            ActionVerb::Create(config) => {
                 let created = self.start_session(*config).await?;
                 let (status, detail) = ("sessionCreated".to_owned(), created.id().to_string());
                 session.append(Event::SessionStatus { status, detail }).await.map(drop)
@@ -305,9 +318,9 @@ impl ProxyManager {
 
     /// Looks for what earlier managers accepted in a session at rest and did not do. Its prompts wait for the resume; the rest is
     /// done before anything that this manager is asked for.
-    pub(super) async fn wake_for_missed(&self, id: SessionId) {
+    pub(super) async fn resume_for_missed(&self, id: SessionId) {
         let last = self.inner.streams.log.get().and_then(|log| log.head(&id)).map(|head| head.last);
-        let (Some(last), Ok(session)) = (last, self.inner.directory.get(&id)) else { return };
+        let (Some(last), Ok(session)) = (last, self.inner.session_table.get(&id)) else { return };
         session.queue().loads();
         let manager = Arc::downgrade(&self.inner);
         let (row, of) = (session.row().clone(), session);
@@ -316,20 +329,20 @@ impl ProxyManager {
                 Ok(undone) => undone,
                 Err(error) => {
                     tracing::warn!(session = %id, error = %error.chain(), "actions may be missed");
-                    Undone::default()
+                    UnfinishedActions::default()
                 }
             };
-            tell_interrupted(&manager, &id, &mut undone).await;
+            report_interrupted(&manager, &id, &mut undone).await;
             let undone = undone.load(&of);
             drop(of);
             act_on_missed(&manager, &id, undone).await;
         };
-        row.begin_with(missed).await;
+        row.run_first(missed).await;
     }
 }
 
 /// Records the claim in the log. If the log takes too long, the action does not run; the claim may still be recorded.
-async fn claim_in(log: &EventLog, id: &SessionId, offset: u64, after: Duration) -> Result<()> {
+async fn store_claim(log: &EventLog, id: &SessionId, offset: u64, after: Duration) -> Result<()> {
     let (done, claimed) = oneshot::channel();
     log.set_cursor(CONSUMER, id, offset, Box::new(move |result| _ = done.send(result)));
     match timeout(after, claimed).await {
@@ -341,7 +354,7 @@ async fn claim_in(log: &EventLog, id: &SessionId, offset: u64, after: Duration) 
     }
 }
 
-fn for_its_agent(session: &Session, agent: Option<String>) -> Result<()> {
+fn for_its_agent(session: &ManagedSession, agent: Option<String>) -> Result<()> {
     let its = &session.metadata().agent;
     match agent.filter(|agent| agent != its) {
         None => Ok(()),
@@ -353,60 +366,60 @@ fn for_its_agent(session: &Session, agent: Option<String>) -> Result<()> {
 }
 
 /// Tells of what the last manager was killed in: nobody knows whether it was done.
-async fn tell_interrupted(manager: &Weak<Inner>, id: &SessionId, undone: &mut Undone) {
+async fn report_interrupted(manager: &Weak<ManagerInner>, id: &SessionId, undone: &mut UnfinishedActions) {
     let Some(manager) = manager.upgrade().map(|inner| ProxyManager { inner }) else { return };
-    let Ok(session) = manager.inner.directory.get(id) else { return };
-    if let Some((Accepted { offset, name, .. }, _)) = undone.begun.take()
-        && session.tell_failed(name, INTERRUPTED.to_owned()).await
+    let Ok(session) = manager.inner.session_table.get(id) else { return };
+    if let Some((AcceptedPrompt { offset, name, .. }, _)) = undone.begun.take()
+        && session.report_failed(name, INTERRUPTED.to_owned()).await
     {
         manager.note_cursor(ENDED, id, offset);
     }
     if let Some(name) = undone.doing.take()
-        && session.tell_failed(name, INTERRUPTED.to_owned()).await
+        && session.report_failed(name, INTERRUPTED.to_owned()).await
     {
-        manager.note_doing(id, 0);
+        manager.record_in_progress(id, 0);
     }
 }
 
 /// Does what earlier managers were asked for and had no time for, but for prompts, which wait.
-pub(super) async fn act_on_missed(manager: &Weak<Inner>, id: &SessionId, mut undone: Undone) {
-    tell_interrupted(manager, id, &mut undone).await;
-    let Undone { others, last, .. } = undone;
+pub(super) async fn act_on_missed(manager: &Weak<ManagerInner>, id: &SessionId, mut undone: UnfinishedActions) {
+    report_interrupted(manager, id, &mut undone).await;
+    let UnfinishedActions { others, last, .. } = undone;
     let Some(manager) = manager.upgrade().map(|inner| ProxyManager { inner }) else { return };
     if last == 0 {
         return;
     }
     for (offset, kind, action) in others {
-        Box::pin(manager.act_once(id, offset, Asked { kind, action, room: None })).await;
+        Box::pin(manager.act_once(id, offset, RequestedAction { kind, action, room: None })).await;
     }
     // What was looked through is not looked through again, by any manager. After a shutdown there may be some that were not done.
-    if manager.open().is_ok()
-        && let Err(error) = manager.claim(id, last).await
+    if manager.ensure_open().is_ok()
+        && let Err(error) = manager.claim_action(id, last).await
     {
         tracing::warn!(session = %id, error = %error.chain(), "what was looked for is looked for again");
     }
 }
 
 /// Finds the actions in a session's stream, up to `last`, that earlier managers accepted and did not do.
-async fn find_undone(manager: &Weak<Inner>, id: &SessionId, last: u64) -> Result<Undone> {
+async fn find_undone(manager: &Weak<ManagerInner>, id: &SessionId, last: u64) -> Result<UnfinishedActions> {
     match manager.upgrade().and_then(|inner| inner.streams.log.get()) {
         Some(log) => find_undone_in(log, id, last).await,
-        None => Ok(Undone::default()),
+        None => Ok(UnfinishedActions::default()),
     }
 }
 
 /// The same in this log.
-pub(super) async fn find_undone_in(log: InUse, id: &SessionId, last: u64) -> Result<Undone> {
+pub(super) async fn find_undone_in(log: InUse, id: &SessionId, last: u64) -> Result<UnfinishedActions> {
     let of = id.clone();
     // It is never closed.
-    let _turn = LOOKING.acquire().await;
+    let _turn = MISSED_SEARCHES.acquire().await;
     Ok(READING.run("looking for what was asked for", move || undone_in(&log, &of, last)).await??)
 }
 
 /// The same. Blocks.
-fn undone_in(log: &EventLog, id: &SessionId, last: u64) -> std::result::Result<Undone, LogError> {
+fn undone_in(log: &EventLog, id: &SessionId, last: u64) -> std::result::Result<UnfinishedActions, LogError> {
     let cursor = |consumer| log.cursor(consumer, id);
-    let (claimed, doing, ended) = (cursor(CONSUMER)?, cursor(DOING)?, cursor(ENDED)?);
+    let (claimed, doing, ended) = (cursor(CONSUMER)?, cursor(IN_PROGRESS)?, cursor(ENDED)?);
     // Zero: no prompt was ever queued, so the rest says where to begin.
     let (begun, interrupted) = match cursor(BEGUN)? {
         0 => (claimed, 0),
@@ -418,11 +431,11 @@ fn undone_in(log: &EventLog, id: &SessionId, last: u64) -> std::result::Result<U
             from = from.min(offset - 1);
         }
     }
-    let mut undone = Undone { last, ..Undone::default() };
+    let mut undone = UnfinishedActions { last, ..UnfinishedActions::default() };
     let mut failed = HashSet::new();
     let (mut turn, mut completed) = (0, None);
     while from < last {
-        let page = match log.read(id, from, Limit::default()) {
+        let page = match log.read(id, from, ReadLimit::default()) {
             Ok(page) => page,
             Err(LogError::Corrupt { lost: Some(lost), .. }) => {
                 tracing::warn!(session = %id, ?lost, "events are damaged: what they ask for is not done");
@@ -443,17 +456,18 @@ fn undone_in(log: &EventLog, id: &SessionId, last: u64) -> std::result::Result<U
                     let offset = envelope.offset;
                     let Some(action) = actions::parse(kind, payload) else { continue };
                     let (class, kind) = (class_of(&action), kind.to_string());
-                    let accepted = Accepted { at: envelope.created_at, ..Accepted::new(&kind, offset, None) };
+                    let accepted =
+                        AcceptedPrompt { at: envelope.created_at, ..AcceptedPrompt::new(&kind, offset, None) };
                     // One that was not claimed is still to be done.
                     if offset == doing && doing <= claimed {
                         undone.doing = Some(accepted.name.clone());
                     }
-                    let is_prompt = matches!(action, Ok(Action { verb: Verb::Prompt { .. }, .. }));
+                    let is_prompt = matches!(action, Ok(SessionAction { verb: ActionVerb::Prompt { .. }, .. }));
                     if offset == interrupted && is_prompt {
                         undone.begun = Some((accepted, 0));
-                    } else if class == Class::Queued && offset > begun {
+                    } else if class == ActionClass::Queued && offset > begun {
                         undone.prompts.push((accepted, action));
-                    } else if class == Class::Immediate && offset > claimed {
+                    } else if class == ActionClass::Immediate && offset > claimed {
                         undone.others.push((offset, kind, action));
                     }
                 }
@@ -477,7 +491,7 @@ fn undone_in(log: &EventLog, id: &SessionId, last: u64) -> std::result::Result<U
 
 /// The offset behind which something may be undone.
 fn first_undone(done: u64, last: u64) -> u64 {
-    if done > 0 { done } else { last.saturating_sub(LOOK_BACK) }
+    if done > 0 { done } else { last.saturating_sub(MAX_MISSED) }
 }
 
 /// The type in the name of an action.
@@ -487,15 +501,15 @@ fn kind_of(name: &str) -> &str {
 
 fn check(kind: &str, payload: &Json) -> Result<()> {
     let invalid = |field, reason| Err(Error::InvalidConfig { field, reason });
-    if kind.is_empty() || kind.len() > LONGEST_TYPE || kind.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        return invalid("type", format!("{kind:?} must have 1 to {LONGEST_TYPE} bytes and no white space"));
+    if kind.is_empty() || kind.len() > MAX_TYPE || kind.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return invalid("type", format!("{kind:?} must have 1 to {MAX_TYPE} bytes and no white space"));
     }
-    if Event::is_ours(kind) {
+    if Event::is_reserved_kind(kind) {
         return invalid("type", format!("only the manager appends events of type {kind:?}: choose a type of your own"));
     }
     let length = payload.as_str().len();
-    if length > LONGEST_PAYLOAD {
-        return invalid("payload", format!("{length} bytes are too many: {LONGEST_PAYLOAD} at the most"));
+    if length > MAX_PAYLOAD {
+        return invalid("payload", format!("{length} bytes are too many: {MAX_PAYLOAD} at the most"));
     }
     Ok(())
 }
@@ -504,14 +518,14 @@ fn check(kind: &str, payload: &Json) -> Result<()> {
 mod tests {
     use std::{sync::mpsc, time::SystemTime};
 
-    use event_log::{Batch, MemoryLimits, Options};
+    use event_log::{EventBatch, LogOptions, MemoryLimits};
     use ipc_protocol::Envelope;
 
     use super::*;
 
     #[test]
     fn what_was_missed_is_looked_for_from_where_it_is_known_to_be_done() {
-        const LAST: u64 = 2 * LOOK_BACK;
+        const LAST: u64 = 2 * MAX_MISSED;
         let log = EventLog::memory(MemoryLimits { events: usize::MAX, bytes: usize::MAX });
         let session: Arc<SessionId> = Arc::new("s".parse().expect("a valid id"));
         let created_at = SystemTime::now();
@@ -535,7 +549,7 @@ mod tests {
             Arc::new(Envelope { offset, created_at, session, turn, event })
         };
         let events = (1..=LAST).map(event).collect();
-        let batch = Batch { session: session.clone(), created_at, first: 1, events, source: 0, cursor: None };
+        let batch = EventBatch { session: session.clone(), created_at, first: 1, events, source: 0, cursor: None };
         log.append(batch, Box::new(|result| result.expect("kept"))).expect("room");
         let set = |consumer, offset| log.set_cursor(consumer, &session, offset, Box::new(|set| set.expect("kept")));
         let look = || {
@@ -544,7 +558,7 @@ mod tests {
             (first, undone.others.len(), undone.begun.map(|(accepted, _)| accepted.offset))
         };
         // There is a bound where nothing is known.
-        assert_eq!(look(), (Some(LAST - LOOK_BACK + 4), 0, None));
+        assert_eq!(look(), (Some(LAST - MAX_MISSED + 4), 0, None));
         // No prompt was queued before.
         set(CONSUMER, 5);
         assert_eq!(look(), (Some(8), 0, None));
@@ -562,7 +576,7 @@ mod tests {
     #[tokio::test]
     async fn a_log_that_stands_still_holds_up_no_row_for_ever() {
         let folder = tempfile::tempdir().expect("a directory");
-        let log = EventLog::open(folder.path().join("log.sqlite"), Options::default()).expect("a log");
+        let log = EventLog::open(folder.path().join("log.sqlite"), LogOptions::default()).expect("a log");
         let session: SessionId = "s".parse().expect("a valid id");
         // The log's writer stands still in this.
         let (go_on, waits) = mpsc::channel::<()>();
@@ -573,7 +587,7 @@ mod tests {
         };
         log.put_session(&session, String::new(), Box::new(stall));
         tells.recv().expect("it stalls");
-        let claim = claim_in(&log, &session, 1, Duration::from_millis(1));
+        let claim = store_claim(&log, &session, 1, Duration::from_millis(1));
         let claimed = timeout(Duration::from_secs(20), claim).await.expect("in time");
         assert!(matches!(claimed, Err(Error::Deadline { .. })), "{claimed:?}");
         go_on.send(()).expect("it waits");

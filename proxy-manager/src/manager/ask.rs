@@ -5,7 +5,7 @@ use ipc_protocol::{AgentSessionConfig, EndReason, KillOptions, PermissionAnswer,
 use super::{ProxyManager, SessionHandle, start::EndIfDropped};
 use crate::{
     answer::Answer,
-    ask::{Quiet, StreamHandler, StreamOptions, TurnStream},
+    ask::{SilentHandler, StreamHandler, StreamOptions, TurnStream},
     error::{Error, Result},
     session::Turn,
 };
@@ -29,7 +29,7 @@ impl ProxyManager {
     /// See [`ProxyManager::start_session`] and [`SessionHandle::ask`]; [`Error::Survivors`] if something of the session
     /// is left.
     pub async fn ask(&self, config: AgentSessionConfig, prompt: impl Into<Prompt>) -> Result<Answer> {
-        self.ask_with(config, prompt, &mut Quiet, StreamOptions::default()).await
+        self.ask_with(config, prompt, &mut SilentHandler, StreamOptions::default()).await
     }
 
     /// Asks like [`ProxyManager::ask`], and notifies `handler` while the answer grows.

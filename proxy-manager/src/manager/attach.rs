@@ -8,57 +8,57 @@ use std::{
 
 use ipc_protocol::{
     AgentSessionConfig, ErrorChain, HostDeath, ProcessId, SessionId,
-    message::{Detach, DetachedSession},
+    message::{DetachSpec, DetachedSession},
 };
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{
-    Inner, ProxyManager,
-    append::{Undone, act_on_missed, find_undone_in},
-    roster::log_of,
+    ManagerInner, ProxyManager,
+    append::{UnfinishedActions, act_on_missed, find_undone_in},
+    roster::read_stream,
 };
 use crate::{
     blocking::blocking,
     error::{Error, Result},
     fork_server::ForkServer,
-    launch::{Aftermath, Conversation, HandoffRecord, Is},
+    launch::{ConversationOrigin, HandoffRecord, OpenConversation, StartAftermath},
     roster::SessionRecord,
-    session::{Adoption, Count, Fork, Session, SessionRules, Task, sockets},
+    session::{ForkRequest, ManagedSession, SessionAdoption, SessionRules, SessionTask, TranscriptCounts, sockets},
     state::{
-        self, Header, Journal, Record, Recovered, StateDir,
-        detached::{self, Found, Search},
+        self, JournalHeader, JournalRecord, RecoveredSession, SessionJournal, StateDir,
+        detached::{self, AdoptedForkServer, DetachedSearch},
     },
-    supervision::Claim,
+    supervision::SlotClaim,
 };
 
 /// Maximum number of newest events counted after a session's last record. A record is written at the beginning and the
 /// end of a turn.
-const COUNTED: u64 = 2_000;
+const MAX_COUNTED: u64 = 2_000;
 
 /// Live sessions that an earlier host left.
 #[derive(Debug, Default)]
-pub(super) struct Outlived {
-    found: Vec<Found>,
+pub(super) struct OutlivedSessions {
+    found: Vec<AdoptedForkServer>,
     /// Journals by session.
-    journals: BTreeMap<SessionId, Journal>,
+    journals: BTreeMap<SessionId, SessionJournal>,
     /// Names of all live sessions, including those that another host has.
     living: BTreeSet<String>,
     /// True if another host has some.
     has_others: bool,
 }
 
-impl Outlived {
+impl OutlivedSessions {
     /// Adopts live sessions, and ends what the others left. Blocks.
-    pub(super) fn find(state: &StateDir, directory: &Path, host: ProcessId) -> (Self, Vec<Recovered>) {
-        let Search { found, others } = detached::find(directory, host);
+    pub(super) fn find(state: &StateDir, directory: &Path, host: ProcessId) -> (Self, Vec<RecoveredSession>) {
+        let DetachedSearch { found, others } = detached::find(directory, host);
         let lives = |session: &SessionId, server: ProcessId| {
             let server = found.iter().find(|found| found.process == server);
             server.is_some_and(|server| server.sessions.iter().any(|detached| detached.session == *session))
         };
         let mut journals = BTreeMap::new();
         let mut spared = BTreeSet::new();
-        let mut recovered = state::recover(state, &mut |name: &str, record: &mut Record| {
-            let Header { session, fork_server, .. } = &record.header;
+        let mut recovered = state::recover(state, &mut |name: &str, record: &mut JournalRecord| {
+            let JournalHeader { session, fork_server, .. } = &record.header;
             if others.contains(fork_server) {
                 spared.insert(session.to_string());
                 return true;
@@ -66,7 +66,7 @@ impl Outlived {
             let lives = lives(session, *fork_server);
             if lives {
                 let record = record.clone();
-                let journal = Journal::taken_over(state.sessions.clone(), name.to_owned(), record, host);
+                let journal = SessionJournal::adopt(state.sessions.clone(), name.to_owned(), record, host);
                 journals.insert(session.clone(), journal);
             } else if found.iter().any(|found| found.process == *fork_server) {
                 // This fork server ends this session, and guards others.
@@ -76,13 +76,13 @@ impl Outlived {
         });
         let names = found.iter().flat_map(|found| &found.sessions).map(|detached| detached.session.to_string());
         spared.extend(names);
-        detached::clear_up(directory, |session| spared.contains(session), &mut recovered);
+        detached::take_end_records(directory, |session| spared.contains(session), &mut recovered);
         let has_others = !others.is_empty();
         (Self { found, journals, living: spared, has_others }, recovered)
     }
 
     /// Returns true if a live session has this home, or may have it: its keys stay.
-    pub(super) fn uses(&self, home: &Path) -> bool {
+    pub(super) fn is_home_in_use(&self, home: &Path) -> bool {
         let sessions = self.found.iter().flat_map(|found| &found.sessions);
         let descriptions = sessions.map(|detached| HandoffRecord::read(&detached.card).description(&detached.session));
         self.has_others
@@ -92,31 +92,31 @@ impl Outlived {
     }
 
     /// Returns true if a session with that name lives, or may live.
-    pub(super) fn may_live(&self, session: &str) -> bool {
+    pub(super) fn may_be_living(&self, session: &str) -> bool {
         self.has_others || self.living.contains(session)
     }
 
     /// Returns true if a session lives, and is not to be restored from its record.
-    pub(super) fn lives(&self, session: &SessionId) -> bool {
+    pub(super) fn is_living(&self, session: &SessionId) -> bool {
         self.living.contains(session.as_str())
     }
 }
 
 /// Session that is being adopted.
-struct Coming {
-    session: Arc<Session>,
-    aftermath: Arc<Aftermath>,
+struct IncomingSession {
+    session: Arc<ManagedSession>,
+    aftermath: Arc<StartAftermath>,
     ready: oneshot::Receiver<Result<()>>,
     /// Actions that earlier hosts accepted and did not do.
-    undone: Undone,
+    undone: UnfinishedActions,
 }
 
 impl ProxyManager {
     /// Adopts the sessions that were found. A session that cannot be adopted is left alone, for a later manager.
-    pub(super) async fn reattach(&self, outlived: Outlived, host: ProcessId) {
-        let Outlived { found, mut journals, .. } = outlived;
+    pub(super) async fn reattach(&self, outlived: OutlivedSessions, host: ProcessId) {
+        let OutlivedSessions { found, mut journals, .. } = outlived;
         let mut coming = Vec::new();
-        for Found { process, control, wire, sessions } in found {
+        for AdoptedForkServer { process, control, wire, sessions } in found {
             let server = match ForkServer::adopt(process, host, control, wire, &self.inner.deadlines) {
                 Ok(server) => server,
                 Err(error) => {
@@ -128,7 +128,7 @@ impl ProxyManager {
                 let (id, journal) = (detached.session.clone(), journals.remove(&detached.session));
                 let before = match self.inner.roster.get(&id) {
                     Some(record) => {
-                        let count = self.inner.counted(&record).await;
+                        let count = self.inner.restore_counts(&record).await;
                         Some((record, count))
                     }
                     None => None,
@@ -138,19 +138,19 @@ impl ProxyManager {
                         let last = log.head(&id).map_or(0, |head| head.last);
                         find_undone_in(log, &id, last).await.unwrap_or_else(|error| {
                             tracing::warn!(session = %id, error = %error.chain(), "actions may be missed");
-                            Undone::default()
+                            UnfinishedActions::default()
                         })
                     }
-                    None => Undone::default(),
+                    None => UnfinishedActions::default(),
                 };
-                match self.take_over(&server, detached, journal, before, undone).await {
-                    Ok(session) => coming.push(self.welcome(session).await),
+                match self.adopt_session(&server, detached, journal, before, undone).await {
+                    Ok(session) => coming.push(self.finish_adoption(session).await),
                     Err(error) => {
                         tracing::warn!(session = %id, error = %error.chain(), "failed to adopt a detached session")
                     }
                 }
             }
-            self.inner.adopted.lock().unwrap_or_else(PoisonError::into_inner).push(server);
+            self.inner.adopted_servers.lock().unwrap_or_else(PoisonError::into_inner).push(server);
         }
         let all = async {
             for came in coming {
@@ -166,7 +166,10 @@ impl ProxyManager {
 
     /// Sees to a session once it is ready, however long that takes, and then does what its last host had no time for: that comes
     /// before anything that this one is asked for. What is given back resolves in between, or when it has ended.
-    async fn welcome(&self, Coming { session, aftermath, ready, undone }: Coming) -> oneshot::Receiver<()> {
+    async fn finish_adoption(
+        &self,
+        IncomingSession { session, aftermath, ready, undone }: IncomingSession,
+    ) -> oneshot::Receiver<()> {
         let (tell, came) = oneshot::channel();
         let manager = Arc::downgrade(&self.inner);
         let row = session.clone();
@@ -190,19 +193,28 @@ impl ProxyManager {
             let _ = tell.send(());
             act_on_missed(&manager, &id, undone).await;
         };
-        row.row().begin_with(welcome).await;
+        row.row().run_first(welcome).await;
         came
     }
 
-    async fn take_over(
+    async fn adopt_session(
         &self,
         server: &Arc<ForkServer>,
         detached: DetachedSession,
-        journal: Option<Journal>,
-        before: Option<(SessionRecord, Count)>,
-        mut undone: Undone,
-    ) -> Result<Coming> {
-        let Inner { directory, deadlines, streams, roster, homes, records, leases, .. } = &*self.inner;
+        journal: Option<SessionJournal>,
+        before: Option<(SessionRecord, TranscriptCounts)>,
+        mut undone: UnfinishedActions,
+    ) -> Result<IncomingSession> {
+        let ManagerInner {
+            session_table: directory,
+            deadlines,
+            streams,
+            roster,
+            homes,
+            records,
+            conversation_locks: leases,
+            ..
+        } = &*self.inner;
         let DetachedSession { session: id, process: proxy, card } = detached;
         let handoff = HandoffRecord::read(&card);
         let _reserved = directory.reserve(&id)?;
@@ -216,27 +228,27 @@ impl ProxyManager {
             move || {
                 // Recorded once the session was ready; else the handoff record has them.
                 let keys = records.read(&id).map_or(keys, |record| record.keys);
-                Aftermath::adopted(records, &homes, &id, home.as_deref(), keys)
+                StartAftermath::adopted(records, &homes, &id, home.as_deref(), keys)
             }
         };
         let aftermath = Arc::new(blocking("looking for the home of a detached session", find).await?);
         let (ours, theirs) = sockets()?;
         let head = streams.log.get().and_then(|log| log.head(&id)).unwrap_or_default();
-        let (session, inlets, log) = Session::new(description, *deadlines, streams, roster);
-        before.iter().for_each(|(record, count)| session.took_before(record, count));
+        let (session, inlets, log) = ManagedSession::new(description, *deadlines, streams, roster);
+        before.iter().for_each(|(record, count)| session.restore_state(record, count));
         let config = before.map(|(record, _)| record.own_config());
         let lifecycle = config.as_ref().map(|(config, _)| config.lifecycle.clone()).unwrap_or_default();
         let budget = config.as_ref().map(|(config, _)| config.budget).unwrap_or_default();
-        config.into_iter().for_each(|(config, absent)| session.keep_config(config, absent));
-        let claim = Claim { user: metadata.user_id, agent: metadata.agent.clone() };
+        config.into_iter().for_each(|(config, absent)| session.set_config(config, absent));
+        let claim = SlotClaim { user: metadata.user_id, agent: metadata.agent.clone() };
         let slot = self.inner.admission.take(claim);
-        let conversation = Conversation::new(
+        let conversation = OpenConversation::new(
             leases.clone(),
             handoff.family.clone(),
             handoff.store.clone(),
             metadata.agent,
             id,
-            Is::Its,
+            ConversationOrigin::Adopted,
         )
         .within(metadata.home.is_some());
         // Without its journal it is known from now on, by its marker and its proxy.
@@ -245,7 +257,7 @@ impl ProxyManager {
             journal.began_with(proxy);
             journal
         });
-        let adoption = Adoption {
+        let adoption = SessionAdoption {
             native_files: handoff.native_files.clone(),
             proxy,
             host: server.host(),
@@ -269,16 +281,16 @@ impl ProxyManager {
         };
         // Before its task is there: what waits comes before anything else.
         let undone = undone.load(&session);
-        let (task, ready) = Task::adopt(session.clone(), inlets, log, adoption, ours, aftermath.clone())?;
-        session.show(|view| view.processes.proxy = Some(proxy));
+        let (task, ready) = SessionTask::adopt(session.clone(), inlets, log, adoption, ours, aftermath.clone())?;
+        session.update_view(|view| view.processes.proxy = Some(proxy));
         directory.insert(&session)?;
-        let life = task.run(Fork { server: server.clone(), socket: theirs });
-        tokio::spawn(self.lives(life, &session));
-        Ok(Coming { session, aftermath, ready, undone })
+        let life = task.run(ForkRequest { server: server.clone(), socket: theirs });
+        tokio::spawn(self.run_incarnation(life, &session));
+        Ok(IncomingSession { session, aftermath, ready, undone })
     }
 
     /// Creates the detach settings of a session that may outlive this host.
-    pub(super) async fn detach_of(&self, config: &AgentSessionConfig) -> Result<Option<Box<Detach>>> {
+    pub(super) async fn detach_spec(&self, config: &AgentSessionConfig) -> Result<Option<Box<DetachSpec>>> {
         let HostDeath::Detach { fetch_within_ms, spool_bytes } = config.on_host_death else { return Ok(None) };
         let refused = |reason: &str| Error::InvalidConfig { field: "onHostDeath", reason: reason.to_owned() };
         let state =
@@ -290,7 +302,7 @@ impl ProxyManager {
         let directory = blocking("making the directory of detached sessions", make).await??;
         let directory = directory.into_os_string().into_string();
         let directory = directory.map_err(|_| refused("the state directory's path is not UTF-8: name another one"))?;
-        Ok(Some(Box::new(Detach { directory, fetch_within_ms, spool_bytes })))
+        Ok(Some(Box::new(DetachSpec { directory, fetch_within_ms, spool_bytes })))
     }
 
     /// Sessions that an earlier manager with this state directory started (`on_host_death`), and this one adopted.
@@ -300,18 +312,18 @@ impl ProxyManager {
     }
 }
 
-impl Inner {
+impl ManagerInner {
     /// Counts the activity of a session that lived with an earlier host: from its record, and the events appended after
     /// that.
-    pub(super) async fn counted(&self, record: &SessionRecord) -> Count {
-        let mut count = Count::going_on(record);
+    pub(super) async fn restore_counts(&self, record: &SessionRecord) -> TranscriptCounts {
+        let mut count = TranscriptCounts::from_record(record);
         let Some(log) = self.streams.log.get() else { return count };
         let (id, recorded) = (record.session_id.clone(), record.last_offset);
         let counting = move || {
             let last = log.head(&id).map_or(0, |head| head.last);
-            for envelope in log_of(&log, &id, recorded.max(last.saturating_sub(COUNTED))) {
+            for envelope in read_stream(&log, &id, recorded.max(last.saturating_sub(MAX_COUNTED))) {
                 match envelope {
-                    Ok(envelope) => count.note(&envelope),
+                    Ok(envelope) => count.record(&envelope),
                     Err(error) => {
                         tracing::warn!(session = %id, error = %ErrorChain(&error), "failed to count the last events of a session");
                         break;
@@ -322,7 +334,7 @@ impl Inner {
         };
         blocking("counting what a session did", counting).await.unwrap_or_else(|error| {
             tracing::warn!(session = %record.session_id, error = %error.chain(), "failed to count the last events of a session");
-            Count::going_on(record)
+            TranscriptCounts::from_record(record)
         })
     }
 }

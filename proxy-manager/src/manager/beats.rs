@@ -7,24 +7,24 @@ use std::{
 
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::Inner;
+use super::ManagerInner;
 
 /// Pause between two heartbeats. Each is one row for all sessions, and none is written if no session lives.
-const PERIOD: Duration = Duration::from_secs(30);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Writes heartbeats while the manager lives.
-pub(super) fn keep(inner: &Arc<Inner>) {
+pub(super) fn start(inner: &Arc<ManagerInner>) {
     let inner = Arc::downgrade(inner);
-    tokio::spawn(as_long_as(move || {
+    tokio::spawn(repeat_while(move || {
         let Some(inner) = inner.upgrade() else { return false };
-        inner.roster.beat(SystemTime::now());
+        inner.roster.record_heartbeat(SystemTime::now());
         true
     }));
 }
 
 /// Calls `beat` at once and then every [`PERIOD`], until it returns false.
-async fn as_long_as(mut beat: impl FnMut() -> bool) {
-    let mut period = interval(PERIOD);
+async fn repeat_while(mut beat: impl FnMut() -> bool) {
+    let mut period = interval(HEARTBEAT_INTERVAL);
     period.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         period.tick().await;
@@ -44,7 +44,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_heart_beats_every_thirty_seconds_until_the_end() {
         let (began, mut beats) = (Instant::now(), Vec::new());
-        as_long_as(|| {
+        repeat_while(|| {
             beats.push(began.elapsed().as_secs());
             beats.len() < 4
         })

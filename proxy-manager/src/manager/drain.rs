@@ -9,7 +9,7 @@ use super::ProxyManager;
 use crate::{description::SessionState, error::Error};
 
 /// Pause between two looks at the running turns.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Progress of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -28,10 +28,10 @@ impl ProxyManager {
     /// then.
     pub async fn drain(&self, longest: Duration, mut progress: impl FnMut(DrainProgress) + Send) -> Vec<Receipt> {
         let deadline = Instant::now().checked_add(longest);
-        let directory = &self.inner.directory;
+        let directory = &self.inner.session_table;
         self.inner.admission.close(Error::Draining);
         // Any event of any session wakes this task, including a session's beginning and a turn's end.
-        let mut wake = directory.everyone().subscribe();
+        let mut wake = directory.all_sessions_waker().subscribe();
         let mut told = None;
         loop {
             wake.mark_unchanged();
@@ -60,7 +60,7 @@ impl ProxyManager {
                 None => changed.await.is_ok(),
             };
             // Events come by the thousand; ends of turns do not.
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             if !in_time {
                 tracing::info!(turns = now.turns, "drain timed out: ending the running turns");
                 break;

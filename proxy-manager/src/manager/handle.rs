@@ -9,11 +9,14 @@ use ipc_protocol::{
 
 use crate::{
     answer::Answer,
-    ask::{self, Quiet, StreamHandler, StreamOptions},
+    ask::{self, SilentHandler, StreamHandler, StreamOptions},
     blocking::READING,
     error::{Error, Result},
     history::Subscription,
-    session::{Change, ProcessUse, PromptMode, Session, SessionCommand, SessionInfo, Turn, Waiting, transcript_of},
+    session::{
+        ManagedSession, PendingAnswer, ProcessUse, PromptMode, SessionCommand, SessionInfo, SettingChange, Turn,
+        transcript_of,
+    },
 };
 #[cfg(doc)]
 use crate::{description::SessionState, manager::ProxyManager};
@@ -29,15 +32,15 @@ use ipc_protocol::OnMissing;
 /// future is dropped may still take effect.
 #[derive(Clone, Debug)]
 pub struct SessionHandle {
-    session: Arc<Session>,
+    session: Arc<ManagedSession>,
 }
 
 impl SessionHandle {
-    pub(crate) fn new(session: Arc<Session>) -> Self {
+    pub(crate) fn new(session: Arc<ManagedSession>) -> Self {
         Self { session }
     }
 
-    pub(crate) fn session(&self) -> &Arc<Session> {
+    pub(crate) fn session(&self) -> &Arc<ManagedSession> {
         &self.session
     }
 
@@ -83,7 +86,7 @@ impl SessionHandle {
     /// As [`SessionHandle::prompt`]; [`Error::TurnFailed`] with the answer so far if the turn failed or took too long;
     /// [`Error::Unsupported`] for an agent without turns.
     pub async fn ask(&self, prompt: impl Into<Prompt>) -> Result<Answer> {
-        self.stream(prompt, &mut Quiet).await
+        self.stream(prompt, &mut SilentHandler).await
     }
 
     /// Sends a prompt like [`SessionHandle::ask`], and notifies `handler` while the answer grows.
@@ -114,7 +117,7 @@ impl SessionHandle {
     /// # Errors
     /// [`Error::Unsupported`] if the agent cannot be steered or no turn runs. Else see [`SessionHandle`].
     pub async fn steer(&self, prompt: impl Into<Prompt>) -> Result<()> {
-        self.session.request(ProxyCommand::Steer { prompt: prompt.into() }, Waiting::Done).await
+        self.session.request(ProxyCommand::Steer { prompt: prompt.into() }, PendingAnswer::Done).await
     }
 
     /// Sends an operation to the agent, in order with prompts. The agent decides whether it can run during a turn.
@@ -124,8 +127,8 @@ impl SessionHandle {
     /// the agent starts, or if it does this between turns only; [`Error::Deadline`] after `Deadlines::operation`
     /// (`compact` for that operation). Else see [`SessionHandle`].
     pub async fn operate(&self, operation: Operation) -> Result<Json> {
-        let change = Change::of(&operation);
-        let waiting = |caller| Waiting::Operation { change, caller, given_up: false };
+        let change = SettingChange::of(&operation);
+        let waiting = |caller| PendingAnswer::Operation { change, caller, given_up: false };
         self.session.request(ProxyCommand::Operate { operation }, waiting).await
     }
 
@@ -206,7 +209,7 @@ impl SessionHandle {
     pub async fn abort(&self, policy: AbortPolicy) -> Result<Option<Receipt>> {
         let command = ProxyCommand::Abort { policy, options: KillOptions::default() };
         match policy {
-            AbortPolicy::LeaveProcesses => self.session.request(command, Waiting::Done).await.map(|()| None),
+            AbortPolicy::LeaveProcesses => self.session.request(command, PendingAnswer::Done).await.map(|()| None),
             AbortPolicy::KillTurnProcesses => self.session.request_receipt(command).await.map(Some),
         }
     }
@@ -248,7 +251,7 @@ impl SessionHandle {
     /// # Errors
     /// See [`SessionHandle`].
     pub async fn processes(&self) -> Result<Vec<ProcessInfo>> {
-        let listed = self.session.request(ProxyCommand::ListProcesses, Waiting::Processes).await;
+        let listed = self.session.request(ProxyCommand::ListProcesses, PendingAnswer::Processes).await;
         // A session that has ended meanwhile has none, and one that is about to end is waited for: nobody else knows what it has.
         if listed.is_err() && self.session.ends_if_ending().await { Ok(Vec::new()) } else { listed }
     }
@@ -280,7 +283,7 @@ impl SessionHandle {
     /// [`Error::UnknownPermission`] if the request is not open or has no such option. Else see [`SessionHandle`].
     pub async fn respond_permission(&self, request: &str, answer: PermissionAnswer) -> Result<()> {
         let command = ProxyCommand::Permission { id: request.to_owned(), answer, by: None };
-        self.session.request(command, Waiting::Done).await
+        self.session.request(command, PendingAnswer::Done).await
     }
 
     /// Answers like [`SessionHandle::respond_permission`] in the name of `by`, which `permission:resolved` reports.
@@ -289,7 +292,7 @@ impl SessionHandle {
     /// As [`SessionHandle::respond_permission`].
     pub async fn respond_permission_as(&self, by: &str, request: &str, answer: PermissionAnswer) -> Result<()> {
         let command = ProxyCommand::Permission { id: request.to_owned(), answer, by: Some(by.to_owned()) };
-        self.session.request(command, Waiting::Done).await
+        self.session.request(command, PendingAnswer::Done).await
     }
 
     /// Makes a round trip through the proxy.
@@ -297,6 +300,6 @@ impl SessionHandle {
     /// # Errors
     /// See [`SessionHandle`].
     pub async fn ping(&self) -> Result<()> {
-        self.session.request(ProxyCommand::Ping, Waiting::Done).await
+        self.session.request(ProxyCommand::Ping, PendingAnswer::Done).await
     }
 }

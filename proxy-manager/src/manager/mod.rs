@@ -13,7 +13,7 @@ mod roster;
 mod start;
 mod suspend;
 
-pub use self::suspend::{ResumeOptions, Snapshot};
+pub use self::suspend::{ResumeOptions, SessionSnapshot};
 
 use std::{
     path::{Path, PathBuf},
@@ -22,7 +22,7 @@ use std::{
 };
 
 use agents::{Catalog, ModelConfig, Profiles};
-use event_log::{EventLog, Limit, Options};
+use event_log::{EventLog, LogOptions, ReadLimit};
 use ipc_protocol::{
     AbortPolicy, EndReason, Envelope, ErrorChain, KillOptions, ProcessId, ProcessInfo, Prompt, Proof, Receipt, SHAPES,
     SessionId,
@@ -31,24 +31,24 @@ use ipc_protocol::{
 pub use drain::DrainProgress;
 pub use handle::SessionHandle;
 
-use self::{attach::Outlived, keys::Keys};
+use self::{attach::OutlivedSessions, keys::KeyLocks};
 use crate::{
     actions::ActionRule,
-    blocking::{READING, begun, blocking},
-    builder::Builder,
-    containment::{Capabilities, Containing},
-    conversation_locks::{Claims, Leases},
+    blocking::{READING, blocking, spawn_blocking},
+    builder::ManagerBuilder,
+    containment::{Capabilities, ContainmentResolver},
+    conversation_locks::{ConversationLocks, SharedLocks},
     deadlines::Deadlines,
-    directory::Directory,
+    directory::SessionTable,
     error::{Error, Result},
-    fork_server::{Child, ForkServer, ForkServers},
-    history::{HistoryLimits, Log, Streams, Subscription},
-    homes::Homes,
-    launch::Kit,
-    records::Records,
-    roster::Roster,
+    fork_server::{ChildProgram, ForkServer, ForkServers},
+    history::{HistoryLimits, LogHandle, StreamContext, Subscription},
+    homes::SessionHomes,
+    launch::AgentDefaults,
+    records::ConversationRecords,
+    roster::SessionStore,
     session::{PromptMode, SessionInfo, Turn},
-    state::{HOMES, Recovered, StateDir, detached::remove_door},
+    state::{HOMES, RecoveredSession, StateDir, detached::remove_door},
     supervision::{Admission, DescriptorReserve, Occupancy},
 };
 
@@ -61,47 +61,47 @@ use crate::{
 /// [`Error::ShutDown`] after a shutdown. [`SessionHandle`] documents the rest at the call of the same name.
 #[derive(Clone, Debug)]
 pub struct ProxyManager {
-    inner: Arc<Inner>,
+    inner: Arc<ManagerInner>,
 }
 
 /// Maximum number of resumes for one prompt.
-const RESUMES: usize = 3;
+const MAX_RESUMES: usize = 3;
 /// Wait for the event log to commit everything at the end.
-const LAST_COMMIT: Duration = Duration::from_secs(10);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// State held only by managers: its drop ends the last one.
 #[derive(Debug)]
-struct Inner {
-    directory: Arc<Directory>,
+struct ManagerInner {
+    session_table: Arc<SessionTable>,
     fork_servers: Arc<ForkServers>,
     /// This process.
     host: ProcessId,
     /// Fork servers of earlier managers, with the sessions that outlived them.
-    adopted: Mutex<Vec<Arc<ForkServer>>>,
+    adopted_servers: Mutex<Vec<Arc<ForkServer>>>,
     reattached: Mutex<Vec<SessionId>>,
     /// Replaced as a whole: a start continues with the kit that it began with.
-    kit: Mutex<Arc<Kit>>,
+    agent_defaults: Mutex<Arc<AgentDefaults>>,
     deadlines: Deadlines,
-    streams: Streams,
-    roster: Arc<Roster>,
-    containing: Arc<Containing>,
-    homes: Arc<Homes>,
-    records: Arc<Records>,
-    leases: Arc<Leases>,
+    streams: StreamContext,
+    roster: Arc<SessionStore>,
+    containment: Arc<ContainmentResolver>,
+    homes: Arc<SessionHomes>,
+    records: Arc<ConversationRecords>,
+    conversation_locks: Arc<ConversationLocks>,
     admission: Arc<Admission>,
     descriptors: DescriptorReserve,
     /// `None` without one, and after a shutdown.
     state: Mutex<Option<StateDir>>,
-    recovered: Vec<Recovered>,
+    recovered: Vec<RecoveredSession>,
     rules: Arc<[ActionRule]>,
-    keys: Keys,
+    key_locks: KeyLocks,
     /// Default idle time before suspension, 0 for never.
     idle_suspend_ms: u64,
     /// Locks out concurrent shutdowns, which wait for the first.
     shutdown: tokio::sync::Mutex<()>,
 }
 
-impl Builder {
+impl ManagerBuilder {
     /// Tries what sessions can be held by, ends what dead managers left, starts the fork server and checks that it is one. The directory that the host is in now is the sessions' default.
     ///
     /// Usually takes some milliseconds; up to some ten seconds where processes resist being killed. Call it in a tokio
@@ -124,65 +124,73 @@ impl Builder {
 
 impl ProxyManager {
     /// Creates a builder for a manager whose fork server is `child`.
-    pub fn builder(child: Child) -> Builder {
-        Builder::new(child)
+    pub fn builder(child: ChildProgram) -> ManagerBuilder {
+        ManagerBuilder::new(child)
     }
 
-    pub(crate) async fn start(builder: Builder, cwd: String) -> Result<Self> {
+    pub(crate) async fn start(builder: ManagerBuilder, cwd: String) -> Result<Self> {
         let child = builder.child.clone();
         let (deadlines, history, ended_sessions) = (builder.deadlines, builder.history, builder.ended_sessions);
         let admission = Arc::new(Admission::new(builder.bounds));
         let descriptors = DescriptorReserve::new(builder.descriptor_reserve);
-        let kit = Kit { cwd, ..builder.kit.clone() };
+        let kit = AgentDefaults { cwd, ..builder.agent_defaults.clone() };
         let idle_suspend_ms = builder.idle_suspend_ms();
         let (log_failure, retention) = (builder.log_failure, builder.retention);
         let rules = builder.rules.clone().into();
-        let Prepared { containing, state, log, roster, homes, records, recovered, outlived } =
-            blocking("preparing the manager", move || Prepared::new(&builder)).await??;
+        let PreparedManager {
+            containment: containing,
+            state,
+            log,
+            session_store: roster,
+            homes,
+            records,
+            recovered,
+            outlived,
+        } = blocking("preparing the manager", move || PreparedManager::new(&builder)).await??;
         let fork_server = ForkServer::start(&child, &deadlines, containing.groups()).await?;
-        let directory = Arc::new(Directory::new(ended_sessions));
-        let usual = if log.is_there() { HistoryLimits::BESIDE_LOG } else { HistoryLimits::default() };
+        let directory = Arc::new(SessionTable::new(ended_sessions));
+        let usual = if log.is_open() { HistoryLimits::BESIDE_LOG } else { HistoryLimits::default() };
         let limits = history.unwrap_or(usual);
-        let everyone = directory.everyone().clone();
-        let streams = Streams { limits, everyone, log, log_failure, shapes: SHAPES };
+        let everyone = directory.all_sessions_waker().clone();
+        let streams = StreamContext { limits, all_sessions_waker: everyone, log, log_failure, shapes: SHAPES };
         if let Err(error) = containing.require_default(&fork_server).await {
             fork_server.finish(deadlines.shutdown, true).await;
             return Err(error);
         }
         let host = fork_server.host();
-        let claims = Claims::new(host, fork_server.id());
-        let inner = Inner {
-            directory,
+        let claims = SharedLocks::new(host, fork_server.id());
+        let inner = ManagerInner {
+            session_table: directory,
             fork_servers: Arc::new(ForkServers::new(fork_server, child, deadlines)),
             host,
-            adopted: Mutex::default(),
+            adopted_servers: Mutex::default(),
             reattached: Mutex::default(),
-            kit: Mutex::new(Arc::new(kit)),
+            agent_defaults: Mutex::new(Arc::new(kit)),
             deadlines,
             streams,
             roster,
-            containing,
+            containment: containing,
             homes: Arc::new(homes),
             records: Arc::new(records),
-            leases: Arc::new(Leases::new(claims)),
+            conversation_locks: Arc::new(ConversationLocks::new(claims)),
             admission,
             descriptors,
             state: Mutex::new(state),
             recovered,
             rules,
-            keys: Keys::default(),
+            key_locks: KeyLocks::default(),
             idle_suspend_ms,
             shutdown: tokio::sync::Mutex::default(),
         };
-        let resting = inner.restore(&|session| outlived.lives(session)).await;
+        let resting = inner.restore(&|session| outlived.is_living(session)).await;
         let manager = Self { inner: Arc::new(inner) };
         manager.inner.keep_a_fork_server();
-        retention::keep(&manager.inner, retention);
-        beats::keep(&manager.inner);
+        retention::start(&manager.inner, retention);
+        beats::start(&manager.inner);
         manager.flush_log().await;
         manager.reattach(outlived, host).await;
         for session in resting {
-            manager.wake_for_missed(session).await;
+            manager.resume_for_missed(session).await;
         }
         Ok(manager)
     }
@@ -192,38 +200,38 @@ impl ProxyManager {
     /// # Errors
     /// [`Error::UnknownSession`], [`Error::ShutDown`].
     pub fn session(&self, session: &SessionId) -> Result<SessionHandle> {
-        self.open()?;
-        self.inner.directory.get(session).map(SessionHandle::new)
+        self.ensure_open()?;
+        self.inner.session_table.get(session).map(SessionHandle::new)
     }
 
-    fn kit(&self) -> Arc<Kit> {
-        self.inner.kit.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn agent_defaults(&self) -> Arc<AgentDefaults> {
+        self.inner.agent_defaults.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn change_kit(&self, change: impl FnOnce(&mut Kit)) {
-        change(Arc::make_mut(&mut self.inner.kit.lock().unwrap_or_else(PoisonError::into_inner)));
+    fn change_agent_defaults(&self, change: impl FnOnce(&mut AgentDefaults)) {
+        change(Arc::make_mut(&mut self.inner.agent_defaults.lock().unwrap_or_else(PoisonError::into_inner)));
     }
 
     /// Returns the profiles that sessions may name.
     pub fn profiles(&self) -> Profiles {
-        self.kit().profiles.clone()
+        self.agent_defaults().profiles.clone()
     }
 
     /// Replaces the profiles that sessions may name. Sessions that have started are not affected.
     pub fn set_profiles(&self, profiles: Profiles) {
-        self.change_kit(|kit| kit.profiles = profiles);
+        self.change_agent_defaults(|kit| kit.profiles = profiles);
     }
 
     /// Replaces the model configurations that sessions may name. Sessions that have started are not affected.
     pub fn set_models(&self, models: impl IntoIterator<Item = ModelConfig>) {
         let models = models.into_iter().map(|model| (model.name.clone(), model)).collect();
-        self.change_kit(|kit| kit.models = models);
+        self.change_agent_defaults(|kit| kit.models = models);
     }
 
     /// Replaces agents, profiles and model configurations at once. Sessions that have started are not affected.
     pub fn configure(&self, catalog: Catalog, profiles: Profiles, models: impl IntoIterator<Item = ModelConfig>) {
         let models = models.into_iter().map(|model| (model.name.clone(), model)).collect();
-        self.change_kit(|kit| (kit.catalog, kit.profiles, kit.models) = (catalog, profiles, models));
+        self.change_agent_defaults(|kit| (kit.catalog, kit.profiles, kit.models) = (catalog, profiles, models));
     }
 
     /// Sends a prompt as [`SessionHandle::prompt`] does. Resumes a suspended session, unless its configuration rules
@@ -234,7 +242,7 @@ impl ProxyManager {
     pub async fn send_prompt(&self, session: &SessionId, prompt: impl Into<Prompt>, mode: PromptMode) -> Result<Turn> {
         let prompt = prompt.into();
         // An idle session can be suspended between the look at it and the prompt.
-        for _ in 0..RESUMES {
+        for _ in 0..MAX_RESUMES {
             let handle = self.awake(session).await?;
             match handle.prompt(prompt.clone(), mode).await {
                 Err(Error::Suspended { .. }) if handle.session().resumes_on_prompt() => {
@@ -274,13 +282,13 @@ impl ProxyManager {
 
     /// Lists every session in starting order; ended ones as long as they are remembered.
     pub fn list_sessions(&self) -> Vec<SessionInfo> {
-        self.inner.directory.all().iter().map(|session| session.info()).collect()
+        self.inner.session_table.all().iter().map(|session| session.info()).collect()
     }
 
     /// Lists every session with the current resource use of its processes. A session that does not answer in time has
     /// none.
     pub async fn measured_sessions(&self) -> Vec<SessionInfo> {
-        let measured = self.inner.directory.all().into_iter().map(|session| {
+        let measured = self.inner.session_table.all().into_iter().map(|session| {
             tokio::spawn(async move {
                 let process_use = SessionHandle::new(session.clone()).process_use().await.ok();
                 SessionInfo { process_use, ..session.info() }
@@ -319,7 +327,7 @@ impl ProxyManager {
     /// within a session, not between sessions. A session that ended and was forgotten before the subscription reached
     /// it yields one `session:gap`.
     pub fn subscribe_all(&self) -> Subscription {
-        Subscription::all(self.inner.directory.clone())
+        Subscription::all(self.inner.session_table.clone())
     }
 
     /// Reads the events of all sessions together, including those of earlier managers, in the order of the event log:
@@ -332,12 +340,12 @@ impl ProxyManager {
     /// [`Error::InvalidConfig`] without a state directory; [`Error::Log`] for a log that is damaged too much. Else see
     /// [`ProxyManager`].
     pub async fn read_all(&self, from: u64, most: usize) -> Result<Vec<(u64, Arc<Envelope>)>> {
-        self.open()?;
+        self.ensure_open()?;
         let log = self.inner.streams.log.get().ok_or_else(|| Error::InvalidConfig {
             field: "state_dir",
             reason: "events of all sessions have one order where they are kept: name a state directory".to_owned(),
         })?;
-        let limit = Limit { events: most, ..Limit::default() };
+        let limit = ReadLimit { events: most, ..ReadLimit::default() };
         Ok(READING.run("reading all events", move || log.read_all(from, limit)).await??)
     }
 
@@ -345,14 +353,14 @@ impl ProxyManager {
     /// alive; a failed kill yields a receipt with survivors or without proof ([`Receipt::is_empty`] is false). Every
     /// later call fails with [`Error::ShutDown`]; a second shutdown waits for the first and returns nothing.
     pub async fn shutdown(&self) -> Vec<Receipt> {
-        let Inner { directory, fork_servers, deadlines, shutdown, .. } = &*self.inner;
+        let ManagerInner { session_table: directory, fork_servers, deadlines, shutdown, .. } = &*self.inner;
         directory.close();
         self.inner.admission.close(Error::ShutDown);
         let _one_at_a_time = shutdown.lock().await;
         let options = KillOptions::default();
         let alive: Vec<_> = directory.all().into_iter().filter(|session| session.ended().is_none()).collect();
         for session in &alive {
-            session.demand_end(options, EndReason::Shutdown);
+            session.request_end(options, EndReason::Shutdown);
         }
         let mut receipts = Vec::with_capacity(alive.len());
         for session in &alive {
@@ -362,31 +370,31 @@ impl ProxyManager {
                 Err(Error::Survivors(receipt)) => *receipt,
                 Err(error) => {
                     tracing::warn!(session = %session.id(), error = %error.chain(), "failed to get a session's receipt");
-                    session.let_go();
+                    session.detach();
                     Receipt::begin(session.id().clone(), ipc_protocol::KillCause::Shutdown)
                 }
             });
         }
         for session in &alive {
             // Its records are then written: the next manager may be built at once.
-            if let Err(error) = session.settled().await {
+            if let Err(error) = session.wait_settled().await {
                 tracing::warn!(session = %session.id(), error = %error.chain(), "timed out waiting for the records of a session's end");
             }
         }
-        self.inner.leases.settled().await;
+        self.inner.conversation_locks.settled().await;
         let proven = receipts.iter().all(|receipt| receipt.proof != Proof::None);
         fork_servers.close().finish(deadlines.shutdown, proven).await;
-        let adopted = std::mem::take(&mut *self.inner.adopted.lock().unwrap_or_else(PoisonError::into_inner));
+        let adopted = std::mem::take(&mut *self.inner.adopted_servers.lock().unwrap_or_else(PoisonError::into_inner));
         for fork_server in adopted {
             fork_server.finish(deadlines.shutdown, proven).await;
         }
         // Releases the cgroup, and later the state directory, for the next manager.
-        self.inner.containing.close();
+        self.inner.containment.close();
         let homes = self.inner.homes.clone();
         if let Err(error) = blocking("removing the sessions' homes", move || homes.close()).await {
             tracing::warn!(%error, "failed to remove temporary homes");
         }
-        for session in self.inner.directory.all() {
+        for session in self.inner.session_table.all() {
             // This manager appends nothing more to a suspended session.
             session.history().close();
         }
@@ -398,7 +406,7 @@ impl ProxyManager {
     /// Waits until the event log has committed everything.
     async fn flush_log(&self) {
         let Some(log) = self.inner.streams.log.get() else { return };
-        match blocking("writing the event log", move || log.flush(LAST_COMMIT)).await {
+        match blocking("writing the event log", move || log.flush(FLUSH_TIMEOUT)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::error!(error = %ErrorChain(&error), "failed to flush the event log"),
             Err(error) => tracing::error!(error = %error.chain(), "failed to wait for the event log"),
@@ -410,9 +418,9 @@ impl ProxyManager {
         let Some(log) = self.inner.streams.log.get() else { return };
         let all = self.inner.streams.log.clone();
         let finish = move || {
-            let finished = log.flush(LAST_COMMIT);
+            let finished = log.flush(FLUSH_TIMEOUT);
             drop(log);
-            all.give_back();
+            all.close();
             finished
         };
         match blocking("finishing the event log", finish).await {
@@ -426,7 +434,7 @@ impl ProxyManager {
 
     /// Sessions found when the manager was built whose supervisors had all died before them, and their outcomes. Empty
     /// without a state directory and cgroups.
-    pub fn recovered(&self) -> &[Recovered] {
+    pub fn recovered(&self) -> &[RecoveredSession] {
         &self.inner.recovered
     }
 
@@ -436,7 +444,7 @@ impl ProxyManager {
     /// # Errors
     /// [`Error::ForkServerDied`]; [`Error::Deadline`]; [`Error::System`].
     pub async fn capabilities(&self) -> Result<Capabilities> {
-        self.inner.containing.capabilities(&*self.inner.fork_servers.living().await?).await
+        self.inner.containment.capabilities(&*self.inner.fork_servers.living().await?).await
     }
 
     /// The fork server's process. When it dies another one takes its place.
@@ -452,29 +460,29 @@ impl ProxyManager {
     /// Processes that are ancestors of everything that sessions start: the fork server, and those of earlier managers
     /// whose sessions outlived them.
     pub fn fork_servers(&self) -> Vec<ProcessId> {
-        let adopted = self.inner.adopted.lock().unwrap_or_else(PoisonError::into_inner);
+        let adopted = self.inner.adopted_servers.lock().unwrap_or_else(PoisonError::into_inner);
         let adopted = adopted.iter().filter(|server| !server.is_dead()).map(|server| server.id());
         [self.fork_server()].into_iter().chain(adopted).collect()
     }
 
-    fn open(&self) -> Result<()> {
-        if self.inner.directory.is_closed() { Err(Error::ShutDown) } else { Ok(()) }
+    fn ensure_open(&self) -> Result<()> {
+        if self.inner.session_table.is_closed() { Err(Error::ShutDown) } else { Ok(()) }
     }
 }
 
-impl Inner {
+impl ManagerInner {
     /// Has another fork server started when this one dies, for as long as there is a manager.
     fn keep_a_fork_server(self: &Arc<Self>) {
         let (servers, inner) = (self.fork_servers.clone(), Arc::downgrade(self));
         let (containing, leases) = (inner.clone(), inner);
-        let groups = move || containing.upgrade().map(|inner| inner.containing.groups());
+        let groups = move || containing.upgrade().map(|inner| inner.containment.groups());
         let replaced = move |dead, next| {
             if let Some(inner) = leases.upgrade() {
-                inner.leases.guarded_by(next);
+                inner.conversation_locks.guarded_by(next);
                 let state = inner.state.lock().unwrap_or_else(PoisonError::into_inner);
                 let Some(state) = state.as_ref().map(|state| state.path.clone()) else { return };
                 if let Err(error) =
-                    begun("removing the socket of a dead fork server", move || remove_door(&state, dead))
+                    spawn_blocking("removing the socket of a dead fork server", move || remove_door(&state, dead))
                 {
                     tracing::warn!(%error, "failed to remove the socket of a dead fork server");
                 }
@@ -484,47 +492,47 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for ManagerInner {
     fn drop(&mut self) {
-        self.directory.close();
-        for session in self.directory.all() {
-            session.let_go();
+        self.session_table.close();
+        for session in self.session_table.all() {
+            session.detach();
         }
         self.fork_servers.close().close();
-        for fork_server in self.adopted.get_mut().unwrap_or_else(PoisonError::into_inner) {
+        for fork_server in self.adopted_servers.get_mut().unwrap_or_else(PoisonError::into_inner) {
             fork_server.close();
         }
     }
 }
 
 /// State prepared before the fork server starts.
-struct Prepared {
-    containing: Arc<Containing>,
+struct PreparedManager {
+    containment: Arc<ContainmentResolver>,
     state: Option<StateDir>,
-    log: Log,
-    roster: Arc<Roster>,
-    homes: Homes,
-    records: Records,
-    recovered: Vec<Recovered>,
-    outlived: Outlived,
+    log: LogHandle,
+    session_store: Arc<SessionStore>,
+    homes: SessionHomes,
+    records: ConversationRecords,
+    recovered: Vec<RecoveredSession>,
+    outlived: OutlivedSessions,
 }
 
-impl Prepared {
+impl PreparedManager {
     /// Probes the machine, takes the state directory, and ends what dead managers left. Blocks.
-    fn new(builder: &Builder) -> Result<Self> {
+    fn new(builder: &ManagerBuilder) -> Result<Self> {
         let host =
             registry::identify(std::process::id()).map_err(|error| Error::system("looking at this process", error))?;
         let state = builder.state_dir.as_deref().map(|path| StateDir::open(path, host)).transpose()?;
         let log = state
             .as_ref()
-            .map(|state| EventLog::open(state.path.join("log.sqlite"), Options::default()))
+            .map(|state| EventLog::open(state.path.join("log.sqlite"), LogOptions::default()))
             .transpose()?;
-        let log = Log::new(log);
+        let log = LogHandle::new(log);
         builder.rules.iter().try_for_each(ActionRule::check)?;
-        let containing = Containing::probe(builder.containment, builder.cgroup_parent.as_deref(), host)?;
+        let containing = ContainmentResolver::probe(builder.containment, builder.cgroup_parent.as_deref(), host)?;
         // Found before anything is ended: sessions that outlived their host must be spared.
         let (outlived, mut recovered) = match &state {
-            Some(state) => Outlived::find(state, &state.directory("detached")?, host),
+            Some(state) => OutlivedSessions::find(state, &state.directory("detached")?, host),
             None => Default::default(),
         };
         // Journals end the sessions that have one; cgroups end the rest.
@@ -532,14 +540,14 @@ impl Prepared {
         // Keys are removed once no session with that home runs.
         let (homes, records) = match &state {
             Some(state) => {
-                let records = Records::open(state.directory("conversations")?)?;
+                let records = ConversationRecords::open(state.directory("conversations")?)?;
                 let mut recorded = records.homes()?;
-                recorded.iter_mut().filter(|one| outlived.uses(&one.home)).for_each(|one| one.keys.clear());
+                recorded.iter_mut().filter(|one| outlived.is_home_in_use(&one.home)).for_each(|one| one.keys.clear());
                 let homes = state.directory(HOMES)?;
-                agents::conversations::recover_backups(&homes, |session| outlived.may_live(session));
-                (Homes::kept(homes, recorded), records)
+                agents::conversations::recover_backups(&homes, |session| outlived.may_be_living(session));
+                (SessionHomes::persistent(homes, recorded), records)
             }
-            None => (Homes::temporary(temporary(builder)), Records::default()),
+            None => (SessionHomes::temporary(temporary(builder)), ConversationRecords::default()),
         };
         for recovered in &recovered {
             if recovered.is_empty() {
@@ -548,14 +556,23 @@ impl Prepared {
                 tracing::warn!(?recovered, "failed to end all processes of a session whose supervisors had died");
             }
         }
-        let roster = Arc::new(Roster::open(log.clone())?);
-        Ok(Self { containing: Arc::new(containing), state, log, roster, homes, records, recovered, outlived })
+        let roster = Arc::new(SessionStore::open(log.clone())?);
+        Ok(Self {
+            containment: Arc::new(containing),
+            state,
+            log,
+            session_store: roster,
+            homes,
+            records,
+            recovered,
+            outlived,
+        })
     }
 }
 
 /// Directory for temporary files, from the base environment.
-fn temporary(builder: &Builder) -> PathBuf {
-    let named = builder.kit.base_env.0.get("TMPDIR").map(PathBuf::from).filter(|path| path.is_absolute());
+fn temporary(builder: &ManagerBuilder) -> PathBuf {
+    let named = builder.agent_defaults.base_env.0.get("TMPDIR").map(PathBuf::from).filter(|path| path.is_absolute());
     named.unwrap_or_else(|| Path::new("/tmp").to_owned())
 }
 

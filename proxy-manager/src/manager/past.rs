@@ -4,57 +4,57 @@ use std::{path::PathBuf, sync::Arc};
 
 use ipc_protocol::{AgentSessionConfig, SessionId};
 
-use super::{Inner, ProxyManager};
+use super::{ManagerInner, ProxyManager};
 use crate::{
     blocking::blocking,
-    conversation_locks::Leases,
-    directory::Directory,
+    conversation_locks::ConversationLocks,
+    directory::SessionTable,
     error::Result,
-    homes::Homes,
-    launch::{Around, Kit, Launch, Past},
-    records::{Record, Records},
-    roster::Roster,
+    homes::SessionHomes,
+    launch::{AgentDefaults, LaunchContext, PastSession, SessionLaunch},
+    records::{ConversationRecord, ConversationRecords},
+    roster::SessionStore,
 };
 
 /// Places that know of past sessions.
 struct PastSessions {
-    directory: Arc<Directory>,
-    homes: Arc<Homes>,
-    records: Arc<Records>,
-    roster: Arc<Roster>,
+    directory: Arc<SessionTable>,
+    homes: Arc<SessionHomes>,
+    records: Arc<ConversationRecords>,
+    roster: Arc<SessionStore>,
 }
 
 impl PastSessions {
-    fn of(Inner { directory, homes, records, roster, .. }: &Inner) -> Self {
+    fn of(ManagerInner { session_table: directory, homes, records, roster, .. }: &ManagerInner) -> Self {
         let (directory, homes) = (directory.clone(), homes.clone());
         Self { directory, homes, records: records.clone(), roster: roster.clone() }
     }
 
     /// Facts about a session. Blocks.
-    fn find(&self, id: &SessionId) -> Option<Past> {
+    fn find(&self, id: &SessionId) -> Option<PastSession> {
         let Ok(session) = self.directory.get(id) else { return self.find_record(id) };
         let info = session.info();
-        Some(Past {
+        Some(PastSession {
             agent: info.metadata.agent,
             native_session_id: info.conversation.native_session_id,
             home: info.metadata.home.map(PathBuf::from),
             cwd: info.metadata.cwd,
             // A restored session may lack its own configuration if it resumed another session's conversation.
             model_config: session.description().model_config.clone().or_else(|| self.records.read(id)?.model_config),
-            has_ended: info.state.at_rest().is_some(),
+            has_ended: info.state.stopped_by().is_some(),
             is_handed_over: info.state.is_handed_over(),
         })
     }
 
     /// Facts about a session that this manager does not remember.
-    fn find_record(&self, id: &SessionId) -> Option<Past> {
-        let Record { agent, native_session_id, cwd, home, model_config, .. } = self.records.read(id)?;
+    fn find_record(&self, id: &SessionId) -> Option<PastSession> {
+        let ConversationRecord { agent, native_session_id, cwd, home, model_config, .. } = self.records.read(id)?;
         // The home belongs to that session, whoever resumes it: homes know their records from the start.
         let home = match home {
-            Some(home) => Some(self.homes.recorded(&home)?),
+            Some(home) => Some(self.homes.find_recorded(&home)?),
             None => None,
         };
-        Some(Past {
+        Some(PastSession {
             agent,
             native_session_id: Some(native_session_id),
             home,
@@ -71,7 +71,7 @@ impl ProxyManager {
     ///
     /// # Errors
     /// [`Error::System`](crate::Error::System) if no thread can be had to look.
-    pub(super) async fn past(&self, id: &SessionId) -> Result<Option<Past>> {
+    pub(super) async fn past(&self, id: &SessionId) -> Result<Option<PastSession>> {
         let (past, id) = (PastSessions::of(&self.inner), id.clone());
         blocking("looking for a past session", move || past.find(&id)).await
     }
@@ -80,12 +80,14 @@ impl ProxyManager {
     ///
     /// # Errors
     /// Those of [`Launch::plan`].
-    pub(super) async fn plan(&self, config: AgentSessionConfig) -> Result<Launch> {
+    pub(super) async fn plan(&self, config: AgentSessionConfig) -> Result<SessionLaunch> {
         let past = PastSessions::of(&self.inner);
-        let (kit, leases): (Arc<Kit>, Arc<Leases>) = (self.kit(), self.inner.leases.clone());
+        let (kit, leases): (Arc<AgentDefaults>, Arc<ConversationLocks>) =
+            (self.agent_defaults(), self.inner.conversation_locks.clone());
         let plan = move || {
-            let around = Around { kit: &kit, homes: &past.homes, leases: &leases, past: &|id| past.find(id) };
-            Launch::plan(config, &around)
+            let around =
+                LaunchContext { defaults: &kit, homes: &past.homes, locks: &leases, past_session: &|id| past.find(id) };
+            SessionLaunch::plan(config, &around)
         };
         blocking("planning a session's start", plan).await?
     }

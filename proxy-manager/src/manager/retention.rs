@@ -5,13 +5,13 @@ use std::{sync::Arc, time::Duration};
 use event_log::{LogError, Retention};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::Inner;
+use super::ManagerInner;
 
 /// Pause between two passes. The first is at the start.
-const PERIOD: Duration = Duration::from_secs(60);
+const RETENTION_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Applies the retention policy while the manager lives.
-pub(super) fn keep(inner: &Arc<Inner>, retention: Retention) {
+pub(super) fn start(inner: &Arc<ManagerInner>, retention: Retention) {
     if retention == Retention::default() {
         return;
     }
@@ -19,20 +19,20 @@ pub(super) fn keep(inner: &Arc<Inner>, retention: Retention) {
     let pass = move || {
         // After a shutdown there is no log.
         let log = inner.upgrade().and_then(|inner| inner.streams.log.get());
-        log.map(|log| log.retain(retention, Box::new(tell))).is_some()
+        log.map(|log| log.retain(retention, Box::new(log_failure))).is_some()
     };
-    tokio::spawn(while_it_can(pass));
+    tokio::spawn(repeat_while(pass));
 }
 
-fn tell(result: Result<(), LogError>) {
+fn log_failure(result: Result<(), LogError>) {
     if let Err(error) = result {
         tracing::warn!(error = %ipc_protocol::ErrorChain(&error), "failed to apply the retention policy");
     }
 }
 
 /// Calls `pass` every [`PERIOD`], until it returns false.
-async fn while_it_can(mut pass: impl FnMut() -> bool) {
-    let mut period = interval(PERIOD);
+async fn repeat_while(mut pass: impl FnMut() -> bool) {
+    let mut period = interval(RETENTION_INTERVAL);
     period.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         period.tick().await;
@@ -51,11 +51,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn every_minute_until_there_is_no_log() {
         let (mut passes, begin) = (Vec::new(), Instant::now());
-        while_it_can(|| {
+        repeat_while(|| {
             passes.push(begin.elapsed());
             passes.len() < 3
         })
         .await;
-        assert_eq!(passes, [Duration::ZERO, PERIOD, 2 * PERIOD]);
+        assert_eq!(passes, [Duration::ZERO, RETENTION_INTERVAL, 2 * RETENTION_INTERVAL]);
     }
 }

@@ -3,32 +3,32 @@
 use std::{io::BufRead, path::PathBuf, sync::Arc, time::SystemTime};
 
 use ipc_protocol::{
-    AgentSessionConfig, EndReason, Envelope, Event, Lifecycle, OnMissing, Resume, ResumeFrom, SessionId,
+    AgentSessionConfig, EndReason, Envelope, Event, Lifecycle, OnMissing, ResumeFrom, ResumeRequest, SessionId,
 };
 
-use event_log::{Damage, Done, EventLog, Imported, Limit, LogError};
+use event_log::{EventLog, ImportSummary, LogDamage, LogError, OnCommit, ReadLimit};
 use tokio::{sync::oneshot, time::timeout};
 
-use super::{Inner, ProxyManager, append::find_undone_in};
+use super::{ManagerInner, ProxyManager, append::find_undone_in};
 use crate::{
     blocking::{READING, blocking},
     description::{AfterSuspension, SessionState},
     error::{Error, Result},
-    history::History,
+    history::SessionHistory,
     manager::{ResumeOptions, SessionHandle},
     roster::{RecordState, SessionFilter, SessionRecord, SessionStatus, check_names},
-    session::{Count, Session, transcript_of},
-    state::Recovery,
+    session::{ManagedSession, TranscriptCounts, transcript_of},
+    state::RecoveryOutcome,
 };
 
 /// Tag of sessions whose events were imported.
 const IMPORTED: &str = "imported";
 
 /// Resolves with the result of writing a record.
-pub(super) type Written = oneshot::Receiver<std::result::Result<(), LogError>>;
+pub(super) type RecordWritten = oneshot::Receiver<std::result::Result<(), LogError>>;
 
 /// Creates a callback for a write, and the receiver of its result.
-pub(super) fn written() -> (Done, Written) {
+pub(super) fn write_notice() -> (OnCommit, RecordWritten) {
     let (then, written) = oneshot::channel();
     // The receiver may be gone.
     (Box::new(move |result| _ = then.send(result)), written)
@@ -46,7 +46,7 @@ impl ProxyManager {
     /// their events: until it is there its last offset is that of an event that nobody can read yet. The session knows how many
     /// prompts wait; it is there as long as some may.
     fn as_shown(&self, mut record: SessionRecord) -> SessionRecord {
-        if let Ok(session) = self.inner.directory.get(&record.session_id) {
+        if let Ok(session) = self.inner.session_table.get(&record.session_id) {
             record.last_offset = record.last_offset.min(session.history().last_offset());
             record.queued = session.queue().len();
         } else {
@@ -66,7 +66,7 @@ impl ProxyManager {
 
     /// Returns the damage in the event log's file that was found by now. The manager goes on with the rest; a
     /// `session:gap` stands for events. [`check_log`](crate::check_log) looks at all of it.
-    pub fn damage(&self) -> Vec<Damage> {
+    pub fn damage(&self) -> Vec<LogDamage> {
         let mut damage = self.inner.streams.log.get().map_or_else(Vec::new, |log| log.damage());
         damage.extend_from_slice(self.inner.roster.damage());
         damage
@@ -92,17 +92,17 @@ impl ProxyManager {
     /// # Errors
     /// [`Error::Log`]: the id is taken, a line is not the session's next event, or the log cannot be written;
     /// [`Error::InvalidConfig`] without a state directory; [`Error::Deadline`]. Else see [`ProxyManager`].
-    pub async fn import_events(&self, input: impl BufRead + Send + 'static) -> Result<Imported> {
-        self.open()?;
+    pub async fn import_events(&self, input: impl BufRead + Send + 'static) -> Result<ImportSummary> {
+        self.ensure_open()?;
         let log = self.inner.streams.log.get().ok_or_else(|| Error::InvalidConfig {
             field: "state_dir",
             reason: "events are imported where some are kept: name a state directory".to_owned(),
         })?;
-        let (then, written) = written();
+        let (then, written) = write_notice();
         let roster = self.inner.roster.clone();
         let import = move || {
             let imported = log.import(input)?;
-            let events = log_of(&log, &imported.session, 0);
+            let events = read_stream(&log, &imported.session, 0);
             let record = record_of_import(&imported, events).map(|record| roster.add(record, then));
             Ok::<_, LogError>((imported, record))
         };
@@ -122,7 +122,7 @@ impl ProxyManager {
     }
 
     /// Waits until a session's record is durable, up to the deadline of any call.
-    pub(super) async fn await_written(&self, session: &SessionId, written: Written) -> Result<()> {
+    pub(super) async fn await_written(&self, session: &SessionId, written: RecordWritten) -> Result<()> {
         let after = self.inner.deadlines.control;
         match timeout(after, written).await {
             Ok(Ok(result)) => Ok(result?),
@@ -145,7 +145,7 @@ impl ProxyManager {
         session: &SessionId,
         change: impl FnOnce(&mut SessionRecord) -> Result<()>,
     ) -> Result<SessionRecord> {
-        let (then, written) = written();
+        let (then, written) = write_notice();
         let record = self.inner.roster.change(session, Some(then), change)?;
         self.await_written(session, written).await?;
         Ok(self.as_shown(record))
@@ -196,13 +196,13 @@ impl ProxyManager {
 
     /// Finds the session with the key of `config`. A running session is returned, a suspended one is resumed, and the
     /// conversation of an ended one continues in a new session. `None` if there is none.
-    pub(super) async fn go_on_by_key(&self, config: &mut AgentSessionConfig) -> Result<Option<SessionHandle>> {
+    pub(super) async fn resume_by_key(&self, config: &mut AgentSessionConfig) -> Result<Option<SessionHandle>> {
         let Some(record) = config.lifecycle.key.as_deref().and_then(|key| self.inner.roster.with_key(key)) else {
             return Ok(None);
         };
         let id = record.session_id.clone();
         self.ends_if_ending(&id).await;
-        match self.inner.directory.get(&id) {
+        match self.inner.session_table.get(&id) {
             Ok(session) if session.is_suspended() => {
                 let AgentSessionConfig { env, mcp_servers, endpoint, not_secret, .. } = config.clone();
                 let options = ResumeOptions { env, mcp_servers, endpoint, not_secret };
@@ -212,11 +212,11 @@ impl ProxyManager {
             _ => {
                 // Its profile may have been changed to another agent since.
                 let mut wanted = config.clone();
-                self.kit().apply_profile(&mut wanted)?;
+                self.agent_defaults().apply_profile(&mut wanted)?;
                 let is_its_agent = self.past(&id).await?.is_some_and(|past| past.agent == wanted.agent);
-                if config.resume.is_none() && record.can_go_on() && is_its_agent {
+                if config.resume.is_none() && record.is_resumable() && is_its_agent {
                     let from = ResumeFrom::Session { id };
-                    config.resume = Some(Resume { from, fork: false, on_missing: OnMissing::StartAnew });
+                    config.resume = Some(ResumeRequest { from, fork: false, on_missing: OnMissing::StartAnew });
                 }
                 Ok(None)
             }
@@ -225,12 +225,12 @@ impl ProxyManager {
 }
 
 /// Reads the events of a stream after `from`, a page at a time. Blocks.
-pub(super) fn log_of<'a>(
+pub(super) fn read_stream<'a>(
     log: &'a EventLog,
     session: &'a SessionId,
     mut from: u64,
 ) -> impl Iterator<Item = std::result::Result<Arc<Envelope>, LogError>> + use<'a> {
-    let pages = std::iter::from_fn(move || match log.read(session, from, Limit::default()) {
+    let pages = std::iter::from_fn(move || match log.read(session, from, ReadLimit::default()) {
         Ok(page) => {
             from = page.events.last()?.offset;
             Some(page.events.into_iter().map(Ok).collect())
@@ -240,7 +240,7 @@ pub(super) fn log_of<'a>(
     pages.flatten()
 }
 
-impl Inner {
+impl ManagerInner {
     /// Restores the sessions of earlier managers. A session that a dead manager left running is suspended if its
     /// conversation can be resumed, else ended. Their processes have been ended, except those for which `lives` returns
     /// true. Returns the suspended sessions, which may have actions that were not run.
@@ -252,18 +252,19 @@ impl Inner {
             }
             let was_live = record.status().is_live();
             let reason = record.state.reason().cloned().unwrap_or(EndReason::HostDied);
-            let rests = record.status() == SessionStatus::Suspended || (was_live && record.can_go_on());
+            let rests = record.status() == SessionStatus::Suspended || (was_live && record.is_resumable());
             if !was_live && !rests {
                 continue;
             }
             if rests && let Some(home) = &record.home {
                 // The session still has its home. The resume reports a home that is gone.
                 let (homes, home, id) = (self.homes.clone(), PathBuf::from(home), record.session_id.clone());
-                let share = move || homes.share(&home, &id).map(|tenancy| tenancy.keep());
+                let share = move || homes.share(&home, &id).map(|tenancy| tenancy.retain());
                 let _ = blocking("looking for a session's home", share).await;
             }
             // The turn in which the host died cost money too.
-            let count = if was_live { self.counted(&record).await } else { Count::going_on(&record) };
+            let count =
+                if was_live { self.restore_counts(&record).await } else { TranscriptCounts::from_record(&record) };
             let receipt = self.receipt_of(&record.session_id);
             let next = match record.state.is_handed_over() {
                 true => AfterSuspension::HandedOver,
@@ -273,7 +274,7 @@ impl Inner {
                 true => SessionState::Suspended { reason: reason.clone(), receipt: receipt.clone(), next },
                 false => SessionState::ended(reason.clone(), receipt.clone()),
             };
-            let session = Session::restored(&record, state, &count, self.deadlines, &self.streams, &self.roster);
+            let session = ManagedSession::restored(&record, state, &count, self.deadlines, &self.streams, &self.roster);
             let session = Arc::new(session);
             // Nobody will do what it was asked for. What rests does it once it is resumed.
             let failures = if rests { Vec::new() } else { self.failures_of(&record.session_id, &reason).await };
@@ -290,14 +291,14 @@ impl Inner {
                     },
                 );
                 if rests {
-                    log.leave_open();
+                    log.keep_open();
                 }
             }
-            if rests && let Err(error) = self.directory.insert(&session) {
+            if rests && let Err(error) = self.session_table.insert(&session) {
                 tracing::warn!(session = %record.session_id, error = %error.chain(), "failed to restore a suspended session");
             }
             if was_live {
-                session.note();
+                session.save_record();
             }
             if rests {
                 resting.push(record.session_id);
@@ -345,17 +346,17 @@ impl Inner {
     fn receipt_of(&self, session: &SessionId) -> Option<Box<ipc_protocol::Receipt>> {
         let recovered = self.recovered.iter().find(|recovered| recovered.session_id.as_ref() == Some(session))?;
         match &recovered.outcome {
-            Recovery::Ended(receipt) => Some(receipt.clone()),
+            RecoveryOutcome::Ended(receipt) => Some(receipt.clone()),
             _ => None,
         }
     }
 
     /// The events of a session that only the log knows.
-    pub(super) fn past_history(&self, session: &SessionId) -> Option<Arc<History>> {
+    pub(super) fn past_history(&self, session: &SessionId) -> Option<Arc<SessionHistory>> {
         let head = self.streams.log.get()?.head(session)?;
-        let (history, mut writer) = History::new(Arc::new(session.clone()), &self.streams);
-        writer.leave_open();
-        if head.closed || self.directory.get(session).is_err() {
+        let (history, mut writer) = SessionHistory::new(Arc::new(session.clone()), &self.streams);
+        writer.keep_open();
+        if head.closed || self.session_table.get(session).is_err() {
             history.close();
         }
         Some(history)
@@ -367,7 +368,7 @@ impl Inner {
 /// # Errors
 /// An error if the events cannot be read.
 fn record_of_import(
-    imported: &Imported,
+    imported: &ImportSummary,
     events: impl Iterator<Item = std::result::Result<Arc<Envelope>, LogError>>,
 ) -> std::result::Result<SessionRecord, LogError> {
     let lifecycle = Lifecycle { tags: vec![IMPORTED.to_owned()], ..Lifecycle::default() };
@@ -375,13 +376,13 @@ fn record_of_import(
     let mut record = SessionRecord::new(config, RecordState::Terminated { reason: None });
     record.heartbeat = SystemTime::UNIX_EPOCH;
     record.last_offset = imported.last;
-    let mut count = Count::default();
+    let mut count = TranscriptCounts::default();
     for envelope in events {
         let envelope = envelope?;
         record.created_at = record.created_at.min(envelope.created_at);
         record.heartbeat = record.heartbeat.max(envelope.created_at);
         record.turns = record.turns.max(envelope.turn.unwrap_or_default());
-        count.note(&envelope);
+        count.record(&envelope);
         match &envelope.event {
             Event::SessionStarted { agent, .. } => record.config.agent.clone_from(agent),
             Event::SessionEnded { reason, .. } => {

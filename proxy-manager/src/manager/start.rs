@@ -6,20 +6,20 @@ use std::{
     task::Poll,
 };
 
-use ipc_protocol::{AgentSessionConfig, Enclosure, EndReason, Lifecycle, ProcessId, SessionId};
+use ipc_protocol::{AgentSessionConfig, ContainmentSpec, EndReason, Lifecycle, ProcessId, SessionId};
 
-use super::{Inner, ProxyManager, suspend::Before};
+use super::{ManagerInner, ProxyManager, suspend::ResumeContext};
 use crate::{
     blocking::blocking,
     error::{Error, Result},
-    homes::Homes,
-    launch::{Aftermath, Launch},
+    homes::SessionHomes,
+    launch::{SessionLaunch, StartAftermath},
     manager::SessionHandle,
-    records::Records,
+    records::ConversationRecords,
     roster::{MODEL_KEY, check_names},
-    session::{Fork, Session, Task, sockets},
-    state::{Header, Journal},
-    supervision::Claim,
+    session::{ForkRequest, ManagedSession, SessionTask, sockets},
+    state::{JournalHeader, SessionJournal},
+    supervision::SlotClaim,
 };
 
 impl ProxyManager {
@@ -36,7 +36,7 @@ impl ProxyManager {
     /// could not be recorded), [`Error::AgentDied`], [`Error::ProxyDied`], [`Error::ForkServerDied`],
     /// [`Error::Protocol`], [`Error::Ended`] (killed during the start), [`Error::System`], [`Error::ShutDown`].
     pub async fn start_session(&self, mut config: AgentSessionConfig) -> Result<SessionHandle> {
-        self.open()?;
+        self.ensure_open()?;
         let Lifecycle { key, title, tags, .. } = &config.lifecycle;
         let names = [
             ("key", key.as_deref()),
@@ -48,10 +48,10 @@ impl ProxyManager {
         check_names(&names, tags)?;
         // Two at once with one key shall get one session.
         let _one_at_a_time = match key {
-            Some(key) => Some(self.inner.keys.hold(key).await),
+            Some(key) => Some(self.inner.key_locks.lock(key).await),
             None => None,
         };
-        if let Some(session) = self.go_on_by_key(&mut config).await? {
+        if let Some(session) = self.resume_by_key(&mut config).await? {
             return Ok(session);
         }
         if self.inner.streams.log.get().is_some_and(|log| log.head(&config.session_id).is_some())
@@ -60,7 +60,7 @@ impl ProxyManager {
             return Err(Error::DuplicateSession { session: config.session_id });
         }
         // Reserved before anything is created: a refused start must not touch another session's files.
-        let _reserved = self.inner.directory.reserve(&config.session_id)?;
+        let _reserved = self.inner.session_table.reserve(&config.session_id)?;
         // Boxed: callers join several starts, and unoptimized code copies a future whenever it is moved.
         Box::pin(self.begin(config, None)).await
     }
@@ -70,14 +70,23 @@ impl ProxyManager {
     pub(super) async fn begin(
         &self,
         mut config: AgentSessionConfig,
-        before: Option<Before<'_>>,
+        before: Option<ResumeContext<'_>>,
     ) -> Result<SessionHandle> {
-        let Inner {
-            directory, fork_servers, deadlines, streams, roster, containing, homes, records, admission, ..
+        let ManagerInner {
+            session_table: directory,
+            fork_servers,
+            deadlines,
+            streams,
+            roster,
+            containment: containing,
+            homes,
+            records,
+            admission,
+            ..
         } = &*self.inner;
         let descriptors = self.inner.descriptors.claim()?;
         config.lifecycle.idle_suspend_ms.get_or_insert(self.inner.idle_suspend_ms);
-        let given = before.as_ref().map_or_else(|| Arc::new(config.clone()), |before| before.given.clone());
+        let given = before.as_ref().map_or_else(|| Arc::new(config.clone()), |before| before.new_config.clone());
         let mut launch = self.plan_after_end(config).await?;
         // Its profile may become another agent's, and the conversation does not.
         let given = match given.agent.is_empty() {
@@ -93,39 +102,39 @@ impl ProxyManager {
             let names = vec![MODEL_KEY.to_owned()];
             return Err(Error::SecretsMissing { session: launch.id().clone(), names });
         }
-        let claim = Claim {
+        let claim = SlotClaim {
             user: launch.description.metadata.user_id.clone(),
             agent: launch.description.metadata.agent.clone(),
         };
         launch.slot = Some(admission.admit(claim).await?);
         let fork_server = fork_servers.living().await?;
-        let held = containing.hold(launch.attempt.config.containment, launch.id(), &fork_server).await?;
-        launch.hold(held);
-        launch.detach = self.detach_of(&launch.attempt.config).await?;
+        let held = containing.resolve(launch.attempt.config.containment, launch.id(), &fork_server).await?;
+        launch.set_containment(held);
+        launch.detach = self.detach_spec(&launch.attempt.config).await?;
         launch.journal = Some(self.journal_of(launch.id().clone(), &launch.enclosure, fork_server.id()));
-        let (launch, aftermath) = make_ready(launch, homes, records).await?;
+        let (launch, aftermath) = prepare_disk(launch, homes, records).await?;
         let (ours, theirs) = sockets()?;
         let description = launch.description.clone();
         let goes_on = before.is_some();
         // Locked until the new incarnation is the latest: nobody appends to the suspended one meanwhile.
-        let still = before.as_ref().map(|before| before.session.lives().hold_still());
+        let still = before.as_ref().map(|before| before.session.lives().lock_writes());
         let (session, inlets, log) = match before {
-            None => Session::new(description, *deadlines, streams, roster),
-            Some(Before { session: before, resumed, .. }) => {
-                let (session, inlets, mut log) = Session::again(before, description, *deadlines);
+            None => ManagedSession::new(description, *deadlines, streams, roster),
+            Some(ResumeContext { session: before, event: resumed, .. }) => {
+                let (session, inlets, mut log) = ManagedSession::resumed(before, description, *deadlines);
                 log.push(0, resumed);
                 (session, inlets, log)
             }
         };
-        session.keep_config(given, Vec::new());
+        session.set_config(given, Vec::new());
         let host = fork_server.host();
-        let task = Task::new(session.clone(), inlets, log, launch, ours, host, aftermath.clone());
+        let task = SessionTask::new(session.clone(), inlets, log, launch, ours, host, aftermath.clone());
         let placed = task.and_then(|(task, ready)| {
             let placed = if goes_on { directory.replace(&session) } else { directory.insert(&session) };
             match placed {
                 Ok(()) => Ok((task, ready)),
                 Err(error) => {
-                    task.call_off();
+                    task.cancel();
                     Err(error)
                 }
             }
@@ -143,8 +152,8 @@ impl ProxyManager {
         // A resume that fails leaves the session suspended.
         let reason = if goes_on { EndReason::Suspended } else { EndReason::Killed };
         let abandoned = EndIfDropped(Some((&session, reason.clone())));
-        let fork = Fork { server: fork_server, socket: theirs };
-        let mut running = Box::pin(self.lives(task.run(fork), &session));
+        let fork = ForkRequest { server: fork_server, socket: theirs };
+        let mut running = Box::pin(self.run_incarnation(task.run(fork), &session));
         // The first poll runs the beginning of the task here, including the order to fork: waking another thread takes
         // longer.
         let over = poll_fn(|context| Poll::Ready(running.as_mut().poll(context).is_ready())).await;
@@ -153,7 +162,7 @@ impl ProxyManager {
             tokio::spawn(running);
         }
         // The conversation is recorded while the first events are written.
-        let (begun, ()) = tokio::join!(session.has_begun(ready, reason), session.note_when_ready(&aftermath));
+        let (begun, ()) = tokio::join!(session.wait_started(ready, reason), session.note_when_ready(&aftermath));
         match begun {
             Ok(()) => {
                 abandoned.disarm();
@@ -162,7 +171,7 @@ impl ProxyManager {
             }
             Err(error) => {
                 // Waits for the end of what was started, so that the caller's error comes when nothing is left.
-                let longest = session.longest_kill(Task::FAILED);
+                let longest = session.longest_kill(SessionTask::FAILED);
                 if let Err(ending) = session.end_within(longest).await {
                     tracing::debug!(session = %session.id(), %ending, "failed to end a session that did not start");
                 }
@@ -185,11 +194,11 @@ impl ProxyManager {
     /// call it again; [`Error::Deadline`] if that takes too long: they are deleted once the event log continues. Else
     /// see [`ProxyManager`].
     pub async fn delete_session(&self, session: &SessionId) -> Result<()> {
-        self.open()?;
-        let (_reserved, known) = self.inner.directory.reserve_ended(session)?;
+        self.ensure_open()?;
+        let (_reserved, known) = self.inner.session_table.reserve_ended(session)?;
         if let Some(known) = &known {
             // Otherwise the records of its end would be written after its deletion.
-            known.settled().await?;
+            known.wait_settled().await?;
             // Its events go too: this is for who reads them now.
             let reason = "it is being deleted".to_owned();
             known.give_up_queue(&Error::Ended { session: session.clone(), reason });
@@ -197,7 +206,7 @@ impl ProxyManager {
         let (homes, id) = (self.inner.homes.clone(), session.clone());
         let had_home = blocking("removing a session's home", move || homes.delete(&id)).await??;
         let had_record = self.remove_record(session).await?;
-        self.inner.directory.delete(session);
+        self.inner.session_table.delete(session);
         let had_events = self.inner.forget(session).await?;
         if known.is_some() || had_home || had_record || had_events {
             Ok(())
@@ -207,7 +216,7 @@ impl ProxyManager {
     }
 
     /// As [`ProxyManager::plan`]; a session that has the conversation and is about to end is waited for.
-    async fn plan_after_end(&self, config: AgentSessionConfig) -> Result<Launch> {
+    async fn plan_after_end(&self, config: AgentSessionConfig) -> Result<SessionLaunch> {
         match self.plan(config.clone()).await {
             Err(Error::NativeSessionBusy { session, manager: None, .. }) if self.ends_if_ending(&session).await => {
                 self.plan(config).await
@@ -218,7 +227,7 @@ impl ProxyManager {
 
     /// Waits for the end of a session that is about to end. Whether it has ended.
     pub(super) async fn ends_if_ending(&self, session: &SessionId) -> bool {
-        match self.inner.directory.get(session) {
+        match self.inner.session_table.get(session) {
             Ok(session) => session.ends_if_ending().await,
             Err(_) => false,
         }
@@ -231,10 +240,15 @@ impl ProxyManager {
     }
 
     /// The journal of a session: on disk with a state directory, else for this manager alone.
-    pub(super) fn journal_of(&self, session: SessionId, enclosure: &Enclosure, fork_server: ProcessId) -> Journal {
+    pub(super) fn journal_of(
+        &self,
+        session: SessionId,
+        enclosure: &ContainmentSpec,
+        fork_server: ProcessId,
+    ) -> SessionJournal {
         let state = self.inner.state.lock().unwrap_or_else(PoisonError::into_inner);
         let place = state.as_ref().map(|state| state.place.clone()).unwrap_or_default();
-        let header = Header {
+        let header = JournalHeader {
             session,
             marker: enclosure.marker.clone(),
             place,
@@ -244,26 +258,30 @@ impl ProxyManager {
             fork_server,
             cgroup: enclosure.cgroup.clone(),
         };
-        Journal::new(state.as_ref().map(|state| state.sessions.clone()), header)
+        SessionJournal::new(state.as_ref().map(|state| state.sessions.clone()), header)
     }
 }
 
 /// Checks the conversation on the disk, and creates the files that the agent needs.
-async fn make_ready(launch: Launch, homes: &Arc<Homes>, records: &Arc<Records>) -> Result<(Launch, Arc<Aftermath>)> {
+async fn prepare_disk(
+    launch: SessionLaunch,
+    homes: &Arc<SessionHomes>,
+    records: &Arc<ConversationRecords>,
+) -> Result<(SessionLaunch, Arc<StartAftermath>)> {
     let (homes, records) = (homes.clone(), records.clone());
     if !launch.needs_disk() {
-        return Ok((launch, Arc::new(Aftermath::new(records))));
+        return Ok((launch, Arc::new(StartAftermath::new(records))));
     }
     let make = move || {
-        let launch = launch.with_whole_conversation()?;
-        launch.make_ready(&homes, records).map(|after| (launch, after))
+        let launch = launch.check_conversation_file()?;
+        launch.prepare_disk(&homes, records).map(|after| (launch, after))
     };
     let made = blocking("looking at the conversation and making a session's home", make);
     made.await?.map(|(launch, aftermath)| (launch, Arc::new(aftermath)))
 }
 
 /// Ends a session whose start is abandoned.
-pub(super) struct EndIfDropped<'a>(pub(super) Option<(&'a Session, EndReason)>);
+pub(super) struct EndIfDropped<'a>(pub(super) Option<(&'a ManagedSession, EndReason)>);
 
 impl EndIfDropped<'_> {
     pub(super) fn disarm(mut self) {
@@ -274,7 +292,7 @@ impl EndIfDropped<'_> {
 impl Drop for EndIfDropped<'_> {
     fn drop(&mut self) {
         if let Some((session, reason)) = self.0.take() {
-            session.demand_end(Task::FAILED, reason);
+            session.request_end(SessionTask::FAILED, reason);
         }
     }
 }

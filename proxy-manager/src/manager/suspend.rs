@@ -3,29 +3,29 @@
 use std::{collections::BTreeSet, future::Future, path::Path, sync::Arc};
 
 use ipc_protocol::{
-    AgentSessionConfig, EndReason, EnvVars, Event, KillOptions, McpServer, OnMissing, Receipt, Resume, ResumeFrom,
-    SessionId,
+    AgentSessionConfig, EndReason, EnvVars, Event, KillOptions, McpServer, OnMissing, Receipt, ResumeFrom,
+    ResumeRequest, SessionId,
 };
 use serde::{Deserialize, Serialize};
 use tokio::{sync::MutexGuard, time::timeout};
 
-use super::{Inner, ProxyManager, roster::written};
+use super::{ManagerInner, ProxyManager, roster::write_notice};
 use crate::{
     blocking::blocking,
     deadlines::Deadlines,
     description::SessionState,
     error::{Error, Result},
-    homes::Tenancy,
+    homes::HomeTenancy,
     manager::SessionHandle,
-    roster::{RecordState, Roster, SessionRecord},
-    session::{Count, Lives, Session},
+    roster::{RecordState, SessionRecord, SessionStore},
+    session::{ManagedSession, SessionIncarnations, TranscriptCounts},
     state,
 };
 
 /// Snapshot of a suspended session, from which this manager, or another one that sees the same files, resumes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Snapshot {
+pub struct SessionSnapshot {
     /// Configuration of its start, without secrets; these must be given again.
     pub config: Box<AgentSessionConfig>,
     /// The agent's own id of the conversation.
@@ -42,13 +42,13 @@ pub struct Snapshot {
     pub receipt: Option<Box<Receipt>>,
 }
 
-impl Snapshot {
-    fn of(session: &Session, secrets: Vec<String>) -> Result<Self> {
+impl SessionSnapshot {
+    fn of(session: &ManagedSession, secrets: Vec<String>) -> Result<Self> {
         let info = session.info();
         let (Some(config), Some(native_session_id)) = (session.config(), info.conversation.native_session_id) else {
             return Err(no_conversation(session));
         };
-        let receipt = info.state.at_rest().and_then(|(_, receipt)| receipt.cloned()).map(Box::new);
+        let receipt = info.state.stopped_by().and_then(|(_, receipt)| receipt.cloned()).map(Box::new);
         Ok(Self {
             config: Box::new(AgentSessionConfig { cwd: Some(info.metadata.cwd), ..config.without_secrets() }),
             native_session_id,
@@ -89,7 +89,7 @@ impl ResumeOptions {
             || (secret == "endpoint" && self.endpoint.is_some())
     }
 
-    fn onto(self, given: &Arc<AgentSessionConfig>) -> Arc<AgentSessionConfig> {
+    fn merge_into(self, given: &Arc<AgentSessionConfig>) -> Arc<AgentSessionConfig> {
         if self == Self::default() {
             return given.clone();
         }
@@ -109,26 +109,26 @@ impl ResumeOptions {
 
 /// Imported session whose record exists: the record is removed again, unless the import succeeds.
 struct TakingIn<'a> {
-    roster: &'a Roster,
+    session_store: &'a SessionStore,
     id: &'a SessionId,
-    is_in: bool,
+    is_adopted: bool,
 }
 
 impl Drop for TakingIn<'_> {
     fn drop(&mut self) {
-        if !self.is_in {
-            self.roster.forget(self.id);
+        if !self.is_adopted {
+            self.session_store.forget(self.id);
         }
     }
 }
 
 /// A suspended session that is being resumed.
-pub(super) struct Before<'a> {
-    pub(super) session: &'a Session,
+pub(super) struct ResumeContext<'a> {
+    pub(super) session: &'a ManagedSession,
     /// Event that reports the resume.
-    pub(super) resumed: Event,
+    pub(super) event: Event,
     /// Configuration from now on.
-    pub(super) given: Arc<AgentSessionConfig>,
+    pub(super) new_config: Arc<AgentSessionConfig>,
 }
 
 impl ProxyManager {
@@ -140,22 +140,22 @@ impl ProxyManager {
     /// [`Error::Unsupported`] if the session has no conversation to resume (yet), or one that ends with its process
     /// ([`SessionInfo::resumable`](crate::SessionInfo::resumable)), [`Error::Ended`] if it is over,
     /// [`Error::Survivors`] if processes survived the kill, [`Error::Deadline`]. Else see [`ProxyManager`].
-    pub async fn suspend_session(&self, session: &SessionId, options: KillOptions) -> Result<Snapshot> {
-        self.open()?;
+    pub async fn suspend_session(&self, session: &SessionId, options: KillOptions) -> Result<SessionSnapshot> {
+        self.ensure_open()?;
         self.suspend(session, options, false).await
     }
 
-    async fn suspend(&self, id: &SessionId, options: KillOptions, hand_over: bool) -> Result<Snapshot> {
-        let session = self.inner.directory.get(id)?;
+    async fn suspend(&self, id: &SessionId, options: KillOptions, hand_over: bool) -> Result<SessionSnapshot> {
+        let session = self.inner.session_table.get(id)?;
         conversation(&session)?;
         session.suspend(options, hand_over).await?;
         // The suspension may have ended a later incarnation.
-        let session = self.inner.directory.get(id)?;
-        session.published().await?;
+        let session = self.inner.session_table.get(id)?;
+        session.wait_published().await?;
         // Afterwards its record is updated too.
-        session.settled().await?;
+        session.wait_settled().await?;
         let secrets = self.inner.roster.get(session.id()).map_or_else(Vec::new, |record| record.secrets);
-        Snapshot::of(&session, secrets)
+        SessionSnapshot::of(&session, secrets)
     }
 
     /// Resumes a suspended session: its agent starts again with the conversation, and its events continue.
@@ -186,19 +186,19 @@ impl ProxyManager {
     /// [`Error::DuplicateSession`] if this manager has records or events of another session with that id;
     /// [`Error::InvalidConfig`] for a home that no manager made; [`Error::System`] for a home that does not exist. Else
     /// see [`ProxyManager::resume_session_with`].
-    pub async fn resume_snapshot(&self, snapshot: Snapshot, options: ResumeOptions) -> Result<SessionHandle> {
-        self.open()?;
+    pub async fn resume_snapshot(&self, snapshot: SessionSnapshot, options: ResumeOptions) -> Result<SessionHandle> {
+        self.ensure_open()?;
         let id = snapshot.config.session_id.clone();
-        if let Err(Error::UnknownSession { .. }) = self.inner.directory.get(&id) {
-            self.take_in(snapshot).await?;
+        if let Err(Error::UnknownSession { .. }) = self.inner.session_table.get(&id) {
+            self.import_snapshot(snapshot).await?;
         }
         self.resume_session_with(&id, options).await
     }
 
     /// Imports a session that was suspended elsewhere.
-    async fn take_in(&self, snapshot: Snapshot) -> Result<()> {
-        let Inner { directory, streams, roster, homes, deadlines, .. } = &*self.inner;
-        let Snapshot { config, native_session_id, home, turns, secrets, receipt, .. } = snapshot;
+    async fn import_snapshot(&self, snapshot: SessionSnapshot) -> Result<()> {
+        let ManagerInner { session_table: directory, streams, roster, homes, deadlines, .. } = &*self.inner;
+        let SessionSnapshot { config, native_session_id, home, turns, secrets, receipt, .. } = snapshot;
         let id = config.session_id.clone();
         let _reserved = directory.reserve(&id)?;
         if roster.get(&id).is_some() || streams.log.get().is_some_and(|log| log.head(&id).is_some()) {
@@ -221,19 +221,19 @@ impl ProxyManager {
             }
             None => None,
         };
-        let mut taking = TakingIn { roster, id: &id, is_in: false };
-        let (then, written) = written();
+        let mut taking = TakingIn { session_store: roster, id: &id, is_adopted: false };
+        let (then, written) = write_notice();
         roster.add(record.clone(), then);
         self.await_written(&id, written).await?;
         let state = SessionState::suspended(reason.clone(), receipt.clone());
-        let count = Count::going_on(&record);
-        let session = Arc::new(Session::restored(&record, state, &count, *deadlines, streams, roster));
+        let count = TranscriptCounts::from_record(&record);
+        let session = Arc::new(ManagedSession::restored(&record, state, &count, *deadlines, streams, roster));
         directory.insert(&session)?;
         let mut log = session.history().reopen();
         log.push(0, Event::SessionSuspended { reason, receipt });
-        log.leave_open();
-        taking.is_in = true;
-        tenancy.iter().for_each(Tenancy::keep);
+        log.keep_open();
+        taking.is_adopted = true;
+        tenancy.iter().for_each(HomeTenancy::retain);
         Ok(())
     }
 
@@ -248,9 +248,9 @@ impl ProxyManager {
     pub async fn hand_over(&self, session: &SessionId, options: KillOptions) -> Result<Vec<String>> {
         let command = self.attach_command(session)?;
         self.suspend(session, options, true).await?;
-        let session = self.inner.directory.get(session)?;
-        let (then, written) = written();
-        session.note_and(then);
+        let session = self.inner.session_table.get(session)?;
+        let (then, written) = write_notice();
+        session.record_then(then);
         self.await_written(session.id(), written).await?;
         Ok(command)
     }
@@ -279,10 +279,10 @@ impl ProxyManager {
     /// [`Error::Unsupported`] if the agent has none, the session no conversation yet, or a home of its own: there the command would
     /// find the conversation, but not the address and the key of the session's model, and send it to somebody else. Else as [`ProxyManager`] says.
     pub fn attach_command(&self, session: &SessionId) -> Result<Vec<String>> {
-        self.open()?;
-        let session = self.inner.directory.get(session)?;
+        self.ensure_open()?;
+        let session = self.inner.session_table.get(session)?;
         let id = conversation(&session)?;
-        let kit = self.kit();
+        let kit = self.agent_defaults();
         let config = session.config().ok_or_else(|| no_conversation(&session))?;
         // The user who runs it knows the server's password.
         let endpoint = config.without_secrets().endpoint;
@@ -310,7 +310,7 @@ impl ProxyManager {
         let handle = self.session(session)?;
         if handle.info().state == SessionState::Starting {
             // A resume in progress holds this lock until the session is ready, or suspended again.
-            drop(self.alone(session, handle.session().lives()).await?);
+            drop(self.lock_resume(session, handle.session().lives()).await?);
         }
         let handle = self.session(session)?;
         if !handle.session().is_suspended() || !handle.session().resumes_on_prompt() {
@@ -330,15 +330,15 @@ impl ProxyManager {
         take_back: bool,
         options: ResumeOptions,
     ) -> Result<SessionHandle> {
-        self.open()?;
-        let session = self.inner.directory.get(id)?;
+        self.ensure_open()?;
+        let session = self.inner.session_table.get(id)?;
         // What earlier managers accepted comes first.
         session.queue().loaded(self.inner.deadlines.control).await;
-        let _one_at_a_time = self.alone(id, session.lives()).await?;
-        let resumed = self.resume_alone(id, by, take_back, options).await;
+        let _one_at_a_time = self.lock_resume(id, session.lives()).await?;
+        let resumed = self.resume_locked(id, by, take_back, options).await;
         if let Err(error @ Error::NativeSessionMissing { .. }) = &resumed {
             // It never will be.
-            self.inner.directory.get(id)?.give_up_queue(error);
+            self.inner.session_table.get(id)?.give_up_queue(error);
         }
         resumed
     }
@@ -347,35 +347,35 @@ impl ProxyManager {
     ///
     /// # Errors
     /// [`Error::Deadline`].
-    async fn alone<'a>(&self, id: &SessionId, lives: &'a Lives) -> Result<MutexGuard<'a, ()>> {
+    async fn lock_resume<'a>(&self, id: &SessionId, lives: &'a SessionIncarnations) -> Result<MutexGuard<'a, ()>> {
         let Deadlines { start, control, .. } = self.inner.deadlines;
         let after = self.inner.admission.longest_wait().saturating_add(start).saturating_add(control);
         let operation = || format!("waiting for session {id}, which is being resumed");
-        timeout(after, lives.alone()).await.map_err(|_| Error::Deadline { operation: operation(), after })
+        timeout(after, lives.lock_resume()).await.map_err(|_| Error::Deadline { operation: operation(), after })
     }
 
     /// Resumes a session like [`ProxyManager::resume`]. The caller holds [`Lives::alone`].
-    async fn resume_alone(
+    async fn resume_locked(
         &self,
         id: &SessionId,
         by: &str,
         take_back: bool,
         options: ResumeOptions,
     ) -> Result<SessionHandle> {
-        self.open()?;
+        self.ensure_open()?;
         self.ends_if_ending(id).await;
-        let (_reserved, before) = self.inner.directory.reserve_suspended(id)?;
+        let (_reserved, before) = self.inner.session_table.reserve_suspended(id)?;
         let lives = before.lives();
         if before.is_handed_over() && !take_back {
             return Err(Error::HandedOver { session: id.clone() });
         }
-        before.settled().await?;
+        before.wait_settled().await?;
         let info = before.info();
         let names: Vec<_> = before.absent_secrets().iter().filter(|name| !options.has(name)).cloned().collect();
         if !names.is_empty() {
             return Err(Error::SecretsMissing { session: id.clone(), names });
         }
-        let given = options.onto(before.config().ok_or_else(|| no_conversation(&before))?);
+        let given = options.merge_into(before.config().ok_or_else(|| no_conversation(&before))?);
         let settings = &before.description().settings;
         // Settings changed since the start override the given ones.
         let changed = |now: Option<String>, then: &Option<String>, given: &Option<String>| {
@@ -384,7 +384,7 @@ impl ProxyManager {
         // Agents keep a conversation from its first prompt on: without one, nothing is lost.
         let said_nothing = info.turns == 0 && given.resume.is_none() && !take_back;
         let on_missing = if said_nothing { OnMissing::StartAnew } else { OnMissing::Fail };
-        let resume = Resume { from: ResumeFrom::Session { id: id.clone() }, fork: false, on_missing };
+        let resume = ResumeRequest { from: ResumeFrom::Session { id: id.clone() }, fork: false, on_missing };
         let config = AgentSessionConfig {
             cwd: Some(info.metadata.cwd),
             model: changed(info.settings.model, &settings.model, &given.model),
@@ -395,11 +395,12 @@ impl ProxyManager {
         };
         let resumed = Event::SessionResumed { by: by.to_owned(), detail: String::new() };
         // Boxed because of recursion: a restart is part of the session that it restarts.
-        let begun = Box::pin(self.begin(config, Some(Before { session: &before, resumed, given })));
+        let begun =
+            Box::pin(self.begin(config, Some(ResumeContext { session: &before, event: resumed, new_config: given })));
         tokio::select! {
             biased;
             // Nothing has been started for the new incarnation yet; later a kill ends what has.
-            reason = lives.unwanted(&before) => Err(match reason {
+            reason = lives.wait_end_requested(&before) => Err(match reason {
                 EndReason::Suspended => Error::Suspended { session: id.clone() },
                 reason => Error::Ended { session: id.clone(), reason: reason.to_string() },
             }),
@@ -408,10 +409,10 @@ impl ProxyManager {
     }
 
     /// Runs a session's incarnation, and restarts the session if it crashed and its configuration asks for that.
-    pub(super) fn lives(
+    pub(super) fn run_incarnation(
         &self,
         life: impl Future<Output = ()> + Send + 'static,
-        session: &Arc<Session>,
+        session: &Arc<ManagedSession>,
     ) -> impl Future<Output = ()> + Send + 'static {
         let (manager, session) = (Arc::downgrade(&self.inner), session.clone());
         async move {
@@ -426,18 +427,18 @@ impl ProxyManager {
 }
 
 /// Restarts a session. Boxed, as a session's run is part of it.
-fn restart(manager: ProxyManager, crashed: Arc<Session>) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
+fn restart(manager: ProxyManager, crashed: Arc<ManagedSession>) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
     Box::pin(async move {
         // Otherwise another caller suspended the session, or resumed it.
         let is_wanted = || crashed.restart_after().is_some() && crashed.lives().is_latest(&crashed);
         if !is_wanted() {
             return;
         }
-        let _one_at_a_time = crashed.lives().alone().await;
+        let _one_at_a_time = crashed.lives().lock_resume().await;
         if !is_wanted() {
             return;
         }
-        match manager.resume_alone(crashed.id(), "restart", false, ResumeOptions::default()).await {
+        match manager.resume_locked(crashed.id(), "restart", false, ResumeOptions::default()).await {
             // Another caller resumed, suspended, killed or deleted it meanwhile.
             Ok(_)
             | Err(
@@ -469,8 +470,8 @@ fn check_home(home: &Path) -> Result<()> {
 }
 
 /// Returns the conversation that another process could resume.
-fn conversation(session: &Session) -> Result<String> {
-    session.kept_conversation().ok_or_else(|| match session.native_session_id() {
+fn conversation(session: &ManagedSession) -> Result<String> {
+    session.resumable_conversation().ok_or_else(|| match session.native_session_id() {
         None => no_conversation(session),
         Some(_) => Error::Unsupported {
             agent: session.metadata().agent.clone(),
@@ -479,7 +480,7 @@ fn conversation(session: &Session) -> Result<String> {
     })
 }
 
-fn no_conversation(session: &Session) -> Error {
+fn no_conversation(session: &ManagedSession) -> Error {
     let operation = "be gone on with: it has said no id of its conversation".to_owned();
     Error::Unsupported { agent: session.metadata().agent.clone(), operation }
 }

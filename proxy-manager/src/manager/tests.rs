@@ -2,9 +2,10 @@
 
 use std::{fs, sync::mpsc};
 
-use event_log::{Batch, LogError};
+use event_log::{EventBatch, LogError};
 use ipc_protocol::{
-    AgentSessionConfig, Containment, Envelope, Event, Home, Lifecycle, OnMissing, Restart, Resume, ResumeFrom, Usage,
+    AgentSessionConfig, Containment, Envelope, Event, Home, Lifecycle, OnMissing, Restart, ResumeFrom, ResumeRequest,
+    Usage,
     message::{FromProxy, ProxyCommand, ToProxy},
 };
 use tempfile::TempDir;
@@ -26,43 +27,53 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        Self::with(Some(Options::default()))
+        Self::with(Some(LogOptions::default()))
     }
 
-    fn with(log: Option<Options>) -> Self {
+    fn with(log: Option<LogOptions>) -> Self {
         let folder = tempfile::tempdir().expect("a directory");
         let state = StateDir::open(&folder.path().join("state"), HOST).expect("a state directory");
         let log = log.map(|options| EventLog::open(folder.path().join("log.sqlite"), options).expect("a log"));
         Self { log, state, folder }
     }
 
-    fn inner(&self, deadlines: Deadlines) -> (Inner, FakeForkServer) {
+    fn inner(&self, deadlines: Deadlines) -> (ManagerInner, FakeForkServer) {
         let (fork_server, played) = fork_server();
-        let directory = Arc::new(Directory::new(10));
-        let log = Log::new(self.log.clone());
-        let roster = Arc::new(Roster::open(log.clone()).expect("read"));
-        let streams = Streams { everyone: directory.everyone().clone(), log, ..Streams::default() };
-        let containing = Containing::probe(Containment::Baseline, Some(Path::new("/nowhere")), HOST);
-        let inner = Inner {
-            directory,
-            fork_servers: Arc::new(ForkServers::new(fork_server, Child::Path("/nowhere".into()), deadlines)),
+        let directory = Arc::new(SessionTable::new(10));
+        let log = LogHandle::new(self.log.clone());
+        let roster = Arc::new(SessionStore::open(log.clone()).expect("read"));
+        let streams = StreamContext {
+            all_sessions_waker: directory.all_sessions_waker().clone(),
+            log,
+            ..StreamContext::default()
+        };
+        let containing = ContainmentResolver::probe(Containment::Baseline, Some(Path::new("/nowhere")), HOST);
+        let inner = ManagerInner {
+            session_table: directory,
+            fork_servers: Arc::new(ForkServers::new(fork_server, ChildProgram::Path("/nowhere".into()), deadlines)),
             host: HOST,
-            adopted: Mutex::default(),
+            adopted_servers: Mutex::default(),
             reattached: Mutex::default(),
-            kit: Mutex::new(Arc::new(Kit { cwd: "/".to_owned(), max_depth: 3, ..Kit::default() })),
+            agent_defaults: Mutex::new(Arc::new(AgentDefaults {
+                cwd: "/".to_owned(),
+                max_depth: 3,
+                ..AgentDefaults::default()
+            })),
             deadlines,
             streams,
             roster,
-            containing: Arc::new(containing.expect("no layer is asked for")),
-            homes: Arc::new(Homes::kept(self.state.directory(HOMES).expect("made"), [])),
-            records: Arc::new(Records::open(self.state.directory("conversations").expect("made")).expect("opened")),
-            leases: Arc::default(),
+            containment: Arc::new(containing.expect("no layer is asked for")),
+            homes: Arc::new(SessionHomes::persistent(self.state.directory(HOMES).expect("made"), [])),
+            records: Arc::new(
+                ConversationRecords::open(self.state.directory("conversations").expect("made")).expect("opened"),
+            ),
+            conversation_locks: Arc::default(),
             admission: Arc::new(Admission::new(crate::supervision::SessionBounds::default())),
             descriptors: crate::supervision::DescriptorReserve::new(0),
             state: Mutex::default(),
             recovered: Vec::new(),
             rules: [].into(),
-            keys: Keys::default(),
+            key_locks: KeyLocks::default(),
             idle_suspend_ms: 0,
             shutdown: tokio::sync::Mutex::default(),
         };
@@ -91,7 +102,7 @@ impl Playing {
     }
 
     /// Suspends it as it is asked to.
-    async fn suspended(&self, session: &SessionId, proxy: FakeProxy) -> Snapshot {
+    async fn suspended(&self, session: &SessionId, proxy: FakeProxy) -> SessionSnapshot {
         let suspended = self.manager.suspend_session(session, KillOptions::NOW);
         let (snapshot, reason) = tokio::join!(soon(suspended), ends(&self.fork_server, proxy, session));
         assert_eq!(reason, EndReason::Suspended);
@@ -157,7 +168,7 @@ async fn a_snapshot_that_cannot_be_taken_in_leaves_its_home_to_who_has_it() {
     let mut second = ours.manager(Deadlines { control: Duration::from_millis(10), ..patient() });
     let taken_in = |home: &Path| {
         let home = home.to_str().map(str::to_owned);
-        soon(second.manager.resume_snapshot(Snapshot { home, ..snapshot.clone() }, ResumeOptions::default()))
+        soon(second.manager.resume_snapshot(SessionSnapshot { home, ..snapshot.clone() }, ResumeOptions::default()))
     };
     let refused = taken_in(&forged).await;
     assert!(matches!(refused, Err(Error::InvalidConfig { field: "home", .. })), "{refused:?}");
@@ -176,7 +187,7 @@ async fn a_snapshot_that_cannot_be_taken_in_leaves_its_home_to_who_has_it() {
     assert!(dropped.is_err(), "{dropped:?}");
     assert!(second.manager.records(&crate::roster::SessionFilter::default()).is_empty());
     drop(stall);
-    ours.log.as_ref().expect("there").flush(LAST_COMMIT).expect("written");
+    ours.log.as_ref().expect("there").flush(FLUSH_TIMEOUT).expect("written");
     drop(second);
     // Once it can be, it is this one's, and goes with it.
     second = ours.manager(patient());
@@ -198,7 +209,7 @@ async fn ends_at_a_deadline(
     mut proxy: FakeProxy,
     session: &SessionId,
 ) -> EndReason {
-    let mut view = manager.inner.directory.get(session).expect("it begins").watch();
+    let mut view = manager.inner.session_table.get(session).expect("it begins").watch();
     drop(soon(view.wait_for(|view| matches!(view.state, SessionState::Idle))).await.expect("ready"));
     // Nobody does anything now: the next deadline is due at once.
     tokio::time::pause();
@@ -221,7 +232,7 @@ async fn a_start_that_cannot_be_written_down_in_time_leaves_nothing() {
     assert!(matches!(started, Err(Error::Deadline { .. })), "{started:?}");
     assert_eq!(reason, EndReason::Killed);
     let session = manager.session(&id).expect("it is listed as ended");
-    soon(session.session().settled()).await.expect("settled");
+    soon(session.session().wait_settled()).await.expect("settled");
     assert!(session.session().is_stillborn(), "{session:?}");
     assert_eq!(manager.occupancy().running, 0);
     let homes = manager.inner.homes.directory().expect("there");
@@ -269,7 +280,7 @@ async fn a_deletion_that_the_log_does_not_come_to_has_a_deadline() {
     assert!(matches!(forgotten, Err(Error::Deadline { .. })), "{forgotten:?}");
     drop(stall);
     let log = place.log.as_ref().expect("there");
-    log.flush(LAST_COMMIT).expect("written");
+    log.flush(FLUSH_TIMEOUT).expect("written");
     assert!(log.head(id).is_none() && log.sessions().expect("read").iter().all(|(known, _)| known != id));
 }
 
@@ -282,10 +293,10 @@ async fn what_is_handed_over_is_no_other_session_s_until_it_is_taken_back() {
     let (handed_over, _) = tokio::join!(soon(handed_over), ends(&playing.fork_server, proxy, session.id()));
     handed_over.expect("handed over");
     // Another is known from the roster and its record alone.
-    let Inner { roster, records, .. } = &*playing.manager.inner;
+    let ManagerInner { roster, records, .. } = &*playing.manager.inner;
     let state = RecordState::Suspended { reason: EndReason::Suspended, handed_over: true };
     roster.add(SessionRecord::new(config("t"), state), Box::new(drop));
-    let conversation = crate::records::Record {
+    let conversation = crate::records::ConversationRecord {
         agent: "acp".into(),
         native_session_id: "n-2".into(),
         cwd: "/".into(),
@@ -296,7 +307,7 @@ async fn what_is_handed_over_is_no_other_session_s_until_it_is_taken_back() {
     records.write(&id("t"), &conversation);
     for known in [session.id().clone(), id("t")] {
         let from = ResumeFrom::Session { id: known };
-        let resume = Some(Resume { from, fork: false, on_missing: OnMissing::StartAnew });
+        let resume = Some(ResumeRequest { from, fork: false, on_missing: OnMissing::StartAnew });
         let other = AgentSessionConfig { resume, ..config("other") };
         let refused = soon(playing.manager.start_session(other)).await;
         assert!(matches!(refused, Err(Error::HandedOver { .. })), "{refused:?}");
@@ -309,7 +320,7 @@ async fn what_is_handed_over_is_no_other_session_s_until_it_is_taken_back() {
 #[tokio::test]
 async fn where_sessions_last_one_that_says_nothing_of_it_is_suspended_after_five_minutes() {
     const HOUR: Duration = Duration::from_secs(3600);
-    let builder = Builder::new(Child::Path("/nowhere".into()));
+    let builder = ManagerBuilder::new(ChildProgram::Path("/nowhere".into()));
     for (builder, after) in [
         (builder.clone().state_dir("/nowhere".into()), Some(300)),
         (builder.clone(), None),
@@ -351,9 +362,9 @@ async fn a_restart_that_waits_while_it_is_given_up_is_none() {
     drop(proxy);
     playing.fork_server.gone(id, guard_receipt(id));
     drop(soon(session.watch().wait_for(|view| view.state.restart_after().is_some())).await.expect("it crashes"));
-    soon(session.settled()).await.expect("settled");
+    soon(session.wait_settled()).await.expect("settled");
     // Somebody is at it. The suspension waits for that first, and then the restart.
-    let at_it = session.lives().alone().await;
+    let at_it = session.lives().lock_resume().await;
     tokio::time::pause();
     tokio::time::advance(PAUSE - Duration::from_secs(1)).await;
     let manager = playing.manager.clone();
@@ -361,7 +372,7 @@ async fn a_restart_that_waits_while_it_is_given_up_is_none() {
         let id = id.clone();
         async move { manager.suspend_session(&id, KillOptions::NOW).await }
     });
-    assert_eq!(session.lives().unwanted(session).await, EndReason::Suspended);
+    assert_eq!(session.lives().wait_end_requested(session).await, EndReason::Suspended);
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
@@ -392,7 +403,7 @@ async fn nobody_waits_without_an_end_for_another_s_resume() {
     let mut playing = place.manager(patient());
     let (session, proxy) = playing.started(config("s")).await;
     playing.suspended(session.id(), proxy).await;
-    let _at_it = session.session().lives().alone().await;
+    let _at_it = session.session().lives().lock_resume().await;
     tokio::time::pause();
     let refused = playing.manager.resume_session(session.id()).await;
     let Err(Error::Deadline { operation, after }) = refused else { panic!("{refused:?}") };
@@ -415,7 +426,7 @@ async fn what_the_turn_took_that_a_host_died_in_is_counted_for_what_rests_too() 
             Arc::new(Envelope { offset, created_at, session: session.clone(), turn: Some(turn), event })
         });
         let events = events.collect();
-        let batch = Batch { session: session.clone(), created_at, first: 1, events, source: 0, cursor: None };
+        let batch = EventBatch { session: session.clone(), created_at, first: 1, events, source: 0, cursor: None };
         log.append(batch, Box::new(drop)).expect("room in the queue");
         let config = config(session.as_str());
         let mut record = SessionRecord::new(config, RecordState::Running);
@@ -424,10 +435,10 @@ async fn what_the_turn_took_that_a_host_died_in_is_counted_for_what_rests_too() 
         record.turn_usage = TurnUsage { turn: 1, usage: took(100) };
         log.put_session(&session, serde_json::to_string(&record).expect("JSON"), Box::new(drop));
     }
-    log.flush(LAST_COMMIT).expect("written");
+    log.flush(FLUSH_TIMEOUT).expect("written");
     let (inner, _fork_server) = place.inner(patient());
     assert_eq!(soon(inner.restore(&|_| false)).await, [id("suspended")]);
-    let metrics = inner.directory.get(&id("suspended")).expect("restored").metrics();
+    let metrics = inner.session_table.get(&id("suspended")).expect("restored").metrics();
     assert_eq!(metrics.usage.input_tokens, Some(170));
     for session in ["suspended", "over"] {
         let record = inner.roster.get(&id(session)).expect("kept");
@@ -438,7 +449,7 @@ async fn what_the_turn_took_that_a_host_died_in_is_counted_for_what_rests_too() 
 #[tokio::test]
 async fn what_is_imported_without_a_record_is_not_imported() {
     const ROOM: usize = 400_000;
-    let place = Place::with(Some(Options { max_pages: Some(100), ..Options::default() }));
+    let place = Place::with(Some(LogOptions { max_pages: Some(100), ..LogOptions::default() }));
     let Playing { manager, .. } = place.manager(patient());
     let log = place.log.as_ref().expect("there");
     let line = |agent: String| {
@@ -493,14 +504,14 @@ async fn what_a_starting_session_shows_is_written_down_with_its_events() {
     let Playing { manager, mut fork_server } = place.manager(patient());
     let (id, log) = (id("s"), place.log.as_ref().expect("there"));
     let has_proxy = || {
-        log.flush(LAST_COMMIT).expect("written");
+        log.flush(FLUSH_TIMEOUT).expect("written");
         let record = log.session(&id).expect("read").expect("it is there from the beginning");
         serde_json::from_str::<SessionRecord>(&record).expect("a record").processes.proxy.is_some()
     };
     let plays = async {
         let mut proxy = fork_server.fork().await;
         let request = proxy.hello().await;
-        let mut view = manager.inner.directory.get(&id).expect("it begins").watch();
+        let mut view = manager.inner.session_table.get(&id).expect("it begins").watch();
         drop(soon(view.wait_for(|view| view.processes.proxy.is_some())).await.expect("shown"));
         assert!(!has_proxy(), "the agent would have to share the disk");
         proxy.is_ready(request, Some("n-1"), true).await;
@@ -522,7 +533,7 @@ async fn the_runtime_goes_on_while_a_start_waits_for_the_disk() {
     let mode = rustix::fs::Mode::RWXU;
     rustix::fs::mknodat(rustix::fs::CWD, &settings, rustix::fs::FileType::Fifo, mode, 0).expect("a pipe");
     let env = [("HOME", &*home.to_string_lossy())].into_iter().collect();
-    playing.manager.change_kit(|kit| kit.base_env = env);
+    playing.manager.change_agent_defaults(|kit| kit.base_env = env);
     let (release, released) = mpsc::channel::<()>();
     let opener = std::thread::spawn(move || {
         // Also where the runtime stands still.

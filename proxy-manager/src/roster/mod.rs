@@ -8,52 +8,52 @@ use std::{
     time::SystemTime,
 };
 
-use event_log::{Beat, Damage, LogError};
+use event_log::{Heartbeat, LogDamage, LogError};
 use ipc_protocol::SessionId;
 
 pub(crate) use self::record::MODEL_KEY;
 pub use self::record::{RecordState, SessionFilter, SessionRecord, SessionStatus};
 use crate::{
     error::{Error, Result},
-    history::Log,
+    history::LogHandle,
 };
 
 /// Maximum length of a title, key and tag, in bytes.
-const LONGEST: usize = 256;
+const MAX_NAME: usize = 256;
 /// Maximum number of tags of a session.
-const MOST_TAGS: usize = 64;
+const MAX_TAGS: usize = 64;
 
 /// Callback called when a write is durable, or with the error.
-type Then = event_log::Done;
+type OnDurable = event_log::OnCommit;
 
 /// All records of a manager. `Debug` omits the sessions' configurations.
 #[derive(derive_more::Debug, Default)]
-pub(crate) struct Roster {
+pub(crate) struct SessionStore {
     #[debug("{}", self.records().len())]
     records: Mutex<BTreeMap<SessionId, SessionRecord>>,
-    log: Log,
+    log: LogHandle,
     /// Identifies this run of the host.
     execution: String,
     /// Time at which the sessions of this run were last known to live.
-    beat: Mutex<Option<SystemTime>>,
+    last_heartbeat: Mutex<Option<SystemTime>>,
     /// Records that are text and are not understood: their sessions are not listed.
-    damage: Vec<Damage>,
+    damage: Vec<LogDamage>,
 }
 
-impl Roster {
+impl SessionStore {
     /// Reads the records of the log. Records that cannot be parsed are left alone. Blocks.
     ///
     /// # Errors
     /// [`Error::Log`].
-    pub(crate) fn open(log: Log) -> Result<Self> {
+    pub(crate) fn open(log: LogHandle) -> Result<Self> {
         let mut records = BTreeMap::new();
         let mut damage = Vec::new();
-        let beat = match log.get().map(|log| log.last_beat()).transpose() {
+        let beat = match log.get().map(|log| log.last_heartbeat()).transpose() {
             Ok(beat) => beat.flatten(),
             Err(error @ LogError::Corrupt { .. }) => {
                 let detail = format!("when sessions were last known to live: {error}");
                 tracing::error!(detail, "a part of the event log is damaged");
-                damage.push(Damage::Other { detail });
+                damage.push(LogDamage::Other { detail });
                 None
             }
             Err(error) => return Err(error.into()),
@@ -66,45 +66,45 @@ impl Roster {
                 }
                 Err(error) => {
                     tracing::error!(session = %id, %error, "the record of a session is not understood");
-                    damage.push(Damage::Record { id: id.to_string(), detail: error.to_string() });
+                    damage.push(LogDamage::Record { id: id.to_string(), detail: error.to_string() });
                 }
             }
         }
         let execution = SessionId::mint().to_string();
-        Ok(Self { records: Mutex::new(records), log, execution, beat: Mutex::default(), damage })
+        Ok(Self { records: Mutex::new(records), log, execution, last_heartbeat: Mutex::default(), damage })
     }
 
     /// Returns the damage that was found when the log was opened.
-    pub(crate) fn damage(&self) -> &[Damage] {
+    pub(crate) fn damage(&self) -> &[LogDamage] {
         &self.damage
     }
 
     /// Writes a heartbeat for all live sessions of this run, as one row. Returns true if there are any.
-    pub(crate) fn beat(&self, now: SystemTime) -> bool {
+    pub(crate) fn record_heartbeat(&self, now: SystemTime) -> bool {
         let lives = |record: &SessionRecord| record.status().is_live() && record.host_execution_id == self.execution;
         if !self.records().values().any(lives) {
             return false;
         }
-        *self.last_beat() = Some(now);
+        *self.lock_heartbeat() = Some(now);
         if let Some(log) = self.log.get() {
             let done = |result| {
                 if let Err(error) = result {
                     tracing::warn!(%error, "failed to write the heartbeat");
                 }
             };
-            log.put_beat(Beat { host: self.execution.clone(), at: now }, Box::new(done));
+            log.put_heartbeat(Heartbeat { host: self.execution.clone(), at: now }, Box::new(done));
         }
         true
     }
 
-    fn last_beat(&self) -> MutexGuard<'_, Option<SystemTime>> {
-        self.beat.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_heartbeat(&self) -> MutexGuard<'_, Option<SystemTime>> {
+        self.last_heartbeat.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Copy of a record with the latest heartbeat applied.
-    fn shown(&self, record: &SessionRecord) -> SessionRecord {
+    fn with_heartbeat(&self, record: &SessionRecord) -> SessionRecord {
         let mut record = record.clone();
-        let beat = self.last_beat().map(|at| Beat { host: self.execution.clone(), at });
+        let beat = self.lock_heartbeat().map(|at| Heartbeat { host: self.execution.clone(), at });
         record.catch_up(beat.as_ref());
         record
     }
@@ -118,7 +118,7 @@ impl Roster {
     pub(crate) fn update(
         &self,
         id: &SessionId,
-        then: Option<Then>,
+        then: Option<OnDurable>,
         record: impl FnOnce(Option<&SessionRecord>, &str) -> Option<SessionRecord>,
     ) {
         let mut records = self.records();
@@ -133,7 +133,7 @@ impl Roster {
     }
 
     /// Adds the record of a session that has ended. An existing record stays unchanged.
-    pub(crate) fn add(&self, record: SessionRecord, then: Then) {
+    pub(crate) fn add(&self, record: SessionRecord, then: OnDurable) {
         let mut records = self.records();
         let then = match records.contains_key(&record.session_id) {
             true => Some(then),
@@ -150,12 +150,12 @@ impl Roster {
         &self,
         records: &mut BTreeMap<SessionId, SessionRecord>,
         record: SessionRecord,
-        then: Option<Then>,
-    ) -> Option<Then> {
+        then: Option<OnDurable>,
+    ) -> Option<OnDurable> {
         let id = record.session_id.clone();
         let left = match (self.log.get(), serde_json::to_string(&record)) {
             (Some(log), Ok(text)) => {
-                log.put_session(&id, text, tell(&id, then));
+                log.put_session(&id, text, on_commit(&id, then));
                 None
             }
             (None, _) => then,
@@ -170,12 +170,16 @@ impl Roster {
 
     /// Returns the record of a session.
     pub(crate) fn get(&self, id: &SessionId) -> Option<SessionRecord> {
-        self.records().get(id).map(|record| self.shown(record))
+        self.records().get(id).map(|record| self.with_heartbeat(record))
     }
 
     /// Lists the records that match a filter, by id.
     pub(crate) fn list(&self, filter: &SessionFilter) -> Vec<SessionRecord> {
-        self.records().values().filter(|record| filter.matches(record)).map(|record| self.shown(record)).collect()
+        self.records()
+            .values()
+            .filter(|record| filter.matches(record))
+            .map(|record| self.with_heartbeat(record))
+            .collect()
     }
 
     /// Returns the session with this key; where there are several, the one that changed last.
@@ -194,7 +198,7 @@ impl Roster {
     pub(crate) fn change(
         &self,
         id: &SessionId,
-        then: Option<Then>,
+        then: Option<OnDurable>,
         change: impl FnOnce(&mut SessionRecord) -> Result<()>,
     ) -> Result<SessionRecord> {
         let mut records = self.records();
@@ -212,7 +216,7 @@ impl Roster {
 
     /// Records the file in which the agent keeps conversation `native`. Nothing is written if the session has been
     /// forgotten meanwhile.
-    pub(crate) fn found_file(&self, id: &SessionId, native: &str, file: &str) {
+    pub(crate) fn set_native_file(&self, id: &SessionId, native: &str, file: &str) {
         let found = self.change(id, None, |record| {
             if record.conversation.native_session_id.as_deref() == Some(native) {
                 record.conversation.native_session_file = Some(file.to_owned());
@@ -227,13 +231,13 @@ impl Roster {
     /// Removes a session's record; returns true if there was one.
     pub(crate) fn forget(&self, id: &SessionId) -> bool {
         if let Some(log) = self.log.get() {
-            log.delete_session(id, tell(id, None));
+            log.delete_session(id, on_commit(id, None));
         }
         self.records().remove(id).is_some()
     }
 }
 
-fn tell(id: &SessionId, then: Option<Then>) -> event_log::Done {
+fn on_commit(id: &SessionId, then: Option<OnDurable>) -> event_log::OnCommit {
     let id = id.clone();
     Box::new(move |result| {
         if let Err(error) = &result {
@@ -251,20 +255,20 @@ fn tell(id: &SessionId, then: Option<Then>) -> event_log::Done {
 /// [`Error::InvalidConfig`].
 pub(crate) fn check_names(names: &[(&'static str, Option<&str>)], tags: &[String]) -> Result<()> {
     let check = |field: &'static str, text: &str| match text.len() {
-        1..=LONGEST if !text.chars().any(char::is_control) => Ok(()),
+        1..=MAX_NAME if !text.chars().any(char::is_control) => Ok(()),
         _ => Err(Error::InvalidConfig {
             field,
             // It may be megabytes long: the error has no more than a line of it.
             reason: format!(
-                "{:?} must have 1 to {LONGEST} bytes and no control characters",
+                "{:?} must have 1 to {MAX_NAME} bytes and no control characters",
                 text.chars().take(80).collect::<String>()
             ),
         }),
     };
     names.iter().try_for_each(|(field, name)| name.map_or(Ok(()), |name| check(field, name)))?;
     tags.iter().try_for_each(|tag| check("tag", tag))?;
-    if tags.len() > MOST_TAGS {
-        let reason = format!("{} tags are too many: {MOST_TAGS} at the most", tags.len());
+    if tags.len() > MAX_TAGS {
+        let reason = format!("{} tags are too many: {MAX_TAGS} at the most", tags.len());
         return Err(Error::InvalidConfig { field: "tags", reason });
     }
     Ok(())
@@ -274,7 +278,7 @@ pub(crate) fn check_names(names: &[(&'static str, Option<&str>)], tags: &[String
 mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
-    use event_log::{EventLog, Options};
+    use event_log::{EventLog, LogOptions};
 
     use super::*;
     use crate::roster::record::tests::record;
@@ -285,41 +289,42 @@ mod tests {
     fn one_beat_is_that_of_all_sessions_that_live_and_a_later_manager_knows_it() {
         let scratch = tempfile::tempdir().expect("a directory");
         let open = || {
-            let log = EventLog::open(scratch.path().join("log.sqlite"), Options::default()).expect("opened");
-            let log = Log::new(Some(log));
-            (Roster::open(log.clone()).expect("read"), log)
+            let log = EventLog::open(scratch.path().join("log.sqlite"), LogOptions::default()).expect("opened");
+            let log = LogHandle::new(Some(log));
+            (SessionStore::open(log.clone()).expect("read"), log)
         };
-        let written_records = |log: &Log| log.get().expect("there").sessions().expect("read");
-        let flush = |log: &Log| log.get().expect("there").flush(PATIENCE).expect("written");
-        let put = |roster: &Roster, n: usize, state| {
+        let written_records = |log: &LogHandle| log.get().expect("there").sessions().expect("read");
+        let flush = |log: &LogHandle| log.get().expect("there").flush(PATIENCE).expect("written");
+        let put = |roster: &SessionStore, n: usize, state| {
             let mut record = record();
             record.session_id = format!("s-{n}").parse().expect("valid");
             (record.state, record.host_execution_id) = (state, roster.execution.clone());
             roster.put(&mut roster.records(), record, None);
         };
-        let heartbeat = |roster: &Roster, id: &str| roster.get(&id.parse().expect("valid")).expect("kept").heartbeat;
+        let heartbeat =
+            |roster: &SessionStore, id: &str| roster.get(&id.parse().expect("valid")).expect("kept").heartbeat;
         let (roster, log) = open();
         let (written, beat) = (record().heartbeat, UNIX_EPOCH + Duration::from_secs(100));
         put(&roster, 0, record().state);
-        assert!(!roster.beat(beat), "nobody lives");
+        assert!(!roster.record_heartbeat(beat), "nobody lives");
         for n in 1..=1000 {
             put(&roster, n, RecordState::Running);
         }
         flush(&log);
         let before = written_records(&log);
-        assert!(roster.beat(beat));
+        assert!(roster.record_heartbeat(beat));
         flush(&log);
         assert!(written_records(&log) == before, "it is one row, and none of theirs");
         for (id, expected) in [("s-0", written), ("s-1", beat), ("s-1000", beat)] {
             assert_eq!(heartbeat(&roster, id), expected, "{id}");
         }
         drop(roster);
-        log.give_back();
+        log.close();
         let (roster, _log) = open();
         for (id, expected) in [("s-0", written), ("s-1", beat), ("s-1000", beat)] {
             assert_eq!(heartbeat(&roster, id), expected, "{id}");
         }
         // Those sessions are not of this run.
-        assert!(!roster.beat(beat + PATIENCE));
+        assert!(!roster.record_heartbeat(beat + PATIENCE));
     }
 }

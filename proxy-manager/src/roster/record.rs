@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::SystemTime};
 
-use event_log::Beat;
+use event_log::Heartbeat;
 use ipc_protocol::{AgentSessionConfig, EndReason, SessionId, Usage};
 use serde::{Deserialize, Serialize};
 
@@ -237,7 +237,7 @@ impl SessionRecord {
     }
 
     /// Applies a heartbeat of the host that had the session.
-    pub(super) fn catch_up(&mut self, beat: Option<&Beat>) {
+    pub(super) fn catch_up(&mut self, beat: Option<&Heartbeat>) {
         // An import without events has none.
         if self.heartbeat == SystemTime::UNIX_EPOCH {
             self.heartbeat = self.updated_at;
@@ -257,7 +257,7 @@ impl SessionRecord {
     }
 
     /// Returns true if its conversation can be resumed.
-    pub(crate) fn can_go_on(&self) -> bool {
+    pub(crate) fn is_resumable(&self) -> bool {
         self.conversation.resumable_id().is_some()
     }
 }

@@ -3,17 +3,17 @@
 use ipc_protocol::EndReason;
 use tokio::{select, sync::oneshot, time::timeout};
 
-use super::{Session, SessionState, Task};
+use super::{ManagedSession, SessionState, SessionTask};
 use crate::error::{Error, Result};
 
-impl Session {
+impl ManagedSession {
     /// Waits until the agent is ready or the session is over. Returns true if the agent is ready.
-    pub(crate) async fn gets_ready(&self) -> bool {
+    pub(crate) async fn wait_ready(&self) -> bool {
         let mut view = self.watch();
         // Fails only without the session.
         view.wait_for(|view| !matches!(view.state, SessionState::Starting))
             .await
-            .is_ok_and(|view| view.state.at_rest().is_none())
+            .is_ok_and(|view| view.state.stopped_by().is_none())
     }
 
     /// Waits until the session is ready and that is recorded. The agent's start has a deadline of its own; after it,
@@ -22,18 +22,18 @@ impl Session {
     ///
     /// # Errors
     /// Error of the start; [`Error::Deadline`].
-    pub(crate) async fn has_begun(&self, ready: oneshot::Receiver<Result<()>>, reason: EndReason) -> Result<()> {
+    pub(crate) async fn wait_started(&self, ready: oneshot::Receiver<Result<()>>, reason: EndReason) -> Result<()> {
         let mut ready = std::pin::pin!(ready);
         let answer = select! {
             biased;
             answer = &mut ready => answer,
-            _ = self.gets_ready() => {
+            _ = self.wait_ready() => {
                 let after = self.deadlines.control;
                 let Ok(answer) = timeout(after, ready).await else {
-                    if !self.has_been {
-                        self.show(|view| view.state = SessionState::Starting);
+                    if !self.is_resumed {
+                        self.update_view(|view| view.state = SessionState::Starting);
                     }
-                    self.demand_end(Task::FAILED, reason);
+                    self.request_end(SessionTask::FAILED, reason);
                     let operation = format!("writing down that session {} is ready", self.id);
                     return Err(Error::Deadline { operation, after });
                 };

@@ -11,24 +11,25 @@ use tokio::{
 };
 
 use super::{
-    Accepted, Appending, Class, Demand, PromptMode, Reply, Session, SessionCommand, Turn,
-    pending::Waiting,
-    prompts::{QUEUED, Queued},
+    AcceptedPrompt, ActionClass, DesiredState, EventToAppend, ManagedSession, PromptMode, ReplySender, SessionCommand,
+    Turn,
+    pending::PendingAnswer,
+    prompts::{QUEUED, WaitingPrompt},
 };
 use crate::{
     blocking::READING,
     deadlines::Deadlines,
     description::{AfterSuspension, SessionState},
     error::{Error, Result},
-    history::Writer,
+    history::HistoryWriter,
 };
 
 /// Wait for a proxy's answer before checking whether somebody has stopped the proxy.
-const STOPPED: Duration = Duration::from_millis(500);
+const WAKE_AFTER: Duration = Duration::from_millis(500);
 /// Longest wait of a kill for the event log, once all has ended.
 const TELLING: Duration = Duration::from_secs(2);
 
-impl Session {
+impl ManagedSession {
     /// Appends a prompt, and then has it wait for its turn.
     pub(crate) async fn enqueue(self: &Arc<Self>, prompt: Prompt) -> Result<Turn> {
         let room = self.queue.room(&self.id)?;
@@ -37,7 +38,7 @@ impl Session {
         let (tell, placed) = oneshot::channel();
         let session = self.clone();
         let act = move |offset| async move {
-            let accepted = Accepted::new(QUEUED, offset, Some(room));
+            let accepted = AcceptedPrompt::new(QUEUED, offset, Some(room));
             let name = accepted.name.clone();
             let turn = session.place(prompt, PromptMode::Queue, accepted).await;
             if let Err(error) = &turn {
@@ -46,33 +47,33 @@ impl Session {
             // Nobody waits any more: then nobody is told.
             let _ = tell.send(turn);
         };
-        self.append_and_act(None, vec![Appending { event, class: Some(Class::Queued) }], act).await?;
+        self.append_and_act(None, vec![EventToAppend { event, class: Some(ActionClass::Queued) }], act).await?;
         // It is the task that answers, at once.
-        let placed = self.appended(async { placed.await.unwrap_or_else(|_| Err(self.over())) });
+        let placed = self.await_append(async { placed.await.unwrap_or_else(|_| Err(self.ended_error())) });
         placed.await
     }
 
     /// Has a prompt that is in the log wait for its turn, or begin it. From then on the session tells what becomes of it.
-    pub(crate) async fn place(&self, prompt: Prompt, mode: PromptMode, accepted: Accepted) -> Result<Turn> {
+    pub(crate) async fn place(&self, prompt: Prompt, mode: PromptMode, accepted: AcceptedPrompt) -> Result<Turn> {
         let accepted = Some(accepted);
         let ticket = self.exchange(|reply| SessionCommand::Prompt { prompt, mode, accepted, reply }).await?;
         Ok(ticket.into_turn(&self.history))
     }
 
     /// The same in a session that is suspended: it waits for the resume. Says `None` of any other.
-    pub(crate) fn place_at_rest(&self, prompt: Prompt, accepted: Accepted) -> Option<()> {
-        let _still = self.lives.hold_still();
-        if !self.is_suspended() || !self.lives.is_latest(self) {
+    pub(crate) fn place_at_rest(&self, prompt: Prompt, accepted: AcceptedPrompt) -> Option<()> {
+        let _still = self.incarnations.lock_writes();
+        if !self.is_suspended() || !self.incarnations.is_latest(self) {
             return None;
         }
-        self.queue.push(Queued { accepted, prompt, ticket: None });
+        self.queue.push(WaitingPrompt { accepted, prompt, ticket: None });
         Some(())
     }
 
     /// Tells of what was accepted and is not done, unless the next manager does it.
     pub(crate) async fn tell_unplaced(&self, offset: u64, name: String, error: &Error) {
         if !matches!(error, Error::ShutDown | Error::Draining) && self.queue.is_outstanding(offset) {
-            self.tell_failed(name, error.chain()).await;
+            self.report_failed(name, error.chain()).await;
             self.queue.settle(offset);
         }
     }
@@ -80,7 +81,7 @@ impl Session {
     /// A session that is suspended can never be resumed: what waits for that is told as failed.
     pub(crate) fn give_up_queue(&self, error: &Error) {
         let names = self.give_up_prompts(error);
-        self.write_at_rest(|log| {
+        self.write_while_suspended(|log| {
             for action in names {
                 log.push(0, Event::ActionFailed { action, error: error.chain() });
             }
@@ -99,7 +100,7 @@ impl Session {
     /// Appends an event that is not the agent's. Returns its offset when it is committed and readable. An event that
     /// cannot be committed may be readable nonetheless: the session is then degraded.
     pub(crate) async fn append(&self, event: Event) -> Result<u64> {
-        self.appended(self.append_at_last(vec![Appending { event, class: None }])).await
+        self.await_append(self.append_unbounded(vec![EventToAppend { event, class: None }])).await
     }
 
     /// The same of events some of which ask for something, which `act` does after what was asked for before: also where the log
@@ -107,16 +108,16 @@ impl Session {
     pub(crate) async fn append_and_act<A: Future<Output = ()> + Send + 'static>(
         self: &Arc<Self>,
         room: Option<OwnedSemaphorePermit>,
-        events: Vec<Appending>,
+        events: Vec<EventToAppend>,
         act: impl FnOnce(u64) -> A + Send + 'static,
     ) -> Result<u64> {
         let session = self.clone();
-        let append = async move { session.append_at_last(events).await };
-        self.appended(self.row.join_with(room, append, act)).await
+        let append = async move { session.append_unbounded(events).await };
+        self.await_append(self.action_queue.join_with(room, append, act)).await
     }
 
     /// Waits for what is appended.
-    async fn appended<T>(&self, append: impl Future<Output = Result<T>>) -> Result<T> {
+    async fn await_append<T>(&self, append: impl Future<Output = Result<T>>) -> Result<T> {
         let after = self.deadlines.control;
         within(after, append).await.unwrap_or_else(|| {
             Err(Error::Deadline { operation: format!("appending an event to session {}", self.id), after })
@@ -124,30 +125,30 @@ impl Session {
     }
 
     /// The same, however long the log takes.
-    async fn append_at_last(&self, events: Vec<Appending>) -> Result<u64> {
+    async fn append_unbounded(&self, events: Vec<EventToAppend>) -> Result<u64> {
         loop {
-            let later = self.lives.after(self)?;
+            let later = self.incarnations.successor(self)?;
             let latest = later.as_deref().unwrap_or(self);
             if !latest.is_suspended() {
                 return latest.exchange(|reply| SessionCommand::Append { events, reply }).await;
             }
             // Afterwards its last writer is gone.
-            latest.settled().await?;
+            latest.wait_settled().await?;
             let (reply, answer) = oneshot::channel();
-            let append = |log: &mut Writer| {
+            let append = |log: &mut HistoryWriter| {
                 // The error may stem from an earlier append whose caller has stopped waiting.
                 drop(log.push_failure());
                 let tell = |kept: Result<u64, event_log::LogError>| _ = reply.send(kept.map_err(Error::from));
                 latest.queue.append(log, 0, events.clone(), false, tell);
             };
-            if latest.write_at_rest(append).is_none() {
+            if latest.write_while_suspended(append).is_none() {
                 // The session was resumed, or has ended.
                 continue;
             }
-            let kept = answer.await.unwrap_or_else(|_| Err(self.over()));
+            let kept = answer.await.unwrap_or_else(|_| Err(self.ended_error()));
             if kept.is_err() {
                 // A suspended session has no task to report the failure. A resumed one reports it itself.
-                latest.write_at_rest(|log| drop(log.push_failure()));
+                latest.write_while_suspended(|log| drop(log.push_failure()));
             }
             return kept;
         }
@@ -155,13 +156,13 @@ impl Session {
 
     /// Emits an event that an action failed, if the session's stream still accepts one. Returns true if the event is
     /// committed, or may be.
-    pub(crate) async fn tell_failed(&self, action: String, error: String) -> bool {
+    pub(crate) async fn report_failed(&self, action: String, error: String) -> bool {
         let event = Event::ActionFailed { action, error };
         let told = match self.append(event.clone()).await {
             // A late or failing log may still take the event.
             told @ (Ok(_) | Err(Error::Deadline { .. } | Error::Log(_))) => told,
             // The session is about to end or to be suspended.
-            Err(_) => match self.settled().await {
+            Err(_) => match self.wait_settled().await {
                 Ok(()) => self.append(event).await,
                 Err(error) => Err(error),
             },
@@ -174,13 +175,13 @@ impl Session {
     }
 
     /// Writes to the stream of a suspended session, which has no task. Returns `None` for any other session.
-    fn write_at_rest(&self, write: impl FnOnce(&mut Writer)) -> Option<()> {
-        let _still = self.lives.hold_still();
-        if !self.is_suspended() || !self.lives.is_latest(self) {
+    fn write_while_suspended(&self, write: impl FnOnce(&mut HistoryWriter)) -> Option<()> {
+        let _still = self.incarnations.lock_writes();
+        if !self.is_suspended() || !self.incarnations.is_latest(self) {
             return None;
         }
         let mut log = self.history().reopen();
-        log.leave_open();
+        log.keep_open();
         write(&mut log);
         Some(())
     }
@@ -189,7 +190,7 @@ impl Session {
     pub(crate) async fn request<T>(
         &self,
         command: ProxyCommand,
-        waiting: impl FnOnce(Reply<T>) -> Waiting,
+        waiting: impl FnOnce(ReplySender<T>) -> PendingAnswer,
     ) -> Result<T> {
         let (operation, extra) = self.patience(&command);
         self.call(operation, extra, |reply| SessionCommand::Request { command, waiting: waiting(reply) }).await
@@ -197,7 +198,7 @@ impl Session {
 
     /// Has the proxy carry out a command that ends processes, and returns the receipt.
     pub(crate) async fn request_receipt(&self, command: ProxyCommand) -> Result<Receipt> {
-        proven(self.waking_proxy(self.request(command, Waiting::Receipt)).await?)
+        proven(self.with_proxy_awake(self.request(command, PendingAnswer::Receipt)).await?)
     }
 
     /// Returns the name of a command, for errors, and the time for its answer beside the proxy's own.
@@ -221,12 +222,12 @@ impl Session {
     }
 
     /// Waits for an answer that only the proxy can give: if somebody stops or freezes it, it is continued.
-    async fn waking_proxy<T>(&self, answer: impl Future<Output = T>) -> T {
+    async fn with_proxy_awake<T>(&self, answer: impl Future<Output = T>) -> T {
         let mut answer = std::pin::pin!(answer);
         loop {
             self.wake_proxy();
             // The answer has a deadline of its own.
-            if let Ok(answer) = timeout(STOPPED, &mut answer).await {
+            if let Ok(answer) = timeout(WAKE_AFTER, &mut answer).await {
                 return answer;
             }
             self.free_proxy();
@@ -242,7 +243,9 @@ impl Session {
 
     fn wake_proxy(&self) {
         let Some(proxy) = self.info().processes.proxy else { return };
-        if registry::look(proxy.pid).is_ok_and(|seen| seen.is_some_and(|seen| seen.is_stopped && seen.id == proxy)) {
+        if registry::find_process(proxy.pid)
+            .is_ok_and(|seen| seen.is_some_and(|seen| seen.is_stopped && seen.id == proxy))
+        {
             tracing::warn!(%proxy, "proxy was stopped from outside: continued it");
             // Fails only for a proxy that is gone.
             let _ = registry::PidFd::open(proxy).and_then(|proxy| proxy.signal(Signal::Cont));
@@ -250,12 +253,12 @@ impl Session {
     }
 
     /// Asks the session to end. It ends even if the caller stops waiting.
-    pub(crate) fn demand_end(&self, options: KillOptions, reason: EndReason) {
-        self.demand.send_modify(|demand| match demand {
-            Demand::LetGo => {}
-            Demand::Live => *demand = Demand::End { options, reason, asked: 1 },
+    pub(crate) fn request_end(&self, options: KillOptions, reason: EndReason) {
+        self.desired_state.send_modify(|demand| match demand {
+            DesiredState::Detach => {}
+            DesiredState::Run => *demand = DesiredState::End { options, reason, asked: 1 },
             // The first reason stays; the shortest grace counts.
-            Demand::End { options: known, asked, .. } => {
+            DesiredState::End { options: known, asked, .. } => {
                 known.grace = known.grace.min(options.grace);
                 *asked = asked.wrapping_add(1);
             }
@@ -263,8 +266,8 @@ impl Session {
     }
 
     /// Detaches the session's task, since the manager is gone.
-    pub(crate) fn let_go(&self) {
-        self.demand.send_replace(Demand::LetGo);
+    pub(crate) fn detach(&self) {
+        self.desired_state.send_replace(DesiredState::Detach);
     }
 
     /// Ends the session's current incarnation, whichever one this handle is of, and returns the receipt. For an ended
@@ -274,18 +277,18 @@ impl Session {
         let (begun, longest, reason) = (Instant::now(), self.longest_kill(options), EndReason::Killed);
         let left = || longest.saturating_sub(begun.elapsed());
         // The stream is read for the receipt only: half of the time is left for the kill.
-        self.find_what_was_ended(longest / 2).await;
+        self.load_receipt(longest / 2).await;
         let end = |latest: &Self| {
             if latest.is_suspended() {
-                latest.end_at_rest(&reason);
+                latest.end_suspended(&reason);
             }
-            latest.what_was_ended()
+            latest.receipt()
         };
-        let ended = within(left(), self.end_latest(options, &reason, end)).await;
-        let ended = ended.unwrap_or_else(|| Err(self.late_kill(longest)));
+        let ended = within(left(), self.end_current(options, &reason, end)).await;
+        let ended = ended.unwrap_or_else(|| Err(self.kill_deadline_error(longest)));
         // Whoever has the receipt finds the end among the events.
         let history = self.history();
-        if within(left().min(TELLING), history.reaches(history.assigned())).await.is_none() {
+        if within(left().min(TELLING), history.wait_readable(history.assigned())).await.is_none() {
             tracing::warn!(session = %self.id, "the session's end is not in the event log yet");
         }
         ended
@@ -297,7 +300,7 @@ impl Session {
         if self.ended().is_none() && self.is_ending() {
             let longest = self.longest_kill(KillOptions::default());
             // One that takes longer is refused as one that lives.
-            within(longest, self.rests()).await;
+            within(longest, self.wait_stopped()).await;
         }
         self.ended().is_some()
     }
@@ -307,13 +310,13 @@ impl Session {
             let view = self.view.borrow();
             [view.processes.agent_process, view.processes.proxy]
         };
-        let is_wanted = *self.demand.borrow() == Demand::Live;
+        let is_wanted = *self.desired_state.borrow() == DesiredState::Run;
         self.is_closing() || !is_wanted || supervised.into_iter().flatten().any(registry::is_doomed)
     }
 
     /// Loads the receipt of a session that an earlier manager left suspended from its stream. It stays unknown if the
     /// stream no longer has it, or cannot be read in time.
-    async fn find_what_was_ended(&self, deadline: Duration) {
+    async fn load_receipt(&self, deadline: Duration) {
         let is_unknown = |state: &SessionState| matches!(state, SessionState::Suspended { receipt: None, .. });
         if !self.is_restored || !is_unknown(&self.view.borrow().state) {
             return;
@@ -321,7 +324,7 @@ impl Session {
         let history = self.history().clone();
         let read = READING.run("reading what was ended of a session", move || history.last_receipt());
         let Some(Ok(Some(receipt))) = within(deadline, read).await else { return };
-        self.show(|view| {
+        self.update_view(|view| {
             if is_unknown(&view.state)
                 && let SessionState::Suspended { receipt: unknown, .. } = &mut view.state
             {
@@ -335,71 +338,71 @@ impl Session {
     pub(crate) async fn suspend(&self, options: KillOptions, hand_over: bool) -> Result<()> {
         let keep = |latest: &Self| {
             if !latest.is_suspended() {
-                return Err(latest.over());
+                return Err(latest.ended_error());
             }
             if let Some((_, Some(receipt))) = latest.ended() {
                 proven(*receipt)?;
             }
-            latest.show(|view| {
+            latest.update_view(|view| {
                 let is_handed_over = hand_over || view.state.is_handed_over();
                 if let SessionState::Suspended { next, .. } = &mut view.state {
                     *next = if is_handed_over { AfterSuspension::HandedOver } else { AfterSuspension::Resume };
                 }
             });
-            latest.note();
+            latest.save_record();
             Ok(())
         };
         let longest = self.longest_kill(options);
-        let suspended = within(longest, self.end_latest(options, &EndReason::Suspended, keep)).await;
-        suspended.unwrap_or_else(|| Err(self.late_kill(longest)))
+        let suspended = within(longest, self.end_current(options, &EndReason::Suspended, keep)).await;
+        suspended.unwrap_or_else(|| Err(self.kill_deadline_error(longest)))
     }
 
     /// Ends the processes of the latest incarnation, then runs `then` on it. For a suspended one, `then` runs while no
     /// resume is in progress. The caller bounds the wait.
-    async fn end_latest<T>(
+    async fn end_current<T>(
         &self,
         options: KillOptions,
         reason: &EndReason,
         then: impl Fn(&Self) -> Result<T>,
     ) -> Result<T> {
-        let _wanted = self.lives.want_end(reason.clone());
+        let _wanted = self.incarnations.request_end(reason.clone());
         loop {
-            let later = self.lives.after(self)?;
+            let later = self.incarnations.successor(self)?;
             let latest = later.as_deref().unwrap_or(self);
             if latest.ended().is_none() {
-                latest.demand_end(options, reason.clone());
-                latest.rests().await;
+                latest.request_end(options, reason.clone());
+                latest.wait_stopped().await;
             }
             if !latest.is_suspended() {
                 return then(latest);
             }
             // Afterwards its last writer is gone.
-            latest.settled().await?;
+            latest.wait_settled().await?;
             // A resume holds the lock. It either gives up for this call, or succeeds; the resumed session is then
             // ended as others are.
             tokio::select! {
-                _not_resumed = self.lives.alone() => {
-                    if self.lives.is_latest(latest) {
+                _not_resumed = self.incarnations.lock_resume() => {
+                    if self.incarnations.is_latest(latest) {
                         return then(latest);
                     }
                 }
-                () = self.lives.goes_on_after(latest) => {}
+                () = self.incarnations.wait_superseded(latest) => {}
             }
         }
     }
 
     /// Ends a suspended session, which has neither processes nor task. The caller excludes a concurrent resume.
-    fn end_at_rest(&self, reason: &EndReason) {
+    fn end_suspended(&self, reason: &EndReason) {
         let receipt = self.ended().and_then(|(_, receipt)| receipt);
-        let _still = self.lives.hold_still();
+        let _still = self.incarnations.lock_writes();
         let mut log = self.history().reopen();
         let error = Error::Ended { session: self.id().clone(), reason: reason.to_string() };
         for action in self.give_up_prompts(&error) {
             log.push(0, Event::ActionFailed { action, error: error.chain() });
         }
         log.push(0, Event::SessionEnded { reason: reason.clone(), receipt: receipt.clone() });
-        self.show(|view| view.state = SessionState::ended(reason.clone(), receipt));
-        self.note();
+        self.update_view(|view| view.state = SessionState::ended(reason.clone(), receipt));
+        self.save_record();
         self.leave_table();
     }
 
@@ -411,38 +414,38 @@ impl Session {
 
     /// Waits for an end that was requested.
     pub(crate) async fn end_within(&self, deadline: Duration) -> Result<Receipt> {
-        within(deadline, self.rests()).await.ok_or_else(|| self.late_kill(deadline))?;
-        self.what_was_ended()
+        within(deadline, self.wait_stopped()).await.ok_or_else(|| self.kill_deadline_error(deadline))?;
+        self.receipt()
     }
 
     /// Resolves when the session's processes have ended.
-    async fn rests(&self) {
+    async fn wait_stopped(&self) {
         // Fails only without the session.
-        let _ = self.view.subscribe().wait_for(|view| view.state.at_rest().is_some()).await;
+        let _ = self.view.subscribe().wait_for(|view| view.state.stopped_by().is_some()).await;
     }
 
     /// Receipt of the session's end.
-    fn what_was_ended(&self) -> Result<Receipt> {
+    fn receipt(&self) -> Result<Receipt> {
         match self.ended() {
             Some((_, Some(receipt))) => proven(*receipt),
-            _ => Err(self.over()),
+            _ => Err(self.ended_error()),
         }
     }
 
-    fn late_kill(&self, after: Duration) -> Error {
+    fn kill_deadline_error(&self, after: Duration) -> Error {
         Error::Deadline { operation: format!("killing session {}", self.id), after }
     }
 
     /// Waits until all appended events are readable.
-    pub(crate) async fn published(&self) -> Result<()> {
+    pub(crate) async fn wait_published(&self) -> Result<()> {
         let (after, history) = (self.deadlines.control, self.history());
-        let published = within(after, history.reaches(history.assigned())).await;
+        let published = within(after, history.wait_readable(history.assigned())).await;
         published
             .ok_or_else(|| Error::Deadline { operation: format!("writing the events of session {}", self.id), after })
     }
 
     /// Waits until the task of an ended session has cleaned up.
-    pub(crate) async fn settled(&self) -> Result<()> {
+    pub(crate) async fn wait_settled(&self) -> Result<()> {
         let after = self.deadlines.kill;
         within(after, self.settled.wait())
             .await
@@ -455,7 +458,7 @@ impl Session {
         &self,
         operation: &str,
         extra: Duration,
-        command: impl FnOnce(Reply<T>) -> SessionCommand,
+        command: impl FnOnce(ReplySender<T>) -> SessionCommand,
     ) -> Result<T> {
         let after = self.deadlines.control.saturating_add(extra);
         within(after, self.exchange(command))
@@ -464,19 +467,19 @@ impl Session {
     }
 
     /// Sends a command and waits for the answer, however long that takes.
-    async fn exchange<T>(&self, command: impl FnOnce(Reply<T>) -> SessionCommand) -> Result<T> {
+    async fn exchange<T>(&self, command: impl FnOnce(ReplySender<T>) -> SessionCommand) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         let command = command(reply);
         let lane = if command.is_urgent() { &self.urgent } else { &self.ordered };
         // Either fails only if the task is gone.
         if lane.send(command).await.is_err() {
-            return Err(self.over());
+            return Err(self.ended_error());
         }
-        answer.await.unwrap_or_else(|_| Err(self.over()))
+        answer.await.unwrap_or_else(|_| Err(self.ended_error()))
     }
 
     /// Error of a call to a session without processes.
-    pub(crate) fn over(&self) -> Error {
+    pub(crate) fn ended_error(&self) -> Error {
         let session = self.id().clone();
         // An earlier manager may have suspended the session in its shutdown.
         if let Some((EndReason::Shutdown, _)) = self.ended()

@@ -10,14 +10,14 @@ use ipc_protocol::{Event, TimeoutAction, TimeoutKind, Timeouts, ToolStatus};
 use tokio::time::Instant;
 
 /// Tool calls, and permission requests, that are tracked; further ones do not stop the clocks.
-const MOST: usize = 1024;
+const MAX_REMEMBERED: usize = 1024;
 
 /// `session:status` of an agent that shortens its conversation.
 const COMPACTION: &str = "compaction";
 
 /// Effect of a clock: an event or an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Due {
+pub(crate) enum ClockDue {
     /// The agent was silent for this long.
     Silent(Duration),
     /// A clock with this setting has run out.
@@ -26,37 +26,37 @@ pub(crate) enum Due {
 
 /// The clocks of a session.
 #[derive(Debug)]
-pub(crate) struct Clocks {
+pub(crate) struct SessionClocks {
     timeouts: Timeouts,
-    turn: Option<Turn>,
+    turn: Option<TurnClocks>,
 }
 
 /// The clocks of a turn.
 #[derive(Debug)]
-struct Turn {
+struct TurnClocks {
     /// Tool calls in flight.
     tools: BTreeSet<String>,
     /// Permission requests that are open.
-    asked: BTreeSet<String>,
+    open_permissions: BTreeSet<String>,
     /// Time that the clocks have run.
-    ran: Duration,
+    elapsed: Duration,
     /// Instant since which they run again; `None` while they stand still.
-    since: Option<Instant>,
+    running_since: Option<Instant>,
     /// Reading of the clocks at the last sign of life.
-    heard: Duration,
+    active_at: Duration,
     /// True if the model has begun to answer.
-    answered: bool,
+    has_activity: bool,
     /// Clocks that have run out: each fires once, the inactivity clock once per silence.
     fired: BTreeSet<TimeoutKind>,
     /// Instant of the last sign of life, for the silence.
-    last: Instant,
+    last_event: Instant,
     /// Instant at which a tool call in flight counts as stalled.
-    stall: Option<Instant>,
+    stalls_at: Option<Instant>,
     /// Instant at which the silence is reported next.
-    silence: Option<Instant>,
+    silent_at: Option<Instant>,
 }
 
-impl Clocks {
+impl SessionClocks {
     pub(crate) fn new(timeouts: Timeouts) -> Self {
         Self { timeouts, turn: None }
     }
@@ -68,17 +68,17 @@ impl Clocks {
 
     /// Starts the clocks of a turn.
     pub(crate) fn begin(&mut self, now: Instant) {
-        self.turn = Some(Turn {
+        self.turn = Some(TurnClocks {
             tools: BTreeSet::new(),
-            asked: BTreeSet::new(),
-            ran: Duration::ZERO,
-            since: Some(now),
-            heard: Duration::ZERO,
-            answered: false,
+            open_permissions: BTreeSet::new(),
+            elapsed: Duration::ZERO,
+            running_since: Some(now),
+            active_at: Duration::ZERO,
+            has_activity: false,
             fired: BTreeSet::new(),
-            last: now,
-            stall: None,
-            silence: after(now, self.timeouts.silence_ms),
+            last_event: now,
+            stalls_at: None,
+            silent_at: after(now, self.timeouts.silence_ms),
         });
     }
 
@@ -88,84 +88,84 @@ impl Clocks {
     }
 
     /// Applies an event of the turn.
-    pub(crate) fn note(&mut self, event: &Event, now: Instant) {
+    pub(crate) fn record(&mut self, event: &Event, now: Instant) {
         let Some(turn) = &mut self.turn else { return };
-        if !is_life(event) {
+        if !is_activity(event) {
             return;
         }
         match event {
-            Event::ToolStart(tool) if !is_over(tool.status) => remember(&mut turn.tools, &tool.id),
-            Event::ToolUpdate(tool) if tool.status.is_some_and(is_over) => _ = turn.tools.remove(&tool.id),
+            Event::ToolStart(tool) if !is_finished(tool.status) => remember(&mut turn.tools, &tool.id),
+            Event::ToolUpdate(tool) if tool.status.is_some_and(is_finished) => _ = turn.tools.remove(&tool.id),
             Event::ToolEnd(tool) => _ = turn.tools.remove(&tool.id),
-            Event::PermissionRequested(request) => remember(&mut turn.asked, &request.id),
-            Event::PermissionResolved { id, .. } => _ = turn.asked.remove(id),
+            Event::PermissionRequested(request) => remember(&mut turn.open_permissions, &request.id),
+            Event::PermissionResolved { id, .. } => _ = turn.open_permissions.remove(id),
             _ => {}
         }
-        turn.ran = turn.shown(now);
-        turn.since = turn.runs().then_some(now);
-        turn.heard = turn.ran;
-        turn.answered |= is_answer(event);
+        turn.elapsed = turn.elapsed_at(now);
+        turn.running_since = turn.runs().then_some(now);
+        turn.active_at = turn.elapsed;
+        turn.has_activity |= is_answer(event);
         turn.fired.remove(&TimeoutKind::Inactivity);
-        turn.last = now;
-        let stalls = !turn.tools.is_empty() && turn.asked.is_empty();
-        turn.stall = if stalls { after(now, self.timeouts.tool_ms) } else { None };
-        turn.silence = if turn.asked.is_empty() { after(now, self.timeouts.silence_ms) } else { None };
+        turn.last_event = now;
+        let stalls = !turn.tools.is_empty() && turn.open_permissions.is_empty();
+        turn.stalls_at = if stalls { after(now, self.timeouts.tool_ms) } else { None };
+        turn.silent_at = if turn.open_permissions.is_empty() { after(now, self.timeouts.silence_ms) } else { None };
     }
 
     /// Instant at which [`Clocks::tick`] is due.
     pub(crate) fn next(&self) -> Option<Instant> {
         let turn = self.turn.as_ref()?;
         let clocks = turn.waiting(&self.timeouts).filter_map(|(_, _, at)| {
-            let since = turn.since?;
-            since.checked_add(at.saturating_sub(turn.ran))
+            let since = turn.running_since?;
+            since.checked_add(at.saturating_sub(turn.elapsed))
         });
-        clocks.chain(turn.silence).chain(turn.stall).min()
+        clocks.chain(turn.silent_at).chain(turn.stalls_at).min()
     }
 
     /// Advances the time and returns what is due, in the order in which it became due.
-    pub(crate) fn tick(&mut self, now: Instant) -> Vec<Due> {
+    pub(crate) fn tick(&mut self, now: Instant) -> Vec<ClockDue> {
         let Some(turn) = &mut self.turn else { return Vec::new() };
         let mut due = Vec::new();
-        if turn.silence.is_some_and(|silence| silence <= now) {
-            due.push(Due::Silent(now.saturating_duration_since(turn.last)));
-            turn.silence = after(now, self.timeouts.silence_repeat_ms);
+        if turn.silent_at.is_some_and(|silence| silence <= now) {
+            due.push(ClockDue::Silent(now.saturating_duration_since(turn.last_event)));
+            turn.silent_at = after(now, self.timeouts.silence_repeat_ms);
         }
-        let shown = turn.shown(now);
+        let shown = turn.elapsed_at(now);
         let mut fired: Vec<_> = turn.waiting(&self.timeouts).filter(|(.., at)| *at <= shown).collect();
         fired.sort_by_key(|(kind, _, at)| (*at, *kind));
         for (kind, set, _) in fired {
             turn.fired.insert(kind);
-            due.push(Due::Fired(kind, set));
+            due.push(ClockDue::Fired(kind, set));
         }
         // Fires once per silence.
-        if turn.stall.take_if(|stall| *stall <= now).is_some() {
+        if turn.stalls_at.take_if(|stall| *stall <= now).is_some() {
             let set = Duration::from_millis(self.timeouts.tool_ms.unwrap_or_default());
-            due.push(Due::Fired(TimeoutKind::Tool, set));
+            due.push(ClockDue::Fired(TimeoutKind::Tool, set));
         }
         due
     }
 }
 
-impl Turn {
+impl TurnClocks {
     fn runs(&self) -> bool {
-        self.tools.is_empty() && self.asked.is_empty()
+        self.tools.is_empty() && self.open_permissions.is_empty()
     }
 
     /// Reading of the clocks: the time that they have run by now.
-    fn shown(&self, now: Instant) -> Duration {
-        self.ran + self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    fn elapsed_at(&self, now: Instant) -> Duration {
+        self.elapsed + self.running_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
     /// Clocks that have not run out: the setting of each, and the reading at which it fires. None while they stand
     /// still.
     fn waiting(&self, timeouts: &Timeouts) -> impl Iterator<Item = (TimeoutKind, Duration, Duration)> + use<'_> {
-        let first = timeouts.first_response_ms.filter(|_| !self.answered);
+        let first = timeouts.first_response_ms.filter(|_| !self.has_activity);
         let clocks = [
             (TimeoutKind::FirstResponse, first, Duration::ZERO),
-            (TimeoutKind::Inactivity, timeouts.inactivity_ms, self.heard),
+            (TimeoutKind::Inactivity, timeouts.inactivity_ms, self.active_at),
             (TimeoutKind::Turn, timeouts.turn_ms, Duration::ZERO),
         ];
-        clocks.into_iter().filter(|(kind, ..)| self.since.is_some() && !self.fired.contains(kind)).filter_map(
+        clocks.into_iter().filter(|(kind, ..)| self.running_since.is_some() && !self.fired.contains(kind)).filter_map(
             |(kind, set, from)| {
                 let set = Duration::from_millis(set?);
                 Some((kind, set, from.saturating_add(set)))
@@ -176,7 +176,7 @@ impl Turn {
 
 /// Returns true for an event that shows the agent at work. Events of its processes do not, nor do lines without
 /// meaning.
-fn is_life(event: &Event) -> bool {
+fn is_activity(event: &Event) -> bool {
     matches!(
         event,
         Event::Text { .. }
@@ -201,16 +201,16 @@ fn is_answer(event: &Event) -> bool {
         // It shortens the conversation first: the model works.
         Event::SessionStatus { status, .. } => status == COMPACTION,
         Event::Error { .. } | Event::Usage(_) | Event::ContextWindow { .. } => false,
-        event => is_life(event),
+        event => is_activity(event),
     }
 }
 
-fn is_over(status: ToolStatus) -> bool {
+fn is_finished(status: ToolStatus) -> bool {
     matches!(status, ToolStatus::Completed | ToolStatus::Failed)
 }
 
 fn remember(ids: &mut BTreeSet<String>, id: &str) {
-    if ids.len() < MOST {
+    if ids.len() < MAX_REMEMBERED {
         ids.insert(id.to_owned());
     }
 }

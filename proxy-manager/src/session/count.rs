@@ -2,42 +2,42 @@
 
 use ipc_protocol::{Budget, Envelope, Event, Usage};
 
-use super::{meter::Meter, metrics::Tally};
+use super::{meter::UsageMeter, metrics::UsageCounters};
 use crate::roster::SessionRecord;
 
 /// Messages and usage, counted as a live session counts them.
-pub(crate) struct Count {
-    tally: Tally,
-    meter: Meter,
+pub(crate) struct TranscriptCounts {
+    tally: UsageCounters,
+    meter: UsageMeter,
 }
 
-impl Default for Count {
+impl Default for TranscriptCounts {
     fn default() -> Self {
-        Self { tally: Tally::new(), meter: Meter::new(Budget::default(), Usage::default()) }
+        Self { tally: UsageCounters::new(), meter: UsageMeter::new(Budget::default(), Usage::default()) }
     }
 }
 
-impl Count {
+impl TranscriptCounts {
     /// Continues from the numbers of a record.
-    pub(crate) fn going_on(record: &SessionRecord) -> Self {
-        let mut tally = Tally::new();
+    pub(crate) fn from_record(record: &SessionRecord) -> Self {
+        let mut tally = UsageCounters::new();
         (tally.metrics.messages, tally.metrics.usage, tally.turn) = (record.messages, record.usage, record.turn_usage);
-        Self { meter: Meter::going_on(Budget::default(), record.usage, record.turn_usage), tally }
+        Self { meter: UsageMeter::from_total(Budget::default(), record.usage, record.turn_usage), tally }
     }
 
-    pub(crate) fn note(&mut self, envelope: &Envelope) {
+    pub(crate) fn record(&mut self, envelope: &Envelope) {
         if let Event::TurnStarted { .. } = envelope.event {
-            self.tally.prompted();
+            self.tally.record_prompt();
         }
-        self.tally.note(&envelope.event);
-        if self.meter.note(envelope.turn.unwrap_or_default(), &envelope.event).is_some() {
+        self.tally.record(&envelope.event);
+        if self.meter.record(envelope.turn.unwrap_or_default(), &envelope.event).is_some() {
             (self.tally.metrics.usage, self.tally.turn) = (self.meter.total(), self.meter.turn());
         }
     }
 
     /// Transfers the counts to a session's tally.
-    pub(crate) fn tell(&self, tally: &mut Tally) {
-        tally.go_on(&self.tally);
+    pub(crate) fn restore_into(&self, tally: &mut UsageCounters) {
+        tally.resume_from(&self.tally);
     }
 
     /// Returns the number of messages, and the usage of the model.

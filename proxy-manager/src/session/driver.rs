@@ -22,10 +22,10 @@ use std::{
 use agents::conversations::ResumedConversation;
 use event_log::LogError;
 use ipc_protocol::{
-    Enclosure, ErrorChain, ProcessId, Receipt,
+    ContainmentSpec, ErrorChain, ProcessId, Receipt,
     codec::{Inbox, Outbox},
     message::ToForkServer,
-    reattach::{Heard, Wire},
+    reattach::{ReceivedMessage, WireFormat},
 };
 use tokio::{
     sync::oneshot,
@@ -33,26 +33,26 @@ use tokio::{
 };
 
 use super::{
-    Accepted, Session, SessionCommand,
+    AcceptedPrompt, ManagedSession, SessionCommand,
     core::{
-        AgentStart, CallerReply, Core, CoreSetup, Handover, HostConditions, LeasePurpose, SessionEffect, SessionPast,
-        SessionRules,
+        AgentStart, CallerReply, CoreSetup, HostConditions, HostHandover, LeasePurpose, SessionCore, SessionEffect,
+        SessionPast, SessionRules,
     },
 };
 use crate::{
     blocking::blocking,
-    conversation_locks::Keeper,
+    conversation_locks::LockKeeper,
     error::{Error, Result},
-    fork_server::Word,
-    history::{Held, RETRY, Writer},
-    launch::{Attempt, Conversation, Launch, NewLease},
-    state::{Journal, JournalResult, Record},
-    supervision::Slot,
+    fork_server::ForkServerEvent,
+    history::{HeldCommit, HistoryWriter, RETRY},
+    launch::{LaunchAttempt, NewLease, OpenConversation, SessionLaunch},
+    state::{JournalRecord, JournalResult, SessionJournal},
+    supervision::SessionSlot,
 };
 
 /// Facts about a session that another host started.
 #[derive(Debug)]
-pub(crate) struct Adoption {
+pub(crate) struct SessionAdoption {
     /// Directory in which its agent keeps the files of conversations.
     pub(crate) native_files: Option<std::path::PathBuf>,
     pub(crate) proxy: ProcessId,
@@ -60,21 +60,21 @@ pub(crate) struct Adoption {
     pub(crate) host: ProcessId,
     /// Number of its proxy's last message that is in the stream.
     pub(crate) after_seq: u64,
-    pub(crate) wire: Wire,
+    pub(crate) wire: WireFormat,
     pub(crate) started_at: SystemTime,
     pub(crate) rules: SessionRules,
-    pub(crate) enclosure: Enclosure,
-    pub(crate) conversation: Conversation,
-    pub(crate) journal: Option<Journal>,
+    pub(crate) enclosure: ContainmentSpec,
+    pub(crate) conversation: OpenConversation,
+    pub(crate) journal: Option<SessionJournal>,
     /// Number in the log from which the proxy's message numbers continue.
     pub(crate) source_base: u64,
-    pub(crate) slot: Slot,
+    pub(crate) slot: SessionSlot,
     /// What an earlier host began and did not see the end of, and the number of its turn.
-    pub(crate) interrupted: Option<(Accepted, u64)>,
+    pub(crate) interrupted: Option<(AcceptedPrompt, u64)>,
 }
 
 /// Receiver of a start's result.
-type Ready = oneshot::Receiver<Result<()>>;
+type StartResult = oneshot::Receiver<Result<()>>;
 
 /// Longest wait for the journal of a session that is over.
 const JOURNAL_END: Duration = Duration::from_secs(2);
@@ -96,38 +96,38 @@ pub(crate) enum ThreadResult {
 
 /// Core of a session, with what its effects are carried out on.
 pub(crate) struct SessionDriver {
-    core: Core,
-    session: Arc<Session>,
-    log: Writer,
+    core: SessionCore,
+    session: Arc<ManagedSession>,
+    log: HistoryWriter,
     /// While present, events are committed with the record that follows them.
-    together: Option<Held>,
+    together: Option<HeldCommit>,
     /// Successful answers, sent when the state they report is durable.
     answers: Vec<CallerReply>,
     /// Set by the log once it has the beginning of a prompt.
     written: Option<Arc<OnceLock<std::result::Result<(), LogError>>>>,
     /// Journal of its processes, if there is one.
-    journal: Option<Journal>,
+    journal: Option<SessionJournal>,
     /// Last write to the journal, or its removal, once it is released.
     journal_end: Option<JournalResult>,
     /// True until the order to fork is free to be sent.
     holds_fork: bool,
     /// True if the proxy was requested unrecorded, in order to be ended: nothing is to be started in it.
     is_withheld: bool,
-    conversation: Conversation,
+    conversation: OpenConversation,
     pending_lease: Option<PendingLease>,
     /// Leases to take after that one.
     next_leases: VecDeque<(String, LeasePurpose)>,
     /// True if messages that were read wait for the lease.
     has_unread: bool,
     /// Place among the sessions, until the session is over.
-    slot: Option<Slot>,
+    slot: Option<SessionSlot>,
     /// Attempt for when the agent cannot resume the conversation.
-    fallback: Option<Box<Attempt>>,
+    fallback: Option<Box<LaunchAttempt>>,
     /// Conversation whose database may be broken, which would keep the agent from any conversation.
     resumed: Option<ResumedConversation>,
     orders: VecDeque<ToForkServer>,
     /// Session to be swept by the host, in the place of a dead fork server.
-    sweep: Option<Record>,
+    sweep: Option<JournalRecord>,
 }
 
 impl SessionDriver {
@@ -136,17 +136,17 @@ impl SessionDriver {
     /// # Errors
     /// [`Error::InvalidConfig`] if the configuration is too long to be sent: nothing was emitted then.
     pub(crate) fn start(
-        session: Arc<Session>,
-        mut log: Writer,
-        launch: Launch,
+        session: Arc<ManagedSession>,
+        mut log: HistoryWriter,
+        launch: SessionLaunch,
         host: ProcessId,
-    ) -> Result<(Box<Self>, Ready)> {
-        let Launch { attempt, fallback, resumed, enclosure, conversation, journal, slot, detach, .. } = launch;
+    ) -> Result<(Box<Self>, StartResult)> {
+        let SessionLaunch { attempt, fallback, resumed, enclosure, conversation, journal, slot, detach, .. } = launch;
         let source_base = detach.map(|_| log.source());
         let rules = SessionRules::of(&attempt.config);
         let can_sweep = journal.is_some();
         let setup = CoreSetup { can_sweep, source_base, ..setup(&session, &log, host, rules, enclosure) };
-        match Core::new(setup, start_of(attempt), Instant::now()) {
+        match SessionCore::new(setup, start_of(attempt), Instant::now()) {
             Ok((core, ready)) => {
                 let mut driver = Self::new(core, session, log, conversation, journal, slot);
                 (driver.fallback, driver.resumed, driver.holds_fork) = (fallback, resumed, true);
@@ -154,7 +154,7 @@ impl SessionDriver {
                 Ok((driver, ready))
             }
             Err(error) => {
-                log.call_off();
+                log.discard();
                 Err(error)
             }
         }
@@ -164,35 +164,39 @@ impl SessionDriver {
     ///
     /// # Errors
     /// None expected: the first message is short.
-    pub(crate) fn adopt(session: Arc<Session>, log: Writer, adoption: Adoption) -> Result<(Box<Self>, Ready)> {
-        let Adoption { host, wire, rules, enclosure, started_at, after_seq, interrupted, .. } = adoption;
-        let Adoption { journal, conversation, slot, source_base, .. } = adoption;
+    pub(crate) fn adopt(
+        session: Arc<ManagedSession>,
+        log: HistoryWriter,
+        adoption: SessionAdoption,
+    ) -> Result<(Box<Self>, StartResult)> {
+        let SessionAdoption { host, wire, rules, enclosure, started_at, after_seq, interrupted, .. } = adoption;
+        let SessionAdoption { journal, conversation, slot, source_base, .. } = adoption;
         let (can_sweep, source_base) = (journal.is_some(), Some(source_base));
         let setup = CoreSetup { wire, can_sweep, source_base, ..setup(&session, &log, host, rules, enclosure) };
         let now = Instant::now();
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let handover = Handover {
+        let handover = HostHandover {
             after_seq,
             started: now.checked_sub(started_at.elapsed().unwrap_or_default()),
             processes: journal.as_ref().map_or_else(BTreeSet::new, |journal| journal.living().clone()),
             interrupted,
             last_request: u64::try_from(since.as_micros()).unwrap_or(u64::MAX >> 1),
         };
-        let (core, ready) = Core::adopt(setup, handover, now)?;
+        let (core, ready) = SessionCore::adopt(setup, handover, now)?;
         Ok((Self::new(core, session, log, conversation, journal, Some(slot)), ready))
     }
 
     /// Boxed: it is moved several times before it runs.
     fn new(
-        core: Core,
-        session: Arc<Session>,
-        log: Writer,
-        conversation: Conversation,
-        journal: Option<Journal>,
-        slot: Option<Slot>,
+        core: SessionCore,
+        session: Arc<ManagedSession>,
+        log: HistoryWriter,
+        conversation: OpenConversation,
+        journal: Option<SessionJournal>,
+        slot: Option<SessionSlot>,
     ) -> Box<Self> {
         if core.is_acknowledging() {
-            log.tell_of_all();
+            log.notify_of_all();
         }
         Box::new(Self {
             core,
@@ -219,11 +223,11 @@ impl SessionDriver {
 
     /// Discards an incarnation that does not begin: it emits nothing, and a suspended session stays suspended.
     pub(crate) fn call_off(&mut self) {
-        self.log.call_off();
-        self.core.call_off();
+        self.log.discard();
+        self.core.cancel();
     }
 
-    pub(crate) fn core(&self) -> &Core {
+    pub(crate) fn core(&self) -> &SessionCore {
         &self.core
     }
 
@@ -240,7 +244,7 @@ impl SessionDriver {
     }
 
     fn is_unrecorded(&self) -> bool {
-        self.journal.as_ref().is_some_and(Journal::is_behind)
+        self.journal.as_ref().is_some_and(SessionJournal::is_behind)
     }
 
     /// Returns true if orders for the fork server are to be sent now.
@@ -261,7 +265,7 @@ impl SessionDriver {
     }
 
     /// Takes the session, if it is to be swept now.
-    pub(crate) fn take_sweep(&mut self) -> Option<Record> {
+    pub(crate) fn take_sweep(&mut self) -> Option<JournalRecord> {
         self.sweep.take()
     }
 
@@ -277,7 +281,7 @@ impl SessionDriver {
     }
 
     /// Gives the core an input, and carries out what it decides.
-    pub(crate) fn feed(&mut self, input: impl FnOnce(&mut Core, Instant)) {
+    pub(crate) fn feed(&mut self, input: impl FnOnce(&mut SessionCore, Instant)) {
         let now = self.observe();
         input(&mut self.core, now);
         self.carry_out(now);
@@ -290,9 +294,9 @@ impl SessionDriver {
     }
 
     /// Gives the core a word of the fork server's.
-    pub(crate) fn word(&mut self, word: Option<Word>) {
+    pub(crate) fn word(&mut self, word: Option<ForkServerEvent>) {
         self.feed(|core, now| match word {
-            Some(word) => core.word(word, now),
+            Some(word) => core.fork_server_event(word, now),
             None => core.guard_died(now),
         });
     }
@@ -302,14 +306,14 @@ impl SessionDriver {
         let now = self.observe();
         let mut messages = 0;
         self.has_unread = false;
-        while self.core.listens() {
+        while self.core.is_listening() {
             if self.waits_for_lease() {
                 self.has_unread = true;
                 break;
             }
             match self.core.next_message(inbox) {
-                Ok(Some(Heard::Known(message))) => self.core.message(message, now),
-                Ok(Some(Heard::Unknown(text))) => self.core.unknown(&text),
+                Ok(Some(ReceivedMessage::Understood(message))) => self.core.message(message, now),
+                Ok(Some(ReceivedMessage::Unknown(text))) => self.core.unknown_message(&text),
                 Ok(None) => break,
                 Err(error) => self.core.broken(ErrorChain(&error).to_string(), now),
             }
@@ -332,7 +336,7 @@ impl SessionDriver {
 
     /// Commits the batched events, unless that is delayed.
     pub(crate) fn commit(&mut self) {
-        self.feed(Core::commit);
+        self.feed(SessionCore::commit);
         self.acknowledge();
     }
 
@@ -350,7 +354,7 @@ impl SessionDriver {
 
     fn acknowledge(&mut self) {
         if self.core.is_acknowledging() {
-            self.core.acknowledge(self.log.kept_source());
+            self.core.acknowledge(self.log.durable_source());
         }
     }
 
@@ -361,7 +365,7 @@ impl SessionDriver {
 
     /// Has the changed processes written to the journal. Called before anything is sent.
     pub(crate) fn write_journal(&mut self) {
-        if let Some(error) = self.journal.as_mut().and_then(Journal::start_write) {
+        if let Some(error) = self.journal.as_mut().and_then(SessionJournal::start_write) {
             self.thread_result(ThreadResult::Journal(Some(error)));
         }
     }
@@ -420,21 +424,21 @@ impl SessionDriver {
 
     /// Takes the answers that wait for the record. Writes are committed with the answers' events while the guard is
     /// held.
-    pub(crate) fn take_answers(&mut self) -> (Vec<CallerReply>, Option<Held>) {
+    pub(crate) fn take_answers(&mut self) -> (Vec<CallerReply>, Option<HeldCommit>) {
         (std::mem::take(&mut self.answers), self.together.take())
     }
 
     /// Returns true if a change of the visible state is to be recorded now.
     pub(crate) fn is_to_be_noted(&mut self) -> bool {
-        self.core.is_to_be_noted()
+        self.core.must_record()
     }
 
     /// Takes the attempt without the conversation, if it is due.
-    pub(crate) fn next_attempt(&mut self) -> Option<Box<Attempt>> {
+    pub(crate) fn next_attempt(&mut self) -> Option<Box<LaunchAttempt>> {
         let error = self.core.take_retry()?;
         self.carry_out(Instant::now());
         let mut attempt = self.fallback.take()?;
-        attempt.anew = Some(error.chain());
+        attempt.restart_reason = Some(error.chain());
         Some(attempt)
     }
 
@@ -442,12 +446,12 @@ impl SessionDriver {
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] if the configuration is too long to be sent.
-    pub(crate) fn begin_again(&mut self, attempt: Attempt) -> Result<()> {
+    pub(crate) fn begin_again(&mut self, attempt: LaunchAttempt) -> Result<()> {
         self.orders.clear();
-        self.journal.iter_mut().for_each(Journal::begin_again);
+        self.journal.iter_mut().for_each(SessionJournal::begin_again);
         (self.holds_fork, self.is_withheld) = (true, false);
         let now = self.observe();
-        self.core.begin_again(start_of(attempt), now)?;
+        self.core.begin_retry(start_of(attempt), now)?;
         self.carry_out(now);
         Ok(())
     }
@@ -472,8 +476,8 @@ impl SessionDriver {
         match effect {
             SessionEffect::Append { turn, event } => self.log.push(turn, event),
             SessionEffect::Record { turn, event } => {
-                self.journal.iter_mut().for_each(|journal| journal.note(&event));
-                self.session.tally(|tally| tally.note(&event));
+                self.journal.iter_mut().for_each(|journal| journal.record_event(&event));
+                self.session.count(|tally| tally.record(&event));
                 self.log.push(turn, event);
             }
             SessionEffect::AppendActions { turn, events, has_accepted_turn, reply } => {
@@ -482,25 +486,25 @@ impl SessionDriver {
                 self.session.queue().append(&mut self.log, turn, events, has_accepted_turn, tell);
             }
             SessionEffect::MoveCursor { consumer, offset } => self.log.move_cursor(consumer, offset),
-            SessionEffect::MarkSource(source) => self.log.came_up_to(source),
-            SessionEffect::CommitTogether => self.together = self.together.take().or_else(|| self.log.together()),
+            SessionEffect::MarkSource(source) => self.log.set_source(source),
+            SessionEffect::CommitTogether => self.together = self.together.take().or_else(|| self.log.hold_commits()),
             SessionEffect::Commit => self.log.commit(),
             SessionEffect::CommitPrompt => {
                 let written = Arc::new(OnceLock::new());
                 self.written = Some(written.clone());
-                self.log.commit_and(move |kept| _ = written.set(kept.map(drop)));
+                self.log.commit_then(move |kept| _ = written.set(kept.map(drop)));
             }
-            SessionEffect::LeaveOpen => self.log.leave_open(),
+            SessionEffect::LeaveOpen => self.log.keep_open(),
             SessionEffect::NoteProxy(process) => {
                 self.journal.iter_mut().for_each(|journal| journal.proxy(process));
             }
             SessionEffect::NoteAgent(process) => {
                 self.journal.iter_mut().for_each(|journal| journal.spawned(process));
             }
-            SessionEffect::Show(change) => self.session.show(change),
-            SessionEffect::Tally(change) => self.session.tally(change),
+            SessionEffect::Show(change) => self.session.update_view(change),
+            SessionEffect::Tally(change) => self.session.count(change),
             SessionEffect::Heard(at) => {
-                self.session.tally(|tally| (tally.heard, tally.metrics.missed_pings) = (at, 0));
+                self.session.count(|tally| (tally.last_heard, tally.metrics.missed_pings) = (at, 0));
             }
             SessionEffect::Close => self.session.closes(),
             SessionEffect::Reply(reply) => reply(),
@@ -509,15 +513,17 @@ impl SessionDriver {
                 self.next_leases.push_back((id, purpose));
             }
             SessionEffect::Lease { id, purpose } => self.take_lease(id, purpose, now),
-            SessionEffect::KeepLease { proxy, outlives } => self.conversation.is_kept_by(Keeper { proxy, outlives }),
-            SessionEffect::DropLease => self.conversation.begins_anew(),
+            SessionEffect::KeepLease { proxy, outlives } => {
+                self.conversation.set_keeper(LockKeeper { proxy, may_outlive_host: outlives })
+            }
+            SessionEffect::DropLease => self.conversation.reset_to_new(),
             SessionEffect::Diagnose(error) => {
                 let error = self.diagnose(error);
                 self.core.start_failed(error, self.fallback.is_some(), now);
             }
             SessionEffect::Order(order) => self.orders.push_back(order),
             SessionEffect::FreeProxy => self.session.free_proxy(),
-            SessionEffect::Sweep => self.sweep = self.journal.as_ref().map(Journal::record),
+            SessionEffect::Sweep => self.sweep = self.journal.as_ref().map(SessionJournal::record),
             SessionEffect::KeepCrashes(crashes) => *self.session.crashes() = crashes,
             SessionEffect::Release { is_left, is_clean } => self.release(is_left, is_clean),
         }
@@ -555,7 +561,7 @@ impl SessionDriver {
         match self.conversation.neighbour() {
             None => {
                 if let Some(attempt) = &mut self.fallback {
-                    attempt.broken = Some(resumed);
+                    attempt.broken_database = Some(resumed);
                 }
             }
             Some(other) => {
@@ -568,7 +574,7 @@ impl SessionDriver {
 
     fn release(&mut self, is_left: bool, is_clean: bool) {
         if is_left {
-            self.conversation.let_go();
+            self.conversation.detach();
         } else {
             self.conversation.close();
         }
@@ -589,11 +595,17 @@ impl SessionDriver {
 impl Drop for SessionDriver {
     /// The task was dropped with its runtime.
     fn drop(&mut self) {
-        self.feed(Core::abandon);
+        self.feed(SessionCore::abandon);
     }
 }
 
-fn setup(session: &Session, log: &Writer, host: ProcessId, rules: SessionRules, enclosure: Enclosure) -> CoreSetup {
+fn setup(
+    session: &ManagedSession,
+    log: &HistoryWriter,
+    host: ProcessId,
+    rules: SessionRules,
+    enclosure: ContainmentSpec,
+) -> CoreSetup {
     CoreSetup {
         id: session.id().clone(),
         agent: session.metadata().agent.clone(),
@@ -604,20 +616,20 @@ fn setup(session: &Session, log: &Writer, host: ProcessId, rules: SessionRules, 
         conditions: conditions(session, log),
         rules,
         enclosure,
-        wire: Wire::Plain,
+        wire: WireFormat::Bincode,
         can_sweep: false,
         source_base: None,
     }
 }
 
 /// What earlier incarnations leave to this one.
-fn past(session: &Session, log: &Writer) -> SessionPast {
+fn past(session: &ManagedSession, log: &HistoryWriter) -> SessionPast {
     let (turns, native, is_kept) = {
         let view = session.view.borrow();
         (view.turns, view.conversation.native_session_id.clone(), view.conversation.resumable)
     };
     SessionPast {
-        has_been: session.has_been(),
+        has_been: session.is_resumed(),
         turns,
         usage: session.metrics().usage,
         turn_usage: session.turn_usage(),
@@ -628,10 +640,10 @@ fn past(session: &Session, log: &Writer) -> SessionPast {
     }
 }
 
-fn conditions(session: &Session, log: &Writer) -> HostConditions {
-    HostConditions { wall_clock: SystemTime::now(), is_draining: session.is_draining(), is_durable: log.is_kept() }
+fn conditions(session: &ManagedSession, log: &HistoryWriter) -> HostConditions {
+    HostConditions { wall_clock: SystemTime::now(), is_draining: session.is_draining(), is_durable: log.is_durable() }
 }
 
-fn start_of(Attempt { config, command, preamble, anew, .. }: Attempt) -> AgentStart {
+fn start_of(LaunchAttempt { config, command, preamble, restart_reason: anew, .. }: LaunchAttempt) -> AgentStart {
     AgentStart { config, command, preamble, anew }
 }

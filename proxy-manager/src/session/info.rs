@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use ipc_protocol::Measures;
+use ipc_protocol::ContainmentStatus;
 use serde::{Deserialize, Serialize};
 
 use super::{ProcessUse, QueuedPrompt, SessionMetrics};
@@ -29,7 +29,7 @@ pub struct SessionInfo {
     #[serde(flatten)]
     pub processes: SupervisedProcesses,
     /// Containment, observer and limits in force; `null` until the session is ready.
-    pub measures: Option<Measures>,
+    pub measures: Option<ContainmentStatus>,
     /// Number of prompts accepted so far, each a turn; queued prompts and steers are not counted.
     pub turns: u64,
     /// The prompts that were accepted and wait for their turn, in order. Those of a suspended session wait for its resume.

@@ -8,27 +8,27 @@ use ipc_protocol::{Budget, BudgetAction, BudgetExceeded, BudgetKind, Event, Usag
 use crate::description::TurnUsage;
 
 #[derive(Debug, Default)]
-pub(crate) struct Meter {
+pub(crate) struct UsageMeter {
     budget: Budget,
     /// Usage of earlier turns.
-    past: Usage,
+    previous_turns: Usage,
     /// Usage of the current turn.
-    now: TurnUsage,
+    current_turn: TurnUsage,
     /// Budgets that were reported as used up.
-    told: Vec<BudgetKind>,
+    reported: Vec<BudgetKind>,
     /// The first budget used up whose action is more than a warning: no prompt is accepted since.
-    closed: Option<BudgetExceeded>,
+    exhausted: Option<BudgetExceeded>,
 }
 
-impl Meter {
+impl UsageMeter {
     /// Creates the meter of a session with this usage in earlier incarnations.
     pub(crate) fn new(budget: Budget, past: Usage) -> Self {
-        Self::going_on(budget, past, TurnUsage::default())
+        Self::from_total(budget, past, TurnUsage::default())
     }
 
     /// Creates the meter of a session with this total usage, of which `now` belongs to a turn that may continue.
-    pub(crate) fn going_on(budget: Budget, total: Usage, now: TurnUsage) -> Self {
-        let mut meter = Self { budget, past: less(total, now.usage), now, ..Self::default() };
+    pub(crate) fn from_total(budget: Budget, total: Usage, now: TurnUsage) -> Self {
+        let mut meter = Self { budget, previous_turns: less(total, now.usage), current_turn: now, ..Self::default() };
         // Budgets used up by then were reported then.
         meter.judge();
         meter
@@ -36,33 +36,33 @@ impl Meter {
 
     /// Total usage.
     pub(crate) fn total(&self) -> Usage {
-        add(self.past, self.now.usage)
+        add(self.previous_turns, self.current_turn.usage)
     }
 
     /// Usage of the current turn.
     pub(crate) fn turn(&self) -> TurnUsage {
-        self.now
+        self.current_turn
     }
 
     /// Budget because of which no prompt is accepted any more.
-    pub(crate) fn closed(&self) -> Option<BudgetExceeded> {
-        self.closed
+    pub(crate) fn exhausted(&self) -> Option<BudgetExceeded> {
+        self.exhausted
     }
 
     /// Applies an event of a turn. Returns the budgets that it used up, each reported once, or `None` for an event
     /// without usage.
-    pub(crate) fn note(&mut self, turn: u64, event: &Event) -> Option<Vec<BudgetExceeded>> {
+    pub(crate) fn record(&mut self, turn: u64, event: &Event) -> Option<Vec<BudgetExceeded>> {
         let usage = match event {
             Event::Usage(usage) => usage,
             Event::Complete { usage: Some(usage), .. } => usage,
             _ => return None,
         };
-        if turn != self.now.turn {
-            self.past = self.total();
-            self.now = TurnUsage { turn, usage: Usage::default() };
+        if turn != self.current_turn.turn {
+            self.previous_turns = self.total();
+            self.current_turn = TurnUsage { turn, usage: Usage::default() };
         }
         let Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd } = **usage;
-        let now = &mut self.now.usage;
+        let now = &mut self.current_turn.usage;
         for (said, known) in [
             (input_tokens, &mut now.input_tokens),
             (output_tokens, &mut now.output_tokens),
@@ -92,12 +92,12 @@ impl Meter {
         ] {
             if let Some(value) = value
                 && measured >= value
-                && !self.told.contains(&kind)
+                && !self.reported.contains(&kind)
             {
-                self.told.push(kind);
+                self.reported.push(kind);
                 let exceeded = BudgetExceeded { budget: kind, value, measured, action: budget.action };
                 if budget.action != BudgetAction::Warn {
-                    self.closed.get_or_insert(exceeded);
+                    self.exhausted.get_or_insert(exceeded);
                 }
                 passed.push(exceeded);
             }
@@ -146,49 +146,50 @@ mod tests {
 
     #[test]
     fn a_turn_counts_from_its_beginning_and_turns_add_up() {
-        let mut meter = Meter::new(Budget { total_tokens: Some(100), ..Budget::default() }, Usage::default());
-        assert_eq!(meter.note(1, &Event::SessionIdle {}), None);
-        assert_eq!(meter.note(1, &usage(Some(30), None, None)), Some(vec![]));
-        assert_eq!(meter.note(1, &usage(Some(40), Some(5), None)), Some(vec![]));
+        let mut meter = UsageMeter::new(Budget { total_tokens: Some(100), ..Budget::default() }, Usage::default());
+        assert_eq!(meter.record(1, &Event::SessionIdle {}), None);
+        assert_eq!(meter.record(1, &usage(Some(30), None, None)), Some(vec![]));
+        assert_eq!(meter.record(1, &usage(Some(40), Some(5), None)), Some(vec![]));
         // The end of a turn says it once more, and may leave something out.
         let said = Usage { input_tokens: Some(40), cost_usd: Some(0.25), ..Usage::default() };
         let end = Event::Complete { stop_reason: StopReason::EndTurn, usage: Some(Box::new(said)) };
-        assert_eq!(meter.note(1, &end), Some(vec![]));
-        assert_eq!(meter.closed(), None);
+        assert_eq!(meter.record(1, &end), Some(vec![]));
+        assert_eq!(meter.exhausted(), None);
         let exceeded = BudgetExceeded {
             budget: BudgetKind::TotalTokens,
             value: 100,
             measured: 105,
             action: BudgetAction::EndTurn,
         };
-        assert_eq!(meter.note(2, &usage(Some(50), Some(10), None)), Some(vec![exceeded]));
-        assert_eq!(meter.note(2, &usage(Some(60), Some(10), Some(0.5))), Some(vec![]), "once");
-        assert_eq!(meter.closed(), Some(exceeded));
+        assert_eq!(meter.record(2, &usage(Some(50), Some(10), None)), Some(vec![exceeded]));
+        assert_eq!(meter.record(2, &usage(Some(60), Some(10), Some(0.5))), Some(vec![]), "once");
+        assert_eq!(meter.exhausted(), Some(exceeded));
         let total = meter.total();
         assert_eq!((total.input_tokens, total.output_tokens, total.cost_usd), (Some(100), Some(15), Some(0.75)));
         assert_eq!(total.cache_read_tokens, None, "nobody said");
         // Another host goes on in the middle of the turn, which is told from its beginning.
-        let mut next = Meter::going_on(Budget { total_tokens: Some(200), ..Budget::default() }, total, meter.turn());
+        let mut next =
+            UsageMeter::from_total(Budget { total_tokens: Some(200), ..Budget::default() }, total, meter.turn());
         assert_eq!(next.total(), total);
-        assert_eq!(next.note(2, &usage(Some(70), None, Some(0.75))), Some(vec![]));
+        assert_eq!(next.record(2, &usage(Some(70), None, Some(0.75))), Some(vec![]));
         let total = next.total();
         assert_eq!((total.input_tokens, total.output_tokens, total.cost_usd), (Some(110), Some(15), Some(1.0)));
         let total = meter.total();
         // It goes on in another life.
-        let mut next = Meter::new(Budget { total_tokens: Some(100), ..Budget::default() }, total);
-        assert!(next.closed().is_some());
-        assert_eq!(next.note(1, &usage(Some(1), None, None)), Some(vec![]), "it was told");
+        let mut next = UsageMeter::new(Budget { total_tokens: Some(100), ..Budget::default() }, total);
+        assert!(next.exhausted().is_some());
+        assert_eq!(next.record(1, &usage(Some(1), None, None)), Some(vec![]), "it was told");
     }
 
     #[test]
     fn money_and_a_warning() {
         let budget = Budget { cost_usd: Usd::from_dollars(0.3), action: BudgetAction::Warn, ..Budget::default() };
-        let mut meter = Meter::new(budget, Usage::default());
-        assert_eq!(meter.note(1, &usage(None, None, Some(0.1))), Some(vec![]));
+        let mut meter = UsageMeter::new(budget, Usage::default());
+        assert_eq!(meter.record(1, &usage(None, None, Some(0.1))), Some(vec![]));
         // Sums of floating numbers are a little off; money is not.
-        let passed = meter.note(2, &usage(None, None, Some(0.2))).expect("usage");
-        assert_eq!((passed.len(), passed[0].measured, meter.closed()), (1, 300_000, None));
-        meter.note(3, &usage(None, None, Some(f64::NAN)));
+        let passed = meter.record(2, &usage(None, None, Some(0.2))).expect("usage");
+        assert_eq!((passed.len(), passed[0].measured, meter.exhausted()), (1, 300_000, None));
+        meter.record(3, &usage(None, None, Some(f64::NAN)));
         assert_eq!(meter.total().cost_usd.map(|cost| (cost * 1e6).round()), Some(300_000.0));
     }
 
@@ -200,18 +201,18 @@ mod tests {
         ) {
             let mut told = told;
             told.sort_by_key(|(turn, ..)| *turn);
-            let mut meter = Meter::new(Budget { total_tokens: Some(allowed), ..Budget::default() }, Usage::default());
+            let mut meter = UsageMeter::new(Budget { total_tokens: Some(allowed), ..Budget::default() }, Usage::default());
             let mut turns = [(0, 0); 5];
             let mut passed = 0;
             for (turn, input, output) in told {
                 let place = &mut turns[usize::try_from(turn).expect("small")];
                 *place = (place.0.max(input), place.1.max(output));
                 let sum: u64 = turns.iter().map(|(input, output)| input + output).sum();
-                passed += meter.note(turn, &usage(Some(input), Some(output), None)).expect("usage").len();
+                passed += meter.record(turn, &usage(Some(input), Some(output), None)).expect("usage").len();
                 prop_assert_eq!(passed, usize::from(sum >= allowed));
                 let total = meter.total();
                 prop_assert_eq!(total.input_tokens.unwrap_or(0) + total.output_tokens.unwrap_or(0), sum);
-                prop_assert_eq!(meter.closed().is_some(), sum >= allowed);
+                prop_assert_eq!(meter.exhausted().is_some(), sum >= allowed);
             }
         }
     }

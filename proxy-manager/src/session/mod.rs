@@ -34,7 +34,7 @@ use std::{
 
 use event_log::LogError;
 use ipc_protocol::{
-    AgentSessionConfig, EndReason, KillOptions, Measures, Prompt, Receipt, SessionId, message::ProxyCommand,
+    AgentSessionConfig, ContainmentStatus, EndReason, KillOptions, Prompt, Receipt, SessionId, message::ProxyCommand,
 };
 use tokio::sync::{SetOnce, mpsc, oneshot, watch};
 
@@ -45,45 +45,45 @@ use crate::{
         SupervisedProcesses, TurnUsage,
     },
     error::Result,
-    history::{History, Streams, Subscription, Writer},
-    launch::LONGEST_HISTORY,
-    roster::{Roster, SessionRecord},
+    history::{HistoryWriter, SessionHistory, StreamContext, Subscription},
+    launch::MAX_HISTORY,
+    roster::{SessionRecord, SessionStore},
 };
 
 pub(crate) use self::core::SessionRules;
-use self::core::lasting::Crashes;
-pub(crate) use count::Count;
-pub(crate) use driver::Adoption;
+use self::core::lasting::CrashHistory;
+pub(crate) use count::TranscriptCounts;
+pub(crate) use driver::SessionAdoption;
 pub use info::SessionInfo;
-pub(crate) use lives::Lives;
-use metrics::Tally;
+pub(crate) use lives::SessionIncarnations;
+use metrics::UsageCounters;
 pub use metrics::{ProcessUse, SessionMetrics};
-pub(crate) use pending::{Change, Waiting};
+pub(crate) use pending::{PendingAnswer, SettingChange};
 pub use prompts::QueuedPrompt;
-pub(crate) use prompts::{Accepted, Appending, BEGUN, Class, ENDED, PromptQueue, name_of};
-use row::Row;
-pub(crate) use table::SessionTable;
+pub(crate) use prompts::{AcceptedPrompt, ActionClass, BEGUN, ENDED, EventToAppend, PromptQueue, name_of};
+use row::ActionQueue;
+pub(crate) use table::LiveSessions;
 use table::TablePlace;
-pub(crate) use task::{Fork, Task, sockets};
-use transcript::Transcript;
+pub(crate) use task::{ForkRequest, SessionTask, sockets};
+use transcript::TranscriptWriter;
 use turn::TurnTicket;
 pub use turn::{PromptMode, Turn, TurnEnd};
 
 /// Commands of each lane that may wait for the session's task.
-const LANE: usize = 64;
+const LANE_CAPACITY: usize = 64;
 
 /// Sender of a call's answer.
-pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
+pub(crate) type ReplySender<T> = oneshot::Sender<Result<T>>;
 
 /// Command to a session's task. There are two lanes: an urgent one, for requests that overtake waiting prompts, and an
 /// ordered one. A kill of the session is in neither: see [`Demand`].
 pub(crate) enum SessionCommand {
     /// Carries a command to the proxy, with its caller.
-    Request { command: ProxyCommand, waiting: Waiting },
+    Request { command: ProxyCommand, waiting: PendingAnswer },
     /// Begins a turn, or queues it; `accepted` if the prompt is in the log already.
-    Prompt { prompt: Prompt, mode: PromptMode, accepted: Option<Accepted>, reply: Reply<TurnTicket> },
+    Prompt { prompt: Prompt, mode: PromptMode, accepted: Option<AcceptedPrompt>, reply: ReplySender<TurnTicket> },
     /// Appends events together, and replies with the offset of the last.
-    Append { events: Vec<Appending>, reply: Reply<u64> },
+    Append { events: Vec<EventToAppend>, reply: ReplySender<u64> },
 }
 
 impl SessionCommand {
@@ -95,22 +95,22 @@ impl SessionCommand {
 /// Desired state of the session as a whole. A level, not a queue: it waits behind nothing, and a repeated request has
 /// no effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Demand {
+pub(crate) enum DesiredState {
     /// The session lives.
     #[default]
-    Live,
+    Run,
     /// The session ends.
     End { options: KillOptions, reason: EndReason, asked: u32 },
     /// The task detaches at once, since the manager is gone.
-    LetGo,
+    Detach,
 }
 
 /// State of the session that everyone may see.
 #[derive(Clone, Debug)]
-pub(crate) struct View {
+pub(crate) struct SessionView {
     pub(crate) state: SessionState,
     pub(crate) processes: SupervisedProcesses,
-    pub(crate) measures: Option<Measures>,
+    pub(crate) measures: Option<ContainmentStatus>,
     pub(crate) turns: u64,
     pub(crate) conversation: NativeConversation,
     /// Address of the agent's own server.
@@ -123,39 +123,39 @@ pub(crate) struct View {
 /// The shared side of a session. It remains when the session has ended. `Debug` omits the events, which include prompts.
 #[derive(derive_more::Debug)]
 #[debug("Session {{ id: {id}, agent: {}, state: {:?} }}", self.metadata().agent, view.borrow().state)]
-pub(crate) struct Session {
+pub(crate) struct ManagedSession {
     id: Arc<SessionId>,
     description: SessionDescription,
     deadlines: Deadlines,
-    history: Arc<History>,
-    roster: Arc<Roster>,
+    history: Arc<SessionHistory>,
+    session_store: Arc<SessionStore>,
     /// Place in the manager's table.
     place: TablePlace,
     /// Configuration as the caller gave it, and the names of the secrets that it lacks since it is from a record.
     config: OnceLock<(Arc<AgentSessionConfig>, Vec<String>)>,
     /// True if this is not the first incarnation.
-    has_been: bool,
+    is_resumed: bool,
     /// True if the session is in the state in which an earlier manager left it.
     is_restored: bool,
-    lives: Arc<Lives>,
-    row: Arc<Row>,
+    incarnations: Arc<SessionIncarnations>,
+    action_queue: Arc<ActionQueue>,
     queue: Arc<PromptQueue>,
-    crashes: Arc<Mutex<Crashes>>,
-    view: watch::Sender<View>,
+    crashes: Arc<Mutex<CrashHistory>>,
+    view: watch::Sender<SessionView>,
     /// Set when all clean-up after the session's end is done.
     settled: SetOnce<()>,
     /// Counters over all its incarnations with this manager.
-    tally: Arc<Mutex<Tally>>,
+    counters: Arc<Mutex<UsageCounters>>,
     /// True if no prompt is accepted any more.
-    drains: AtomicBool,
+    draining: AtomicBool,
     /// The task ends: no call can be answered any more.
     is_closing: AtomicBool,
-    demand: watch::Sender<Demand>,
+    desired_state: watch::Sender<DesiredState>,
     urgent: mpsc::Sender<SessionCommand>,
     ordered: mpsc::Sender<SessionCommand>,
 }
 
-impl View {
+impl SessionView {
     /// Returns true if the session waits for a prompt.
     fn is_idle(&self) -> bool {
         matches!(self.state, SessionState::Idle)
@@ -176,48 +176,48 @@ impl View {
 
 /// The task's ends of a [`Session`]'s channels.
 #[derive(Debug)]
-pub(crate) struct Inlets {
-    pub(crate) demand: watch::Receiver<Demand>,
+pub(crate) struct SessionInlets {
+    pub(crate) desired_state: watch::Receiver<DesiredState>,
     pub(crate) urgent: mpsc::Receiver<SessionCommand>,
     pub(crate) ordered: mpsc::Receiver<SessionCommand>,
 }
 
-impl Session {
+impl ManagedSession {
     pub(crate) fn new(
         description: SessionDescription,
         deadlines: Deadlines,
-        streams: &Streams,
-        roster: &Arc<Roster>,
-    ) -> (Arc<Self>, Inlets, Writer) {
+        streams: &StreamContext,
+        roster: &Arc<SessionStore>,
+    ) -> (Arc<Self>, SessionInlets, HistoryWriter) {
         let id = Arc::new(description.metadata.session_id.clone());
-        let (history, log) = History::new(id.clone(), streams);
+        let (history, log) = SessionHistory::new(id.clone(), streams);
         let (session, inlets) = Self::with_history(id, description, deadlines, history, roster.clone());
         (Arc::new(session), inlets, log)
     }
 
     /// Creates the next incarnation of the suspended session `before`, with the same events.
-    pub(crate) fn again(
+    pub(crate) fn resumed(
         before: &Self,
         mut description: SessionDescription,
         deadlines: Deadlines,
-    ) -> (Arc<Self>, Inlets, Writer) {
+    ) -> (Arc<Self>, SessionInlets, HistoryWriter) {
         description.metadata.started_at = before.metadata().started_at;
         let history = before.history.clone();
         let log = history.reopen();
         let (mut session, inlets) =
-            Self::with_history(before.id.clone(), description, deadlines, history, before.roster.clone());
+            Self::with_history(before.id.clone(), description, deadlines, history, before.session_store.clone());
         session.crashes = before.crashes.clone();
-        session.tally = before.tally.clone();
+        session.counters = before.counters.clone();
         // The next proxy reports nothing of earlier turns.
-        session.tally(|tally| tally.turn = TurnUsage::default());
-        (session.lives, session.row) = (before.lives.clone(), before.row.clone());
+        session.count(|tally| tally.turn = TurnUsage::default());
+        (session.incarnations, session.action_queue) = (before.incarnations.clone(), before.action_queue.clone());
         session.queue = before.queue.clone();
-        session.has_been = true;
+        session.is_resumed = true;
         let (turns, conversation) = {
             let view = before.view.borrow();
             (view.turns, view.conversation.clone())
         };
-        session.show(|view| {
+        session.update_view(|view| {
             view.turns = turns;
             view.conversation = NativeConversation { resumable: view.conversation.resumable, ..conversation };
         });
@@ -228,63 +228,63 @@ impl Session {
     pub(crate) fn restored(
         record: &SessionRecord,
         state: SessionState,
-        count: &Count,
+        count: &TranscriptCounts,
         deadlines: Deadlines,
-        streams: &Streams,
-        roster: &Arc<Roster>,
+        streams: &StreamContext,
+        roster: &Arc<SessionStore>,
     ) -> Self {
         let id = Arc::new(record.session_id.clone());
-        let (history, mut log) = History::new(id.clone(), streams);
-        log.leave_open();
+        let (history, mut log) = SessionHistory::new(id.clone(), streams);
+        log.keep_open();
         let (mut session, _) = Self::with_history(id, record.description(), deadlines, history, roster.clone());
-        (session.has_been, session.is_restored) = (true, true);
+        (session.is_resumed, session.is_restored) = (true, true);
         let (config, absent) = record.own_config();
-        session.keep_config(config, absent);
-        session.took_before(record, count);
-        session.show(|view| (view.turns, view.state) = (record.turns, state));
+        session.set_config(config, absent);
+        session.restore_state(record, count);
+        session.update_view(|view| (view.turns, view.state) = (record.turns, state));
         session.settle();
         session
     }
 
     /// Restores the conversation and the counters from the record of an earlier manager.
-    pub(crate) fn took_before(&self, record: &SessionRecord, count: &Count) {
-        self.tally(|tally| count.tell(tally));
-        self.show(|view| {
+    pub(crate) fn restore_state(&self, record: &SessionRecord, count: &TranscriptCounts) {
+        self.count(|tally| count.restore_into(tally));
+        self.update_view(|view| {
             view.conversation.clone_from(&record.conversation);
             view.endpoint.clone_from(&record.endpoint);
         });
     }
 
     /// Records the file of conversation `id`.
-    fn found_file(&self, id: &str, file: &str) {
-        self.show(|view| {
+    fn set_native_file(&self, id: &str, file: &str) {
+        self.update_view(|view| {
             if view.conversation.native_session_id.as_deref() == Some(id) {
                 view.conversation.native_session_file = Some(file.to_owned());
             }
         });
         // The session's next host may have written its record already.
-        if !self.is_let_go() {
-            self.roster.found_file(&self.id, id, file);
+        if !self.is_detached() {
+            self.session_store.set_native_file(&self.id, id, file);
         }
     }
 
     /// Updates the session's record.
-    pub(crate) fn note(&self) {
-        self.note_and(drop);
+    pub(crate) fn save_record(&self) {
+        self.record_then(drop);
     }
 
     /// Updates the session's record. `then` is called when the record, and every event before it, is durable, or with
     /// the error.
-    pub(crate) fn note_and(&self, then: impl FnOnce(Result<(), LogError>) + Send + 'static) {
+    pub(crate) fn record_then(&self, then: impl FnOnce(Result<(), LogError>) + Send + 'static) {
         // The session's next host may have updated it already.
-        if self.is_let_go() {
+        if self.is_detached() {
             return then(Ok(()));
         }
-        self.roster.update(&self.id, Some(Box::new(then)), |before, execution| self.record(before, execution));
+        self.session_store.update(&self.id, Some(Box::new(then)), |before, execution| self.record(before, execution));
     }
 
     /// Subscribes to changes of the visible state.
-    pub(crate) fn watch(&self) -> watch::Receiver<View> {
+    pub(crate) fn watch(&self) -> watch::Receiver<SessionView> {
         self.view.subscribe()
     }
 
@@ -292,10 +292,10 @@ impl Session {
         id: Arc<SessionId>,
         description: SessionDescription,
         deadlines: Deadlines,
-        history: Arc<History>,
-        roster: Arc<Roster>,
-    ) -> (Self, Inlets) {
-        let view = View {
+        history: Arc<SessionHistory>,
+        roster: Arc<SessionStore>,
+    ) -> (Self, SessionInlets) {
+        let view = SessionView {
             state: SessionState::Starting,
             processes: SupervisedProcesses::default(),
             measures: None,
@@ -305,33 +305,33 @@ impl Session {
             settings: description.settings.clone(),
             has_turns: true,
         };
-        let (demand, demand_inlet) = watch::channel(Demand::Live);
-        let (urgent, urgent_inlet) = mpsc::channel(LANE);
-        let (ordered, ordered_inlet) = mpsc::channel(LANE);
+        let (demand, demand_inlet) = watch::channel(DesiredState::Run);
+        let (urgent, urgent_inlet) = mpsc::channel(LANE_CAPACITY);
+        let (ordered, ordered_inlet) = mpsc::channel(LANE_CAPACITY);
         let session = Self {
             id,
             description,
             deadlines,
             history,
-            roster,
+            session_store: roster,
             place: TablePlace::default(),
             config: OnceLock::new(),
-            has_been: false,
+            is_resumed: false,
             is_restored: false,
-            lives: Arc::default(),
-            row: Arc::default(),
+            incarnations: Arc::default(),
+            action_queue: Arc::default(),
             queue: Arc::default(),
             crashes: Arc::default(),
             view: watch::Sender::new(view),
             settled: SetOnce::new(),
-            tally: Arc::new(Mutex::new(Tally::new())),
-            drains: AtomicBool::new(false),
+            counters: Arc::new(Mutex::new(UsageCounters::new())),
+            draining: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
-            demand,
+            desired_state: demand,
             urgent,
             ordered,
         };
-        (session, Inlets { demand: demand_inlet, urgent: urgent_inlet, ordered: ordered_inlet })
+        (session, SessionInlets { desired_state: demand_inlet, urgent: urgent_inlet, ordered: ordered_inlet })
     }
 
     /// Configuration at the start; `None` in tests.
@@ -345,7 +345,7 @@ impl Session {
     }
 
     /// Records that the session was added to `table`.
-    pub(crate) fn is_in(&self, table: Arc<dyn SessionTable>, serial: u64) {
+    pub(crate) fn set_table_entry(&self, table: Arc<dyn LiveSessions>, serial: u64) {
         self.place.set(&table, serial);
     }
 
@@ -360,14 +360,14 @@ impl Session {
     }
 
     /// Retains the configuration of the start, and the names of the secrets that it lacks.
-    pub(crate) fn keep_config(&self, config: Arc<AgentSessionConfig>, absent: Vec<String>) {
+    pub(crate) fn set_config(&self, config: Arc<AgentSessionConfig>, absent: Vec<String>) {
         // Set once.
         let _ = self.config.set((config, absent));
     }
 
     /// Queue of the actions appended to its stream.
-    pub(crate) fn row(&self) -> &Arc<Row> {
-        &self.row
+    pub(crate) fn row(&self) -> &Arc<ActionQueue> {
+        &self.action_queue
     }
 
     /// Returns the queue of prompts that were accepted and not done yet.
@@ -376,17 +376,17 @@ impl Session {
     }
 
     /// Returns the state that all incarnations share.
-    pub(crate) fn lives(&self) -> &Arc<Lives> {
-        &self.lives
+    pub(crate) fn lives(&self) -> &Arc<SessionIncarnations> {
+        &self.incarnations
     }
 
     /// Returns true if this is not the first incarnation.
-    pub(crate) fn has_been(&self) -> bool {
-        self.has_been
+    pub(crate) fn is_resumed(&self) -> bool {
+        self.is_resumed
     }
 
     /// Crashes over all its incarnations.
-    pub(crate) fn crashes(&self) -> MutexGuard<'_, Crashes> {
+    pub(crate) fn crashes(&self) -> MutexGuard<'_, CrashHistory> {
         self.crashes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -401,7 +401,7 @@ impl Session {
     }
 
     /// The same id, if another process can resume the conversation, as far as is known.
-    pub(crate) fn kept_conversation(&self) -> Option<String> {
+    pub(crate) fn resumable_conversation(&self) -> Option<String> {
         self.view.borrow().conversation.resumable_id().map(str::to_owned)
     }
 
@@ -416,7 +416,7 @@ impl Session {
     }
 
     /// Returns true if the session continues without this host.
-    pub(crate) fn is_let_go(&self) -> bool {
+    pub(crate) fn is_detached(&self) -> bool {
         matches!(self.view.borrow().state, SessionState::Ended { remains: SessionRemains::Detached, .. })
     }
 
@@ -456,23 +456,23 @@ impl Session {
         &self.deadlines
     }
 
-    pub(crate) fn history(&self) -> &Arc<History> {
+    pub(crate) fn history(&self) -> &Arc<SessionHistory> {
         &self.history
     }
 
     /// Changes the visible state.
-    pub(crate) fn show(&self, change: impl FnOnce(&mut View)) {
+    pub(crate) fn update_view(&self, change: impl FnOnce(&mut SessionView)) {
         self.view.send_modify(change);
     }
 
     /// Updates the counters.
-    pub(crate) fn tally(&self, count: impl FnOnce(&mut Tally)) {
-        count(&mut self.tally.lock().unwrap_or_else(PoisonError::into_inner));
+    pub(crate) fn count(&self, count: impl FnOnce(&mut UsageCounters)) {
+        count(&mut self.counters.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Refuses prompts from now on.
     pub(crate) fn drain(&self) {
-        self.drains.store(true, Ordering::Release);
+        self.draining.store(true, Ordering::Release);
     }
 
     /// From now on no call can be answered.
@@ -485,18 +485,18 @@ impl Session {
     }
 
     pub(crate) fn is_draining(&self) -> bool {
-        self.drains.load(Ordering::Acquire)
+        self.draining.load(Ordering::Acquire)
     }
 
     /// Activity so far.
     pub(crate) fn metrics(&self) -> SessionMetrics {
         let events = self.history.last_offset();
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner).metrics(events)
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner).metrics(events)
     }
 
     /// Part of its usage that belongs to the turn counted last.
     pub(crate) fn turn_usage(&self) -> TurnUsage {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner).turn
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner).turn
     }
 
     /// Returns true if the session ended without ever being ready.
@@ -507,11 +507,11 @@ impl Session {
     /// Reason and receipt of its end or suspension; `None` while it lives.
     pub(crate) fn ended(&self) -> Option<(EndReason, Option<Box<Receipt>>)> {
         let view = self.view.borrow();
-        view.state.at_rest().map(|(reason, receipt)| (reason.clone(), receipt.cloned().map(Box::new)))
+        view.state.stopped_by().map(|(reason, receipt)| (reason.clone(), receipt.cloned().map(Box::new)))
     }
 
     pub(crate) fn info(&self) -> SessionInfo {
-        let View { state, processes, measures, turns, conversation, settings, .. } = self.view.borrow().clone();
+        let SessionView { state, processes, measures, turns, conversation, settings, .. } = self.view.borrow().clone();
         let (metadata, metrics) = (self.metadata().clone(), self.metrics());
         let silence = Duration::from_millis(metrics.silent_ms);
         SessionInfo {
@@ -540,9 +540,9 @@ impl Session {
 }
 
 /// The conversation in a session's events, as plain text. Blocks where events are in the log.
-pub(crate) fn transcript_of(history: &History) -> String {
-    let mut transcript = Transcript::new(LONGEST_HISTORY);
-    history.read(|event| transcript.note(event));
+pub(crate) fn transcript_of(history: &SessionHistory) -> String {
+    let mut transcript = TranscriptWriter::new(MAX_HISTORY);
+    history.read(|event| transcript.record(event));
     transcript.text()
 }
 

@@ -2,18 +2,18 @@
 
 use std::path::PathBuf;
 
-use super::Session;
+use super::ManagedSession;
 use crate::{
     description::SessionDescription,
-    launch::{Aftermath, LaunchOutcome},
-    records::Record,
+    launch::{LaunchOutcome, StartAftermath},
+    records::ConversationRecord,
 };
 
-impl Session {
+impl ManagedSession {
     /// Records the session's conversation once its agent is ready.
-    pub(crate) async fn note_when_ready(&self, aftermath: &Aftermath) {
-        if self.gets_ready().await {
-            aftermath.note(self.id(), self.conversation_record()).await;
+    pub(crate) async fn note_when_ready(&self, aftermath: &StartAftermath) {
+        if self.wait_ready().await {
+            aftermath.record_conversation(self.id(), self.conversation_record()).await;
         }
     }
 
@@ -21,16 +21,16 @@ impl Session {
     pub(crate) fn outcome(&self) -> LaunchOutcome {
         LaunchOutcome {
             session: self.id().clone(),
-            is_detached: self.is_let_go(),
+            is_detached: self.is_detached(),
             is_stillborn: self.is_stillborn(),
             record: self.conversation_record(),
         }
     }
 
     /// Record of the session's conversation, without keys; `None` while its id is unknown.
-    fn conversation_record(&self) -> Option<Record> {
+    fn conversation_record(&self) -> Option<ConversationRecord> {
         let SessionDescription { metadata, model_config, .. } = self.description().clone();
-        Some(Record {
+        Some(ConversationRecord {
             agent: metadata.agent,
             native_session_id: self.native_session_id()?,
             cwd: metadata.cwd,

@@ -4,24 +4,24 @@ use std::collections::HashMap;
 
 use ipc_protocol::{EndReason, Json, Operation, ProcessInfo, Receipt, message::RequestId};
 
-use super::{Accepted, Reply, TurnTicket};
+use super::{AcceptedPrompt, ReplySender, TurnTicket};
 use crate::error::Error;
 
 /// Maximum number of outstanding answers.
-const MOST: usize = 1024;
+const MAX_PENDING: usize = 1024;
 /// Number of outstanding answers from which abandoned ones are looked for and dropped.
-const MANY: usize = 64;
+const PRUNE_AT: usize = 64;
 
 /// Change of the session by an operation that succeeds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum SettingChange {
     Nothing,
     Model(String),
     Mode(String),
     Thinking(String),
 }
 
-impl Change {
+impl SettingChange {
     /// Change that `operation` makes.
     pub(crate) fn of(operation: &Operation) -> Self {
         match operation {
@@ -35,21 +35,21 @@ impl Change {
 
 /// Purpose of an outstanding answer.
 #[derive(Debug)]
-pub(crate) enum Waiting {
+pub(crate) enum PendingAnswer {
     /// The start of the agent.
     Start,
     /// A prompt that begins this turn, with its caller unless it was queued.
-    Prompt { turn: u64, caller: Option<(Reply<TurnTicket>, TurnTicket)> },
+    Prompt { turn: u64, caller: Option<(ReplySender<TurnTicket>, TurnTicket)> },
     /// A prompt to an agent without turns, or a steering one: the caller gets its ticket when the agent has the prompt.
-    Ticket { caller: Reply<TurnTicket>, turn: TurnTicket },
+    Ticket { caller: ReplySender<TurnTicket>, turn: TurnTicket },
     /// A prompt that is in the log, to an agent without turns.
-    Accepted(Accepted),
+    Accepted(AcceptedPrompt),
     /// Something that is only done or not.
-    Done(Reply<()>),
+    Done(ReplySender<()>),
     /// An operation of the agent's own.
     Operation {
-        change: Change,
-        caller: Reply<Json>,
+        change: SettingChange,
+        caller: ReplySender<Json>,
         /// True if the proxy knows that the caller has given up.
         given_up: bool,
     },
@@ -58,12 +58,12 @@ pub(crate) enum Waiting {
     /// A ping of the session's own health check.
     Pulse,
     /// A list of processes.
-    Processes(Reply<Vec<ProcessInfo>>),
+    Processes(ReplySender<Vec<ProcessInfo>>),
     /// A kill.
-    Receipt(Reply<Receipt>),
+    Receipt(ReplySender<Receipt>),
 }
 
-impl Waiting {
+impl PendingAnswer {
     /// Answers the caller with an error. A caller that has gone misses nothing.
     pub(crate) fn fail(self, error: Error) {
         match self {
@@ -94,7 +94,7 @@ impl Waiting {
             Self::Done(reply) => reply.is_closed(),
             // An operation that changes something must be tracked to its end, whoever waits. Any other one is dropped
             // only once the proxy knows, so that it does not keep its place there.
-            Self::Operation { change, given_up, .. } => *change == Change::Nothing && *given_up,
+            Self::Operation { change, given_up, .. } => *change == SettingChange::Nothing && *given_up,
             Self::Processes(reply) => reply.is_closed(),
             Self::Receipt(reply) => reply.is_closed(),
         }
@@ -103,12 +103,12 @@ impl Waiting {
 
 /// Table of outstanding requests.
 #[derive(Debug, Default)]
-pub(crate) struct Pending {
+pub(crate) struct PendingRequests {
     last: RequestId,
-    waiting: HashMap<RequestId, Waiting>,
+    waiting: HashMap<RequestId, PendingAnswer>,
 }
 
-impl Pending {
+impl PendingRequests {
     /// Starts request ids after `last`: answers to earlier requests match none of these.
     pub(crate) fn begin_after(&mut self, last: RequestId) {
         self.last = last;
@@ -122,17 +122,17 @@ impl Pending {
 
     /// Returns true if there is room for one more.
     pub(crate) fn has_room(&mut self) -> bool {
-        if self.waiting.len() >= MANY {
+        if self.waiting.len() >= PRUNE_AT {
             self.waiting.retain(|_, waiting| !waiting.is_abandoned());
         }
-        self.waiting.len() < MOST
+        self.waiting.len() < MAX_PENDING
     }
 
     /// Marks operations whose callers gave up, and returns those newly marked, oldest first.
-    pub(crate) fn give_up_operations(&mut self) -> Vec<RequestId> {
+    pub(crate) fn abandon_operations(&mut self) -> Vec<RequestId> {
         let mut given_up = Vec::new();
         for (request, waiting) in &mut self.waiting {
-            if let Waiting::Operation { caller, given_up: told, .. } = waiting
+            if let PendingAnswer::Operation { caller, given_up: told, .. } = waiting
                 && caller.is_closed()
                 && !std::mem::replace(told, true)
             {
@@ -143,12 +143,12 @@ impl Pending {
         given_up
     }
 
-    pub(crate) fn insert(&mut self, request: RequestId, waiting: Waiting) {
+    pub(crate) fn insert(&mut self, request: RequestId, waiting: PendingAnswer) {
         self.waiting.insert(request, waiting);
     }
 
     /// Takes the purpose of the answer to `request`; `None` if nobody waits for it (any more).
-    pub(crate) fn take(&mut self, request: RequestId) -> Option<Waiting> {
+    pub(crate) fn take(&mut self, request: RequestId) -> Option<PendingAnswer> {
         self.waiting.remove(&request)
     }
 
@@ -159,28 +159,28 @@ impl Pending {
 
     /// Returns true if a prompt is unanswered by the proxy.
     pub(crate) fn has_prompt(&self) -> bool {
-        self.waiting
-            .values()
-            .any(|waiting| matches!(waiting, Waiting::Prompt { .. } | Waiting::Ticket { .. } | Waiting::Accepted(_)))
+        self.waiting.values().any(|waiting| {
+            matches!(waiting, PendingAnswer::Prompt { .. } | PendingAnswer::Ticket { .. } | PendingAnswer::Accepted(_))
+        })
     }
 
     /// Takes out the prompts that are in the log: somebody has to tell how they failed.
-    pub(crate) fn take_accepted(&mut self) -> Vec<Accepted> {
-        let taken = self.waiting.extract_if(|_, waiting| matches!(waiting, Waiting::Accepted(_)));
+    pub(crate) fn take_accepted(&mut self) -> Vec<AcceptedPrompt> {
+        let taken = self.waiting.extract_if(|_, waiting| matches!(waiting, PendingAnswer::Accepted(_)));
         let accepted = taken.filter_map(|(_, waiting)| match waiting {
-            Waiting::Accepted(accepted) => Some(accepted),
+            PendingAnswer::Accepted(accepted) => Some(accepted),
             _ => None,
         });
         accepted.collect()
     }
 
     /// Takes out the kills: the proxy answers them, with or without the agent.
-    pub(crate) fn take_kills(&mut self) -> Vec<(RequestId, Waiting)> {
-        self.waiting.extract_if(|_, waiting| matches!(waiting, Waiting::Receipt(_))).collect()
+    pub(crate) fn take_kills(&mut self) -> Vec<(RequestId, PendingAnswer)> {
+        self.waiting.extract_if(|_, waiting| matches!(waiting, PendingAnswer::Receipt(_))).collect()
     }
 
     /// Takes out all requests.
-    pub(crate) fn take_all(&mut self) -> Vec<Waiting> {
+    pub(crate) fn take_all(&mut self) -> Vec<PendingAnswer> {
         self.waiting.drain().map(|(_, waiting)| waiting).collect()
     }
 }
@@ -193,22 +193,22 @@ mod tests {
 
     #[test]
     fn abandoned_requests_make_room_and_live_ones_do_not() {
-        let mut pending = Pending::default();
+        let mut pending = PendingRequests::default();
         let mut kept = Vec::new();
-        for n in 0..MOST {
+        for n in 0..MAX_PENDING {
             assert!(pending.has_room(), "{n}");
             let (reply, answer) = oneshot::channel();
             let request = pending.mint();
-            pending.insert(request, Waiting::Done(reply));
+            pending.insert(request, PendingAnswer::Done(reply));
             if n % 2 == 0 {
                 kept.push((request, answer));
             }
         }
         assert!(pending.has_room(), "half of them were given up");
-        while kept.len() < MOST {
+        while kept.len() < MAX_PENDING {
             let (reply, answer) = oneshot::channel();
             let request = pending.mint();
-            pending.insert(request, Waiting::Done(reply));
+            pending.insert(request, PendingAnswer::Done(reply));
             kept.push((request, answer));
         }
         assert!(!pending.has_room());

@@ -22,7 +22,7 @@ use tokio::{
 use super::turn::TurnSender;
 use crate::{
     error::{Error, Result},
-    history::Writer,
+    history::HistoryWriter,
 };
 
 /// Prompts that may wait.
@@ -38,7 +38,7 @@ const SHOWN: usize = 200;
 
 /// Class of an accepted action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
+pub(crate) enum ActionClass {
     /// A prompt that may wait for its turn.
     Queued,
     /// Anything else: done at once.
@@ -47,15 +47,15 @@ pub(crate) enum Class {
 
 /// An event to be appended, and what it asks for.
 #[derive(Clone, Debug)]
-pub(crate) struct Appending {
+pub(crate) struct EventToAppend {
     pub(crate) event: Event,
     /// `None` where it asks for nothing.
-    pub(crate) class: Option<Class>,
+    pub(crate) class: Option<ActionClass>,
 }
 
 /// A prompt that is in the log.
 #[derive(Clone, Debug)]
-pub(crate) struct Accepted {
+pub(crate) struct AcceptedPrompt {
     /// Of its event.
     pub(crate) offset: u64,
     /// As failures name it.
@@ -65,7 +65,7 @@ pub(crate) struct Accepted {
     pub(crate) _room: Option<Arc<OwnedSemaphorePermit>>,
 }
 
-impl Accepted {
+impl AcceptedPrompt {
     /// An action of this type at this offset.
     pub(crate) fn new(kind: &str, offset: u64, room: Option<OwnedSemaphorePermit>) -> Self {
         Self { offset, name: name_of(kind, offset), at: SystemTime::now(), _room: room.map(Arc::new) }
@@ -78,8 +78,8 @@ pub(crate) fn name_of(kind: &str, offset: u64) -> String {
 }
 
 /// A prompt that waits.
-pub(crate) struct Queued {
-    pub(crate) accepted: Accepted,
+pub(crate) struct WaitingPrompt {
+    pub(crate) accepted: AcceptedPrompt,
     pub(crate) prompt: Prompt,
     /// Prompt that waits for its turn.
     pub(crate) ticket: Option<TurnSender>,
@@ -104,14 +104,14 @@ pub struct QueuedPrompt {
 #[debug("PromptQueue({:?})", self.state().outstanding)]
 pub(crate) struct PromptQueue {
     room: Arc<Semaphore>,
-    state: Mutex<State>,
+    state: Mutex<PromptQueueState>,
     /// True if what earlier managers accepted is here.
     is_loaded: watch::Sender<bool>,
 }
 
 #[derive(Default)]
-struct State {
-    waiting: VecDeque<Queued>,
+struct PromptQueueState {
+    waiting: VecDeque<WaitingPrompt>,
     /// Names by offset of prompts in the log that are neither begun nor failed.
     outstanding: BTreeMap<u64, String>,
 }
@@ -124,7 +124,7 @@ impl Default for PromptQueue {
 }
 
 impl PromptQueue {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PromptQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -141,16 +141,16 @@ impl PromptQueue {
         self.state().waiting.len() as u64
     }
 
-    pub(crate) fn push(&self, prompt: Queued) {
+    pub(crate) fn push(&self, prompt: WaitingPrompt) {
         self.state().waiting.push_back(prompt);
     }
 
-    pub(crate) fn pop(&self) -> Option<Queued> {
+    pub(crate) fn pop(&self) -> Option<WaitingPrompt> {
         self.state().waiting.pop_front()
     }
 
     /// Takes one out that has not begun.
-    pub(crate) fn remove(&self, offset: u64) -> Option<Queued> {
+    pub(crate) fn remove(&self, offset: u64) -> Option<WaitingPrompt> {
         let waiting = &mut self.state().waiting;
         let at = waiting.iter().position(|queued| queued.accepted.offset == offset)?;
         waiting.remove(at)
@@ -158,7 +158,7 @@ impl PromptQueue {
 
     /// Returns the prompts that wait, in their order.
     pub(crate) fn list(&self) -> Vec<QueuedPrompt> {
-        let shown = |Queued { accepted: Accepted { offset, at, .. }, prompt, .. }: &Queued| {
+        let shown = |WaitingPrompt { accepted: AcceptedPrompt { offset, at, .. }, prompt, .. }: &WaitingPrompt| {
             let text = prompt.text().chars().take(SHOWN).collect();
             QueuedPrompt { offset: *offset, at: *at, text }
         };
@@ -191,19 +191,19 @@ impl PromptQueue {
     /// for is outstanding from here on. `is_busy`: an accepted prompt has its turn.
     pub(crate) fn append(
         self: &Arc<Self>,
-        log: &mut Writer,
+        log: &mut HistoryWriter,
         turn: u64,
-        events: Vec<Appending>,
+        events: Vec<EventToAppend>,
         is_busy: bool,
         then: impl FnOnce(Result<u64, LogError>) + Send + 'static,
     ) {
         let (first, count) = (log.next_offset(), events.len() as u64);
         let mut accepted = BTreeMap::new();
         let mut first_queued = None;
-        for (offset, Appending { event, class }) in (first..).zip(events) {
+        for (offset, EventToAppend { event, class }) in (first..).zip(events) {
             if let (Some(class), Event::External { kind, .. }) = (class, &event) {
                 accepted.insert(offset, name_of(kind, offset));
-                if class == Class::Queued {
+                if class == ActionClass::Queued {
                     first_queued.get_or_insert(offset);
                 }
             }
@@ -219,7 +219,7 @@ impl PromptQueue {
             state.outstanding.extend(accepted.clone());
         }
         let queue = self.clone();
-        log.commit_and(move |kept| {
+        log.commit_then(move |kept| {
             if kept.as_ref().ok() != Some(&(first + count - 1)) {
                 let mut state = queue.state();
                 accepted.keys().for_each(|offset| _ = state.outstanding.remove(offset));
@@ -239,11 +239,11 @@ impl PromptQueue {
     }
 
     /// Adds the prompts that earlier managers accepted: they wait from here on.
-    pub(crate) fn load(&self, prompts: Vec<(Accepted, Prompt)>) {
+    pub(crate) fn load(&self, prompts: Vec<(AcceptedPrompt, Prompt)>) {
         let mut state = self.state();
         for (accepted, prompt) in prompts.into_iter().rev() {
             state.outstanding.insert(accepted.offset, accepted.name.clone());
-            state.waiting.push_front(Queued { accepted, prompt, ticket: None });
+            state.waiting.push_front(WaitingPrompt { accepted, prompt, ticket: None });
         }
         drop(state);
         self.is_loaded.send_replace(true);

@@ -3,13 +3,13 @@
 use tokio::time::Instant;
 
 use crate::{
-    deadlines::Health,
+    deadlines::HealthPolicy,
     session::core::{SessionTimers, TimerKind},
 };
 
 /// Result of a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Beat {
+pub(crate) enum PulseAction {
     Nothing,
     /// Send a ping to the proxy.
     Ping,
@@ -18,18 +18,18 @@ pub(crate) enum Beat {
 }
 
 #[derive(Debug)]
-pub(crate) struct Pulse {
-    health: Option<Health>,
-    heard: Option<Instant>,
+pub(crate) struct ProxyPulse {
+    health: Option<HealthPolicy>,
+    last_heard: Option<Instant>,
     /// True while a ping is outstanding.
-    asked: bool,
-    missed: u32,
+    ping_is_out: bool,
+    missed_pings: u32,
 }
 
-impl Pulse {
-    pub(crate) fn new(health: Option<Health>) -> Self {
+impl ProxyPulse {
+    pub(crate) fn new(health: Option<HealthPolicy>) -> Self {
         let health = health.filter(|health| !health.interval.is_zero());
-        Self { health, heard: None, asked: false, missed: 0 }
+        Self { health, last_heard: None, ping_is_out: false, missed_pings: 0 }
     }
 
     /// Starts the checks, since the session is ready.
@@ -38,40 +38,44 @@ impl Pulse {
     }
 
     /// Records a message of the proxy. Returns true if the proxy had been unresponsive.
-    pub(crate) fn hear(&mut self, now: Instant) -> bool {
-        self.heard = Some(now);
-        self.asked = false;
-        let missed = std::mem::take(&mut self.missed);
+    pub(crate) fn record_activity(&mut self, now: Instant) -> bool {
+        self.last_heard = Some(now);
+        self.ping_is_out = false;
+        let missed = std::mem::take(&mut self.missed_pings);
         self.health.is_some_and(|health| missed >= health.misses.max(1))
     }
 
     /// Returns true if an unresponsive session is to be ended.
-    pub(crate) fn ends(&self) -> bool {
+    pub(crate) fn ends_session(&self) -> bool {
         self.health.is_some_and(|health| health.ends)
     }
 
     /// Number of unanswered pings in a row.
     pub(crate) fn missed(&self) -> u32 {
-        self.missed
+        self.missed_pings
     }
 
     /// Does the check that is due, and sets the timer of the next one.
-    pub(crate) fn tick(&mut self, timers: &mut SessionTimers, now: Instant) -> Beat {
-        let Some(health) = self.health else { return Beat::Nothing };
-        if !self.asked {
-            let quiet_until = self.heard.and_then(|heard| heard.checked_add(health.interval));
+    pub(crate) fn tick(&mut self, timers: &mut SessionTimers, now: Instant) -> PulseAction {
+        let Some(health) = self.health else { return PulseAction::Nothing };
+        if !self.ping_is_out {
+            let quiet_until = self.last_heard.and_then(|heard| heard.checked_add(health.interval));
             if let Some(later) = quiet_until.filter(|later| *later > now) {
                 timers.set(TimerKind::Pulse, Some(later));
-                return Beat::Nothing;
+                return PulseAction::Nothing;
             }
-            self.asked = true;
+            self.ping_is_out = true;
             timers.set(TimerKind::Pulse, now.checked_add(health.interval));
-            return Beat::Ping;
+            return PulseAction::Ping;
         }
         // The outstanding ping has no answer yet; another one would add nothing.
-        self.missed = self.missed.saturating_add(1);
+        self.missed_pings = self.missed_pings.saturating_add(1);
         timers.set(TimerKind::Pulse, now.checked_add(health.interval));
-        if self.missed == health.misses.max(1) { Beat::Unresponsive(self.missed) } else { Beat::Nothing }
+        if self.missed_pings == health.misses.max(1) {
+            PulseAction::Unresponsive(self.missed_pings)
+        } else {
+            PulseAction::Nothing
+        }
     }
 }
 
@@ -83,24 +87,24 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn pulse(misses: u32) -> (Pulse, SessionTimers, Instant) {
-        let health = Health { interval: SECOND, misses, ends: false };
-        let (pulse, mut timers, now) = (Pulse::new(Some(health)), SessionTimers::default(), Instant::now());
+    fn pulse(misses: u32) -> (ProxyPulse, SessionTimers, Instant) {
+        let health = HealthPolicy { interval: SECOND, misses, ends: false };
+        let (pulse, mut timers, now) = (ProxyPulse::new(Some(health)), SessionTimers::default(), Instant::now());
         pulse.begin(&mut timers, now);
         (pulse, timers, now)
     }
 
     /// What is done now, if anything is due.
-    fn tick(pulse: &mut Pulse, timers: &mut SessionTimers, now: Instant) -> Beat {
-        if timers.expire(now).is_empty() { Beat::Nothing } else { pulse.tick(timers, now) }
+    fn tick(pulse: &mut ProxyPulse, timers: &mut SessionTimers, now: Instant) -> PulseAction {
+        if timers.expire(now).is_empty() { PulseAction::Nothing } else { pulse.tick(timers, now) }
     }
 
     /// What is done at each due time, with its second.
-    fn run(pulse: &mut Pulse, timers: &mut SessionTimers, begin: Instant, until: u32) -> Vec<(u64, Beat)> {
+    fn run(pulse: &mut ProxyPulse, timers: &mut SessionTimers, begin: Instant, until: u32) -> Vec<(u64, PulseAction)> {
         let mut beats = Vec::new();
         while let Some(due) = timers.next_deadline().filter(|due| *due <= begin + SECOND * until) {
             let beat = tick(pulse, timers, due);
-            if beat != Beat::Nothing {
+            if beat != PulseAction::Nothing {
                 beats.push(((due - begin).as_secs(), beat));
             }
         }
@@ -110,12 +114,15 @@ mod tests {
     #[test]
     fn silence_is_asked_and_then_told_once() {
         let (mut pulse, mut timers, begin) = pulse(3);
-        assert_eq!(run(&mut pulse, &mut timers, begin, 20), [(1, Beat::Ping), (4, Beat::Unresponsive(3))]);
+        assert_eq!(
+            run(&mut pulse, &mut timers, begin, 20),
+            [(1, PulseAction::Ping), (4, PulseAction::Unresponsive(3))]
+        );
         assert_eq!(pulse.missed(), 19);
-        assert!(pulse.hear(begin + SECOND * 20), "it is there again");
-        assert!(!pulse.hear(begin + SECOND * 20));
+        assert!(pulse.record_activity(begin + SECOND * 20), "it is there again");
+        assert!(!pulse.record_activity(begin + SECOND * 20));
         let again = run(&mut pulse, &mut timers, begin, 30);
-        assert_eq!(again, [(21, Beat::Ping), (24, Beat::Unresponsive(3))]);
+        assert_eq!(again, [(21, PulseAction::Ping), (24, PulseAction::Unresponsive(3))]);
     }
 
     #[test]
@@ -123,22 +130,22 @@ mod tests {
         let (mut pulse, mut timers, begin) = pulse(1);
         for half in 1..20 {
             let now = begin + SECOND / 2 * half;
-            assert_eq!(tick(&mut pulse, &mut timers, now), Beat::Nothing, "{half}");
-            assert!(!pulse.hear(now));
+            assert_eq!(tick(&mut pulse, &mut timers, now), PulseAction::Nothing, "{half}");
+            assert!(!pulse.record_activity(now));
         }
         let later = begin + SECOND * 11;
-        assert_eq!(tick(&mut pulse, &mut timers, later), Beat::Ping);
-        assert!(!pulse.hear(later + SECOND / 10));
-        assert_eq!(tick(&mut pulse, &mut timers, later + SECOND), Beat::Nothing);
+        assert_eq!(tick(&mut pulse, &mut timers, later), PulseAction::Ping);
+        assert!(!pulse.record_activity(later + SECOND / 10));
+        assert_eq!(tick(&mut pulse, &mut timers, later + SECOND), PulseAction::Nothing);
         assert_eq!(pulse.missed(), 0);
     }
 
     #[test]
     fn without_an_interval_nobody_is_asked() {
-        for health in [None, Some(Health { interval: Duration::ZERO, ..Health::default() })] {
-            let (mut pulse, mut timers, now) = (Pulse::new(health), SessionTimers::default(), Instant::now());
+        for health in [None, Some(HealthPolicy { interval: Duration::ZERO, ..HealthPolicy::default() })] {
+            let (mut pulse, mut timers, now) = (ProxyPulse::new(health), SessionTimers::default(), Instant::now());
             pulse.begin(&mut timers, now);
-            assert_eq!((timers.next_deadline(), pulse.tick(&mut timers, now + SECOND)), (None, Beat::Nothing));
+            assert_eq!((timers.next_deadline(), pulse.tick(&mut timers, now + SECOND)), (None, PulseAction::Nothing));
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeSet, time::SystemTime};
 
-use super::Session;
+use super::ManagedSession;
 use crate::{
     description::SupervisedProcesses,
     roster::{MODEL_KEY, RecordState, SessionRecord},
 };
 
-impl Session {
+impl ManagedSession {
     /// Creates the session's record. `before` is the record that it replaces. `None` without a configuration.
     pub(super) fn record(&self, before: Option<&SessionRecord>, host_execution_id: &str) -> Option<SessionRecord> {
         let config = self.config()?;

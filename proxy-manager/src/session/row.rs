@@ -16,32 +16,32 @@ use tokio::{
 use crate::error::{Error, Result};
 
 /// Maximum number of waiting actions of a session.
-const MOST: usize = 64;
+const MAX_WAITING: usize = 64;
 
 /// Queue of one session, over all its incarnations.
 #[derive(Debug)]
-pub(crate) struct Row {
+pub(crate) struct ActionQueue {
     /// Lock of the running action.
-    doing: Arc<Mutex<()>>,
+    run_lock: Arc<Mutex<()>>,
     /// Lock of a caller that appends, until its action has its place: the queue keeps the order of the stream.
-    joining: Arc<Mutex<()>>,
+    append_lock: Arc<Mutex<()>>,
     room: Arc<Semaphore>,
 }
 
-impl Default for Row {
+impl Default for ActionQueue {
     fn default() -> Self {
-        Self { doing: Arc::default(), joining: Arc::default(), room: Arc::new(Semaphore::new(MOST)) }
+        Self { run_lock: Arc::default(), append_lock: Arc::default(), room: Arc::new(Semaphore::new(MAX_WAITING)) }
     }
 }
 
-impl Row {
+impl ActionQueue {
     /// Appends an event, which yields its offset, and runs its action after those appended before. Once the append has
     /// begun it continues, and so does the action, even if the caller stops waiting: nobody would request it again.
     ///
     /// # Errors
     /// [`Error::Busy`] if too much waits: then nothing was appended. What `append` says.
     #[cfg(test)]
-    pub(crate) async fn join<A: Future<Output = ()> + Send + 'static>(
+    pub(crate) async fn append_and_run<A: Future<Output = ()> + Send + 'static>(
         self: &Arc<Self>,
         session: &SessionId,
         append: impl Future<Output = Result<u64>> + Send + 'static,
@@ -69,24 +69,24 @@ impl Row {
         append: impl Future<Output = Result<u64>> + Send + 'static,
         act: impl FnOnce(u64) -> A + Send + 'static,
     ) -> Result<u64> {
-        let joining = self.joining.clone().lock_owned().await;
+        let joining = self.append_lock.clone().lock_owned().await;
         let row = self.clone();
         let join = async move {
             let _joining = joining;
             let offset = append.await?;
-            row.queue(room, act(offset)).await;
+            row.enqueue(room, act(offset)).await;
             Ok(offset)
         };
-        GoesOn::<Result<u64>>(Some(Box::pin(join))).await
+        DetachOnDrop::<Result<u64>>(Some(Box::pin(join))).await
     }
 
     /// Runs an action that was appended before any caller could join.
-    pub(crate) async fn begin_with(&self, act: impl Future<Output = ()> + Send + 'static) {
-        self.queue(None, act).await;
+    pub(crate) async fn run_first(&self, act: impl Future<Output = ()> + Send + 'static) {
+        self.enqueue(None, act).await;
     }
 
-    async fn queue(&self, room: Option<OwnedSemaphorePermit>, act: impl Future<Output = ()> + Send + 'static) {
-        let mut turn = Box::pin(self.doing.clone().lock_owned());
+    async fn enqueue(&self, room: Option<OwnedSemaphorePermit>, act: impl Future<Output = ()> + Send + 'static) {
+        let mut turn = Box::pin(self.run_lock.clone().lock_owned());
         // The first poll takes the place in the queue.
         let ready = poll_fn(|context| Poll::Ready(turn.as_mut().poll(context))).await;
         tokio::spawn(async move {
@@ -101,9 +101,9 @@ impl Row {
 }
 
 /// A future that continues in a task of its own if it is dropped.
-struct GoesOn<T: Send + 'static>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
+struct DetachOnDrop<T: Send + 'static>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
 
-impl<T: Send + 'static> Future for GoesOn<T> {
+impl<T: Send + 'static> Future for DetachOnDrop<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
@@ -117,7 +117,7 @@ impl<T: Send + 'static> Future for GoesOn<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for GoesOn<T> {
+impl<T: Send + 'static> Drop for DetachOnDrop<T> {
     fn drop(&mut self) {
         // Without a runtime nothing continues.
         if let (Some(future), Ok(runtime)) = (self.0.take(), runtime::Handle::try_current()) {
@@ -134,7 +134,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_appended_first_is_done_first_whoever_hears_of_it_first() {
-        let (row, session) = (Arc::new(Row::default()), "s".parse().expect("a valid id"));
+        let (row, session) = (Arc::new(ActionQueue::default()), "s".parse().expect("a valid id"));
         let (done, mut doing) = mpsc::unbounded_channel();
         let (told, hears) = oneshot::channel();
         let act = || {
@@ -149,29 +149,29 @@ mod tests {
         let later = async {
             // What would be appended behind it is committed at once.
             _ = told.send(());
-            tokio::join!(row.join(&session, async { Ok(2) }, act())).0
+            tokio::join!(row.append_and_run(&session, async { Ok(2) }, act())).0
         };
-        let (first, second) = tokio::join!(biased; row.join(&session, slow, act()), later);
+        let (first, second) = tokio::join!(biased; row.append_and_run(&session, slow, act()), later);
         assert_eq!((first.expect("appended"), second.expect("appended")), (1, 2));
         assert_eq!((doing.recv().await, doing.recv().await), (Some(1), Some(2)));
     }
 
     #[tokio::test]
     async fn the_row_is_bounded() {
-        let (row, session) = (Arc::new(Row::default()), "s".parse().expect("a valid id"));
+        let (row, session) = (Arc::new(ActionQueue::default()), "s".parse().expect("a valid id"));
         let (go_on, waits) = oneshot::channel::<()>();
         let (done, mut doing) = mpsc::unbounded_channel();
-        let first = row.join(&session, async { Ok(0) }, |_| async move { _ = waits.await });
+        let first = row.append_and_run(&session, async { Ok(0) }, |_| async move { _ = waits.await });
         first.await.expect("room");
-        for offset in 1..MOST as u64 {
+        for offset in 1..MAX_WAITING as u64 {
             let done = done.clone();
             let act = |offset| async move { done.send(offset).expect("heard") };
-            row.join(&session, async move { Ok(offset) }, act).await.expect("room");
+            row.append_and_run(&session, async move { Ok(offset) }, act).await.expect("room");
         }
-        let more = row.join(&session, async { panic!("appended") }, |_| async {}).await;
+        let more = row.append_and_run(&session, async { panic!("appended") }, |_| async {}).await;
         assert!(matches!(more, Err(Error::Busy { .. })), "{more:?}");
         go_on.send(()).expect("it waits");
-        for offset in 1..MOST as u64 {
+        for offset in 1..MAX_WAITING as u64 {
             assert_eq!(doing.recv().await, Some(offset));
         }
     }

@@ -3,21 +3,21 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 /// The manager's table, as far as its sessions know it.
-pub(crate) trait SessionTable: Send + Sync {
+pub(crate) trait LiveSessions: Send + Sync {
     /// Returns true if the table takes no more sessions.
     fn is_closed(&self) -> bool;
 
     /// Records that the session with this serial number has ended.
-    fn ended(&self, serial: u64);
+    fn mark_ended(&self, serial: u64);
 }
 
 /// Place of one session; empty until the session is added to a table.
 #[derive(Default)]
-pub(super) struct TablePlace(OnceLock<(Weak<dyn SessionTable>, u64)>);
+pub(super) struct TablePlace(OnceLock<(Weak<dyn LiveSessions>, u64)>);
 
 impl TablePlace {
     /// Records that the session was added to `table`. The first place stays.
-    pub(super) fn set(&self, table: &Arc<dyn SessionTable>, serial: u64) {
+    pub(super) fn set(&self, table: &Arc<dyn LiveSessions>, serial: u64) {
         let _ = self.0.set((Arc::downgrade(table), serial));
     }
 
@@ -26,7 +26,7 @@ impl TablePlace {
         if let Some((table, serial)) = self.0.get()
             && let Some(table) = table.upgrade()
         {
-            table.ended(*serial);
+            table.mark_ended(*serial);
         }
     }
 

@@ -10,12 +10,12 @@ use std::{
 };
 
 use ipc_protocol::{
-    Enclosure, Json, KillOptions, Limits, ProcessId, Receipt,
+    ContainmentSpec, Json, KillOptions, Limits, ProcessId, Receipt,
     codec::{Inbox, Outbox},
-    message::{Detach, ToForkServer},
+    message::{DetachSpec, ToForkServer},
     packet,
 };
-use registry::Group;
+use registry::SessionCgroup;
 use tokio::{
     io::AsyncReadExt,
     net::{UnixStream, unix::WriteHalf},
@@ -26,17 +26,17 @@ use tokio::{
 use tracing::Instrument;
 
 use super::{
-    Adoption, Inlets, Session,
-    core::{Core, FAILURE},
+    ManagedSession, SessionAdoption, SessionInlets,
+    core::{FAILURE, SessionCore},
     driver::SessionDriver,
     native_file,
 };
 use crate::{
     blocking::{ENDING, blocking},
     error::{Error, Result},
-    fork_server::{ForkServer, Order, Word},
-    history::Writer,
-    launch::{Aftermath, Attempt, HandoffRecord, Launch},
+    fork_server::{ForkServer, ForkServerEvent, OutgoingFrame},
+    history::HistoryWriter,
+    launch::{HandoffRecord, LaunchAttempt, SessionLaunch, StartAftermath},
 };
 
 /// Bytes that may wait for the proxy; beyond that, further prompts stay in their channel.
@@ -44,35 +44,35 @@ const BACKLOG: usize = 2 * ipc_protocol::codec::MAX_MESSAGE;
 /// Number of events in a chunk after which the task yields, so that readers on the same thread do not fall behind.
 const LARGE: usize = 128;
 /// Timer setting while nothing is due.
-const FAR: Duration = Duration::from_secs(24 * 3600);
+const FAR_FUTURE: Duration = Duration::from_secs(24 * 3600);
 
 /// Inputs from which a task gets its proxy.
 #[derive(Debug)]
-pub(crate) struct Fork {
+pub(crate) struct ForkRequest {
     pub(crate) server: Arc<ForkServer>,
     /// The proxy's end of the session's socket.
     pub(crate) socket: OwnedFd,
 }
 
 /// A session's task, before it runs.
-pub(crate) struct Task {
-    session: Arc<Session>,
+pub(crate) struct SessionTask {
+    session: Arc<ManagedSession>,
     driver: Box<SessionDriver>,
-    inlets: Inlets,
+    inlets: SessionInlets,
     stream: UnixStream,
-    enclosure: Enclosure,
+    enclosure: ContainmentSpec,
     limits: Limits,
     /// Detach settings if the session outlives this host; the record for the next host follows.
-    detach: Option<Box<Detach>>,
-    card: Option<HandoffRecord>,
+    detach: Option<Box<DetachSpec>>,
+    handoff_record: Option<HandoffRecord>,
     /// Proxy to adopt, with the number of its last message that is known.
-    adopts: Option<(ProcessId, u64)>,
-    aftermath: Arc<Aftermath>,
+    adopted_proxy: Option<(ProcessId, u64)>,
+    aftermath: Arc<StartAftermath>,
     /// Directory in which its agent keeps the files of conversations.
     native_files: Option<PathBuf>,
 }
 
-impl Task {
+impl SessionTask {
     /// Kill options for a session that failed to start.
     pub(crate) const FAILED: KillOptions = FAILURE;
 
@@ -82,21 +82,32 @@ impl Task {
     /// # Errors
     /// [`Error::InvalidConfig`] if the configuration is too long to be sent: nothing was emitted then.
     pub(crate) fn new(
-        session: Arc<Session>,
-        inlets: Inlets,
-        log: Writer,
-        launch: Launch,
+        session: Arc<ManagedSession>,
+        inlets: SessionInlets,
+        log: HistoryWriter,
+        launch: SessionLaunch,
         stream: UnixStream,
         host: ProcessId,
-        aftermath: Arc<Aftermath>,
+        aftermath: Arc<StartAftermath>,
     ) -> Result<(Self, oneshot::Receiver<Result<()>>)> {
         let (enclosure, limits) = (launch.enclosure.clone(), launch.attempt.config.limits.clone());
         let (detach, card, native_files) =
             (launch.detach.clone(), launch.handoff_record(), launch.native_files.clone());
         let (driver, ready) = SessionDriver::start(session.clone(), log, launch, host)?;
         let adopts = None;
-        let task =
-            Self { session, driver, inlets, stream, enclosure, limits, detach, card, adopts, aftermath, native_files };
+        let task = Self {
+            session,
+            driver,
+            inlets,
+            stream,
+            enclosure,
+            limits,
+            detach,
+            handoff_record: card,
+            adopted_proxy: adopts,
+            aftermath,
+            native_files,
+        };
         Ok((task, ready))
     }
 
@@ -106,30 +117,41 @@ impl Task {
     /// # Errors
     /// None expected.
     pub(crate) fn adopt(
-        session: Arc<Session>,
-        inlets: Inlets,
-        log: Writer,
-        adoption: Adoption,
+        session: Arc<ManagedSession>,
+        inlets: SessionInlets,
+        log: HistoryWriter,
+        adoption: SessionAdoption,
         stream: UnixStream,
-        aftermath: Arc<Aftermath>,
+        aftermath: Arc<StartAftermath>,
     ) -> Result<(Self, oneshot::Receiver<Result<()>>)> {
         let (enclosure, limits) = (adoption.enclosure.clone(), adoption.rules.limits.clone());
         let adopts = Some((adoption.proxy, adoption.after_seq));
         let native_files = adoption.native_files.clone();
         let (driver, ready) = SessionDriver::adopt(session.clone(), log, adoption)?;
         let (detach, card) = (None, None);
-        let task =
-            Self { session, driver, inlets, stream, enclosure, limits, detach, card, adopts, aftermath, native_files };
+        let task = Self {
+            session,
+            driver,
+            inlets,
+            stream,
+            enclosure,
+            limits,
+            detach,
+            handoff_record: card,
+            adopted_proxy: adopts,
+            aftermath,
+            native_files,
+        };
         Ok((task, ready))
     }
 
     /// Discards the task before it runs: see [`SessionDriver::call_off`].
-    pub(crate) fn call_off(mut self) {
+    pub(crate) fn cancel(mut self) {
         self.driver.call_off();
     }
 
     /// Runs the session to its end.
-    pub(crate) async fn run(self, fork: Fork) {
+    pub(crate) async fn run(self, fork: ForkRequest) {
         let span = tracing::info_span!("session", id = %self.session.id(), agent = self.session.metadata().agent);
         let (session, aftermath) = (self.session.clone(), self.aftermath.clone());
         let native_files = self.native_files.clone();
@@ -138,7 +160,7 @@ impl Task {
             if let Err(error) = self.drive(fork).await {
                 tracing::error!(%error, "the session's task failed");
             }
-            session.note();
+            session.save_record();
             remove_group(cgroup).await;
             session.leave_table();
             // Callers that wait for the start may clean up too, but they may also be gone.
@@ -152,9 +174,11 @@ impl Task {
         .await;
     }
 
-    async fn drive(self, Fork { server, mut socket }: Fork) -> Result<()> {
-        let Self { session, mut driver, mut inlets, mut stream, enclosure, limits, detach, card, .. } = self;
-        let Self { mut adopts, aftermath, .. } = self;
+    async fn drive(self, ForkRequest { server, mut socket }: ForkRequest) -> Result<()> {
+        let Self {
+            session, mut driver, mut inlets, mut stream, enclosure, limits, detach, handoff_record: card, ..
+        } = self;
+        let Self { adopted_proxy: mut adopts, aftermath, .. } = self;
         loop {
             let (id, adopts) = (session.id().clone(), adopts.take());
             let words = server.watch(&id, adopts.map(|(proxy, _)| proxy));
@@ -168,9 +192,9 @@ impl Task {
                     card: card.as_ref().map_or_else(Json::null, |card| card.json(driver.core().source_base())),
                 },
             };
-            aftermath.given();
-            let order = server.order(&message, Some(socket))?;
-            attend(&server, &session, words, &mut driver, &mut inlets, &mut stream, order).await?;
+            aftermath.persist();
+            let order = server.encode(&message, Some(socket))?;
+            drive_core(&server, &session, words, &mut driver, &mut inlets, &mut stream, order).await?;
             let Some(attempt) = driver.next_attempt() else { return Ok(()) };
             match prepare(&aftermath, attempt).await {
                 Ok((attempt, ours, theirs)) => {
@@ -187,19 +211,22 @@ impl Task {
 
 /// Ends a session whose second attempt cannot begin.
 async fn cannot_begin_again(driver: &mut SessionDriver, error: Error) -> Result<()> {
-    driver.feed(|core, now| core.cannot_begin_again(error, now));
+    driver.feed(|core, now| core.fail_retry(error, now));
     driver.journal_ended().await;
     Ok(())
 }
 
 /// Prepares a second attempt, with both ends of a socket for its proxy.
-async fn prepare(aftermath: &Arc<Aftermath>, mut attempt: Box<Attempt>) -> Result<(Box<Attempt>, UnixStream, OwnedFd)> {
+async fn prepare(
+    aftermath: &Arc<StartAftermath>,
+    mut attempt: Box<LaunchAttempt>,
+) -> Result<(Box<LaunchAttempt>, UnixStream, OwnedFd)> {
     let aftermath = aftermath.clone();
     let prepared = blocking("preparing a second start", move || {
-        aftermath.load_failed();
-        if let Some(broken) = attempt.broken.take() {
+        aftermath.restore_backup();
+        if let Some(broken) = attempt.broken_database.take() {
             let kept = broken.set_database_aside()?;
-            let anew = attempt.anew.get_or_insert_default();
+            let anew = attempt.restart_reason.get_or_insert_default();
             anew.push_str(&format!("; what was there is kept as {}", kept.display()));
         }
         aftermath.write(&attempt).map(|()| attempt)
@@ -212,7 +239,8 @@ async fn prepare(aftermath: &Arc<Aftermath>, mut attempt: Box<Attempt>) -> Resul
 /// Removes a session's cgroup where it is still there. Whoever proves the end removes it, unless a supervisor was in it just then.
 async fn remove_group(path: Option<String>) {
     let Some(path) = path.map(PathBuf::from) else { return };
-    let remove = move || if path.exists() { Group::open(&path).and_then(|group| group.remove()) } else { Ok(()) };
+    let remove =
+        move || if path.exists() { SessionCgroup::open(&path).and_then(|group| group.remove()) } else { Ok(()) };
     let removed = ENDING.run("removing a session's cgroup", remove);
     match removed.await {
         Ok(Ok(())) => {}
@@ -235,16 +263,16 @@ pub(crate) fn sockets() -> Result<(UnixStream, OwnedFd)> {
 
 /// Runs the session until it is over or has to be started once more. `order` makes the fork server fork the proxy, or
 /// hand it over.
-async fn attend(
+async fn drive_core(
     server: &Arc<ForkServer>,
-    session: &Session,
-    mut words: mpsc::Receiver<Word>,
+    session: &ManagedSession,
+    mut words: mpsc::Receiver<ForkServerEvent>,
     driver: &mut SessionDriver,
-    inlets: &mut Inlets,
+    inlets: &mut SessionInlets,
     stream: &mut UnixStream,
-    order: Order,
+    order: OutgoingFrame,
 ) -> Result<()> {
-    let Inlets { demand, urgent, ordered } = inlets;
+    let SessionInlets { desired_state: demand, urgent, ordered } = inlets;
     let mut listens_to_server = true;
     let mut order = Some(order);
     let (mut reader, writer) = stream.split();
@@ -263,20 +291,22 @@ async fn attend(
             send_orders(server, &mut order, driver)?;
         }
         flush(&writer, driver);
-        if driver.core().is_over() || driver.core().is_to_be_started_again() {
+        if driver.core().is_over() || driver.core().is_retry_due() {
+            // Whoever has seen the end finds it in the record.
+            session.save_record();
             driver.journal_ended().await;
             return Ok(());
         }
         if sends_orders && !std::mem::replace(&mut is_noted, true) {
             // Sent after the order: the proxy starts while the disk is written.
-            session.note();
+            session.save_record();
         }
         if let Some(record) = driver.take_sweep() {
             sweep = Some(server.sweep(record));
         }
         let due = driver.next();
         // Backpressure: bytes left unread delay the proxy, and the proxy delays the agent.
-        let listens = driver.core().listens() && !driver.is_behind() && !driver.waits_for_lease();
+        let listens = driver.core().is_listening() && !driver.is_behind() && !driver.waits_for_lease();
         let writes = driver.has_output();
         let takes_prompts = driver.outbox().len() < BACKLOG && !driver.is_behind() && !driver.core().has_unsent();
         let mut large = false;
@@ -284,17 +314,17 @@ async fn attend(
             biased;
             Ok(()) = demand.changed() => {
                 let wanted = demand.borrow_and_update().clone();
-                driver.feed(|core, now| core.demand(wanted, now));
+                driver.feed(|core, now| core.set_desired_state(wanted, now));
             }
             Some(command) = urgent.recv() => driver.command(command),
-            () = sleep_until(due.unwrap_or_else(|| Instant::now() + FAR)), if due.is_some() => driver.feed(Core::tick),
+            () = sleep_until(due.unwrap_or_else(|| Instant::now() + FAR_FUTURE)), if due.is_some() => driver.feed(SessionCore::tick),
             result = driver.next_thread_result() => driver.thread_result(result),
             () = server.writable(), if sends_orders && order.is_some() => {}
             Ok(()) = writer.writable(), if writes => {}
-            read = reader.read(inbox.spare()), if listens => large = take(read, &mut inbox, driver),
-            () = history.changed() => {}
+            read = reader.read(inbox.spare()), if listens => large = handle_read(read, &mut inbox, driver),
+            () = history.wait_for_log() => {}
             Some(command) = ordered.recv(), if takes_prompts => driver.command(command),
-            word = words.recv(), if listens_to_server => listens_to_server = hear(word, driver),
+            word = words.recv(), if listens_to_server => listens_to_server = handle_event(word, driver),
             receipt = swept(&mut sweep), if sweep.is_some() => {
                 sweep = None;
                 driver.swept(receipt);
@@ -302,7 +332,7 @@ async fn attend(
         }
         // A flood from the proxy must not delay the fork server's messages, nor the reverse.
         if listens_to_server {
-            listens_to_server = hear_more(&mut words, driver);
+            listens_to_server = handle_more_events(&mut words, driver);
         }
         driver.look_at_log();
         driver.report_written();
@@ -310,13 +340,13 @@ async fn attend(
         if !answers.is_empty() {
             view.mark_unchanged();
             // Answered even if the record is not durable: the stream reports that.
-            session.note_and(|_| answers.into_iter().for_each(|answer| answer()));
+            session.record_then(|_| answers.into_iter().for_each(|answer| answer()));
         } else if view.has_changed().is_ok_and(|changed| changed) && driver.is_to_be_noted() {
             view.mark_unchanged();
-            session.note();
+            session.save_record();
         }
         drop(together);
-        driver.feed(Core::settle);
+        driver.feed(SessionCore::settle);
         if large {
             yield_now().await;
         }
@@ -332,21 +362,21 @@ async fn swept(sweep: &mut Option<oneshot::Receiver<Receipt>>) -> Option<Receipt
 }
 
 /// Passes on a word of the fork server's. Returns `false` after the last one.
-fn hear(word: Option<Word>, driver: &mut SessionDriver) -> bool {
-    let is_last = matches!(word, None | Some(Word::Gone(_) | Word::Forked(Err(_))));
+fn handle_event(word: Option<ForkServerEvent>, driver: &mut SessionDriver) -> bool {
+    let is_last = matches!(word, None | Some(ForkServerEvent::Gone(_) | ForkServerEvent::Forked(Err(_))));
     driver.word(word);
     !is_last
 }
 
 /// Passes on further words of the fork server's, and commits their events. Returns `false` after the last one.
-fn hear_more(words: &mut mpsc::Receiver<Word>, driver: &mut SessionDriver) -> bool {
+fn handle_more_events(words: &mut mpsc::Receiver<ForkServerEvent>, driver: &mut SessionDriver) -> bool {
     for _ in 0..LARGE {
         let word = match words.try_recv() {
             Ok(word) => Some(word),
             Err(mpsc::error::TryRecvError::Disconnected) => None,
             Err(mpsc::error::TryRecvError::Empty) => break,
         };
-        if !hear(word, driver) {
+        if !handle_event(word, driver) {
             return false;
         }
     }
@@ -355,7 +385,7 @@ fn hear_more(words: &mut mpsc::Receiver<Word>, driver: &mut SessionDriver) -> bo
 }
 
 /// Passes on received bytes. Returns `true` if there were many messages.
-fn take(read: io::Result<usize>, inbox: &mut Inbox, driver: &mut SessionDriver) -> bool {
+fn handle_read(read: io::Result<usize>, inbox: &mut Inbox, driver: &mut SessionDriver) -> bool {
     match read {
         Ok(len) if len > 0 => {
             inbox.filled(len);
@@ -363,7 +393,7 @@ fn take(read: io::Result<usize>, inbox: &mut Inbox, driver: &mut SessionDriver) 
         }
         // A reset means that the connection was closed with data unread; it is an end like any other.
         Ok(_) | Err(_) => {
-            driver.feed(Core::closed);
+            driver.feed(SessionCore::closed);
             false
         }
     }
@@ -386,13 +416,13 @@ fn flush(writer: &WriteHalf<'_>, driver: &mut SessionDriver) {
 }
 
 /// Sends orders to the fork server as long as there is room.
-fn send_orders(server: &ForkServer, current: &mut Option<Order>, driver: &mut SessionDriver) -> Result<()> {
+fn send_orders(server: &ForkServer, current: &mut Option<OutgoingFrame>, driver: &mut SessionDriver) -> Result<()> {
     loop {
         if current.is_none() {
             let Some(message) = driver.order() else { return Ok(()) };
             // An order replaces work that the proxy did not do; the fork server may have been stopped by somebody too.
-            server.wake();
-            *current = Some(server.order(&message, None)?);
+            server.continue_if_stopped();
+            *current = Some(server.encode(&message, None)?);
         }
         let Some(order) = current else { return Ok(()) };
         match server.try_send(order) {

@@ -18,30 +18,30 @@ const MISSING: &str = "[What was said before this is no longer kept.]";
 /// ```
 /// The end of a long conversation is retained. Memory is bounded by twice the limit, however long the events are.
 #[derive(Debug)]
-pub(crate) struct Transcript {
+pub(crate) struct TranscriptWriter {
     /// Limit of the text in bytes.
-    longest: usize,
+    max_bytes: usize,
     paragraphs: VecDeque<String>,
     bytes: usize,
     /// Paragraphs that were dropped before these.
-    left_out: usize,
+    omitted: usize,
     /// True if anything was dropped.
     is_cut: bool,
     /// True if the last paragraph is an answer that may continue.
-    answering: bool,
+    is_in_answer: bool,
     /// Tool calls in flight: id, and number of the paragraph.
     tools: Vec<(String, usize)>,
 }
 
-impl Transcript {
+impl TranscriptWriter {
     /// Creates a transcript of the last `longest` bytes.
-    pub(crate) fn new(longest: usize) -> Self {
+    pub(crate) fn new(max_bytes: usize) -> Self {
         let (paragraphs, tools) = Default::default();
-        Self { longest, paragraphs, bytes: 0, left_out: 0, is_cut: false, answering: false, tools }
+        Self { max_bytes, paragraphs, bytes: 0, omitted: 0, is_cut: false, is_in_answer: false, tools }
     }
 
     /// Adds an event.
-    pub(crate) fn note(&mut self, event: &Event) {
+    pub(crate) fn record(&mut self, event: &Event) {
         match event {
             Event::TurnStarted { prompt, attachments } => {
                 let mut text = format!("User: {prompt}");
@@ -55,12 +55,12 @@ impl Transcript {
             Event::ToolStart(tool) => {
                 let title = if tool.title.is_empty() { &tool.name } else { &tool.title };
                 self.add(format!("[tool: {title}]"));
-                self.tools.push((tool.id.clone(), self.left_out + self.paragraphs.len() - 1));
+                self.tools.push((tool.id.clone(), self.omitted + self.paragraphs.len() - 1));
             }
             Event::ToolEnd(tool) if tool.status == ToolStatus::Failed => {
                 if let Some(at) = self.tools.iter().position(|(id, _)| *id == tool.id) {
                     let (_, at) = self.tools.swap_remove(at);
-                    let paragraph = at.checked_sub(self.left_out).and_then(|at| self.paragraphs.get_mut(at));
+                    let paragraph = at.checked_sub(self.omitted).and_then(|at| self.paragraphs.get_mut(at));
                     if let Some(paragraph) = paragraph {
                         const FAILED: &str = ", failed";
                         paragraph.insert_str(paragraph.len().saturating_sub(1), FAILED);
@@ -71,7 +71,7 @@ impl Transcript {
             Event::ToolEnd(tool) => self.tools.retain(|(id, _)| *id != tool.id),
             Event::SessionGap(_) => self.add(MISSING.to_owned()),
             Event::Complete { .. } | Event::SessionIdle {} => {
-                self.answering = false;
+                self.is_in_answer = false;
                 self.tools.clear();
             }
             _ => {}
@@ -81,12 +81,12 @@ impl Transcript {
     fn add(&mut self, paragraph: String) {
         self.bytes += paragraph.len();
         self.paragraphs.push_back(paragraph);
-        self.answering = false;
+        self.is_in_answer = false;
         self.shorten();
     }
 
     fn answer(&mut self, text: &str) {
-        match self.paragraphs.back_mut().filter(|_| self.answering) {
+        match self.paragraphs.back_mut().filter(|_| self.is_in_answer) {
             Some(last) => {
                 last.push_str(text);
                 self.bytes += text.len();
@@ -94,7 +94,7 @@ impl Transcript {
             }
             None => {
                 self.add(format!("Assistant: {}", text.trim_start()));
-                self.answering = true;
+                self.is_in_answer = true;
             }
         }
     }
@@ -102,7 +102,8 @@ impl Transcript {
     /// Takes back the end of the last answer, which is said again. What is of an answer before that stays.
     fn void(&mut self, bytes: u64) {
         const SPEAKER: &str = "Assistant: ";
-        let Some(last) = self.paragraphs.back_mut().filter(|last| self.answering && last.starts_with(SPEAKER)) else {
+        let Some(last) = self.paragraphs.back_mut().filter(|last| self.is_in_answer && last.starts_with(SPEAKER))
+        else {
             return;
         };
         let before = last.len();
@@ -112,18 +113,18 @@ impl Transcript {
         if last.len() == SPEAKER.len() {
             self.bytes -= SPEAKER.len();
             self.paragraphs.pop_back();
-            self.answering = false;
+            self.is_in_answer = false;
         }
     }
 
     /// Leaves out what is too much at the front, not each time.
     fn shorten(&mut self) {
-        if self.bytes <= self.longest.saturating_mul(2) {
+        if self.bytes <= self.max_bytes.saturating_mul(2) {
             return;
         }
         self.is_cut = true;
         while let Some(first) = self.paragraphs.front_mut() {
-            let surplus = self.bytes - self.longest;
+            let surplus = self.bytes - self.max_bytes;
             if first.len() > surplus {
                 let from = first.floor_char_boundary(surplus);
                 self.bytes -= from;
@@ -132,9 +133,9 @@ impl Transcript {
             }
             self.bytes -= first.len();
             self.paragraphs.pop_front();
-            self.left_out += 1;
+            self.omitted += 1;
         }
-        let left_out = self.left_out;
+        let left_out = self.omitted;
         self.tools.retain(|(_, at)| *at >= left_out);
     }
 
@@ -142,10 +143,10 @@ impl Transcript {
     pub(crate) fn text(&self) -> String {
         let paragraphs: Vec<&str> = self.paragraphs.iter().map(|paragraph| paragraph.trim_end()).collect();
         let text = paragraphs.join("\n\n");
-        if text.len() <= self.longest && !self.is_cut {
+        if text.len() <= self.max_bytes && !self.is_cut {
             return text;
         }
-        let from = text.len().saturating_sub(self.longest.saturating_sub(MISSING.len() + 2));
+        let from = text.len().saturating_sub(self.max_bytes.saturating_sub(MISSING.len() + 2));
         let from = text.ceil_char_boundary(from);
         format!("{MISSING}\n\n{}", &text[from..])
     }
@@ -153,7 +154,7 @@ impl Transcript {
 
 #[cfg(test)]
 mod tests {
-    use ipc_protocol::{Gap, Json, StopReason, ToolEnd, ToolStart};
+    use ipc_protocol::{Json, OffsetGap, StopReason, ToolEnd, ToolStart};
 
     use super::*;
 
@@ -178,15 +179,15 @@ mod tests {
     }
 
     fn transcript(events: &[Event]) -> String {
-        let mut transcript = Transcript::new(1000);
-        events.iter().for_each(|event| transcript.note(event));
+        let mut transcript = TranscriptWriter::new(1000);
+        events.iter().for_each(|event| transcript.record(event));
         transcript.text()
     }
 
     #[test]
     fn a_conversation_reads_as_it_was_held() {
         let events = [
-            Event::SessionGap(Gap { from: 1, to: 9 }),
+            Event::SessionGap(OffsetGap { from: 1, to: 9 }),
             Event::TurnStarted { prompt: "fix it".into(), attachments: vec!["/a.png".into()] },
             Event::Thinking { text: "hm".into() },
             text("I l"),
@@ -216,23 +217,23 @@ mod tests {
 
     #[test]
     fn a_long_one_takes_no_more_than_its_end() {
-        let mut transcript = Transcript::new(1000);
+        let mut transcript = TranscriptWriter::new(1000);
         for turn in 0..10_000 {
-            transcript.note(&Event::TurnStarted { prompt: format!("prompt {turn}"), attachments: Vec::new() });
-            transcript.note(&tool("1", "cargo test"));
-            transcript.note(&text(&"ü".repeat(100)));
-            transcript.note(&text("."));
+            transcript.record(&Event::TurnStarted { prompt: format!("prompt {turn}"), attachments: Vec::new() });
+            transcript.record(&tool("1", "cargo test"));
+            transcript.record(&text(&"ü".repeat(100)));
+            transcript.record(&text("."));
             assert!(transcript.paragraphs.iter().map(String::len).sum::<usize>() <= 2000);
-            transcript.note(&end("1", ToolStatus::Failed));
+            transcript.record(&end("1", ToolStatus::Failed));
             assert_eq!(transcript.paragraphs.iter().map(String::len).sum::<usize>(), transcript.bytes);
         }
         let last = transcript.text();
         assert!(last.starts_with(MISSING) && last.len() <= 1000 && last.len() > 900, "{}", last.len());
         assert!(last.contains("prompt 9999\n\n[tool: cargo test, failed]") && last.ends_with("ü."), "{last}");
         // One paragraph is no longer than that either, and a tool call that was left out may end.
-        transcript.note(&tool("2", "cargo test"));
-        transcript.note(&text(&"ü".repeat(10_000)));
-        transcript.note(&end("2", ToolStatus::Failed));
+        transcript.record(&tool("2", "cargo test"));
+        transcript.record(&text(&"ü".repeat(10_000)));
+        transcript.record(&end("2", ToolStatus::Failed));
         assert!(transcript.bytes <= 2000 && transcript.text().len() <= 1000);
     }
 }

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     error::{Error, Result},
-    history::History,
+    history::SessionHistory,
 };
 
 /// Treatment of a prompt while a turn runs.
@@ -48,7 +48,7 @@ pub struct TurnEnd {
 #[debug("Turn({number:?})")]
 pub struct Turn {
     number: Option<u64>,
-    history: Arc<History>,
+    history: Arc<SessionHistory>,
     end: oneshot::Receiver<Result<TurnEnd>>,
 }
 
@@ -69,7 +69,7 @@ impl TurnTicket {
     }
 
     /// Gives it to the caller, who waits for the events of `history` too.
-    pub(crate) fn into_turn(self, history: &Arc<History>) -> Turn {
+    pub(crate) fn into_turn(self, history: &Arc<SessionHistory>) -> Turn {
         Turn { number: self.number, history: history.clone(), end: self.end }
     }
 }
@@ -90,7 +90,7 @@ impl Turn {
     /// if the session ended first. For a queued prompt also the agent's reason for not accepting it.
     pub async fn wait(self) -> Result<TurnEnd> {
         let end = self.end.await.unwrap_or(Err(Error::ShutDown));
-        self.history.published().await;
+        self.history.wait_published().await;
         end
     }
 }

@@ -17,10 +17,10 @@ use std::{
 use interprocess::local_socket::Stream;
 use ipc_protocol::{
     EndReason, ProcessId, Receipt, SessionId, Signal,
-    codec::Assembler,
+    codec::MessageAssembler,
     message::{DetachedSession, FromForkServer},
     packet::{packet_pair, recv_bytes, recv_packet, send_packet},
-    reattach::{Claim, Heard, MAX_LINE, Verdict, Wire},
+    reattach::{AdoptRequest, AdoptResponse, MAX_LINE, ReceivedMessage, WireFormat},
 };
 use registry::{
     PidFd,
@@ -29,37 +29,38 @@ use registry::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Deserialize;
 
-use super::{Recovered, Recovery};
+use super::{RecoveredSession, RecoveryOutcome};
 
 /// Time for a fork server to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for a fork server to notice that its host has just died.
-const NOTICE: Duration = Duration::from_secs(3);
+const HOST_DEATH_TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause between attempts.
 const INTERVAL: Duration = Duration::from_millis(10);
 
 /// A fork server that was adopted.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct AdoptedForkServer {
     pub(crate) process: ProcessId,
     pub(crate) control: OwnedFd,
-    pub(crate) wire: Wire,
+    pub(crate) wire: WireFormat,
     pub(crate) sessions: Vec<DetachedSession>,
 }
 
 /// Fork servers in a directory.
 #[derive(Debug, Default)]
-pub(crate) struct Search {
-    pub(crate) found: Vec<Found>,
+pub(crate) struct DetachedSearch {
+    pub(crate) found: Vec<AdoptedForkServer>,
     /// Fork servers of another owner or another release: their sessions are left alone.
     pub(crate) others: Vec<ProcessId>,
 }
 
 /// Adopts the fork servers found in `directory`. Blocks.
-pub(crate) fn find(directory: &Path, host: ProcessId) -> Search {
-    let mut search = Search::default();
-    for (name, process) in names(directory, ".sock").filter_map(|name| Some((name.clone(), server(&name)?))) {
-        match claim(directory, &name, process, host) {
+pub(crate) fn find(directory: &Path, host: ProcessId) -> DetachedSearch {
+    let mut search = DetachedSearch::default();
+    for (name, process) in names(directory, ".sock").filter_map(|name| Some((name.clone(), parse_socket_name(&name)?)))
+    {
+        match adopt(directory, &name, process, host) {
             Ok(Some(found)) => search.found.push(found),
             Ok(None) => {
                 // Taking the name proves the death; giving it back removes its files.
@@ -97,14 +98,19 @@ pub(crate) fn remove_door(state: &Path, ProcessId { pid, start_time }: ProcessId
 }
 
 /// `PID.START.sock`
-fn server(name: &str) -> Option<ProcessId> {
+fn parse_socket_name(name: &str) -> Option<ProcessId> {
     let (pid, start_time) = name.strip_suffix(".sock")?.split_once('.')?;
     Some(ProcessId { pid: pid.parse().ok()?, start_time: start_time.parse().ok()? })
 }
 
 /// Becomes the host of a fork server. `None` if it is dead.
-fn claim(directory: &Path, name: &str, process: ProcessId, host: ProcessId) -> Result<Option<Found>, String> {
-    let until = Instant::now() + NOTICE;
+fn adopt(
+    directory: &Path,
+    name: &str,
+    process: ProcessId,
+    host: ProcessId,
+) -> Result<Option<AdoptedForkServer>, String> {
+    let until = Instant::now() + HOST_DEATH_TIMEOUT;
     loop {
         // A stopped fork server cannot answer. The signal fails for a dead one.
         if let Ok(server) = PidFd::open(process) {
@@ -112,35 +118,35 @@ fn claim(directory: &Path, name: &str, process: ProcessId, host: ProcessId) -> R
         }
         let Ok(stream) = local_socket::connect(&directory.join(name)) else { return Ok(None) };
         let (ours, theirs) = packet_pair().map_err(|error| error.to_string())?;
-        let answer = ask(&stream, theirs, host).and_then(|verdict| match verdict {
-            Verdict::Owner { process, described, .. } => {
-                let wire = Wire::described(described);
-                let sessions = sessions(&ours, wire)?;
-                Ok(Answer::Found(Found { process, control: ours, wire, sessions }))
+        let answer = request_adoption(&stream, theirs, host).and_then(|verdict| match verdict {
+            AdoptResponse::Owner { process, described, .. } => {
+                let wire = WireFormat::from_is_json(described);
+                let sessions = receive_sessions(&ours, wire)?;
+                Ok(AdoptAnswer::Adopted(AdoptedForkServer { process, control: ours, wire, sessions }))
             }
-            Verdict::Busy { owner } => Ok(Answer::Busy(owner)),
-            Verdict::Refused { reason } => Ok(Answer::Refused(reason)),
+            AdoptResponse::Busy { owner } => Ok(AdoptAnswer::Busy(owner)),
+            AdoptResponse::Refused { reason } => Ok(AdoptAnswer::Refused(reason)),
         });
         match answer {
-            Ok(Answer::Found(found)) => return Ok(Some(found)),
+            Ok(AdoptAnswer::Adopted(found)) => return Ok(Some(found)),
             // The state directory is ours, so that owner is dead or dying.
-            Ok(Answer::Busy(_)) if Instant::now() < until => sleep(INTERVAL),
+            Ok(AdoptAnswer::Busy(_)) if Instant::now() < until => sleep(INTERVAL),
             // The fork server may be dying too: a killed process stays visible for a while.
             Err(error) if is_hung_up(&error) && Instant::now() < until => sleep(INTERVAL),
-            Ok(Answer::Busy(owner)) => {
+            Ok(AdoptAnswer::Busy(owner)) => {
                 return Err(
                     owner.map_or_else(|| "another host has them".to_owned(), |owner| format!("host {owner} has them"))
                 );
             }
-            Ok(Answer::Refused(reason)) => return Err(reason),
+            Ok(AdoptAnswer::Refused(reason)) => return Err(reason),
             Err(error) => return Err(format!("it does not say what it has: {error}")),
         }
     }
 }
 
 /// Answer of a fork server to an adopt request.
-enum Answer {
-    Found(Found),
+enum AdoptAnswer {
+    Adopted(AdoptedForkServer),
     Busy(Option<ProcessId>),
     Refused(String),
 }
@@ -151,16 +157,16 @@ fn is_hung_up(error: &io::Error) -> bool {
 }
 
 /// Sends the adopt request with one end of the future connection, and receives the answer.
-fn ask(stream: &Stream, control: OwnedFd, host: ProcessId) -> io::Result<Verdict> {
+fn request_adoption(stream: &Stream, control: OwnedFd, host: ProcessId) -> io::Result<AdoptResponse> {
     let Stream::UdSocket(stream) = stream;
-    let mut line = serde_json::to_vec(&Claim::new(host))?;
+    let mut line = serde_json::to_vec(&AdoptRequest::new(host))?;
     line.push(b'\n');
     // A fork server that refuses this process closes its side without reading; its answer can still be received.
     match send_packet(stream, &line, Some(control.as_fd())) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
         Ok(()) | Err(_) => drop(control),
     }
-    let (until, mut answer) = (Instant::now() + PATIENCE, Vec::new());
+    let (until, mut answer) = (Instant::now() + ANSWER_TIMEOUT, Vec::new());
     while !answer.contains(&b'\n') && answer.len() < MAX_LINE {
         await_readable(stream, until)?;
         let mut buffer = [0; MAX_LINE];
@@ -174,8 +180,8 @@ fn ask(stream: &Stream, control: OwnedFd, host: ProcessId) -> io::Result<Verdict
 }
 
 /// Receives a fork server's first messages: its hello and its sessions.
-fn sessions(control: &OwnedFd, wire: Wire) -> io::Result<Vec<DetachedSession>> {
-    let (until, mut assembler, mut packet) = (Instant::now() + PATIENCE, Assembler::default(), Vec::new());
+fn receive_sessions(control: &OwnedFd, wire: WireFormat) -> io::Result<Vec<DetachedSession>> {
+    let (until, mut assembler, mut packet) = (Instant::now() + ANSWER_TIMEOUT, MessageAssembler::default(), Vec::new());
     loop {
         await_readable(control, until)?;
         match recv_packet(control, &mut packet) {
@@ -184,7 +190,7 @@ fn sessions(control: &OwnedFd, wire: Wire) -> io::Result<Vec<DetachedSession>> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             Err(error) => return Err(error),
         }
-        if let Some(Heard::Known(FromForkServer::Detached(sessions))) =
+        if let Some(ReceivedMessage::Understood(FromForkServer::Detached(sessions))) =
             wire.frame(&mut assembler, &packet).map_err(io::Error::other)?
         {
             return Ok(sessions);
@@ -219,12 +225,12 @@ struct EndRecord {
 
 /// Collects the records of sessions that ended without a host, adds them to the results from journals, and removes all
 /// files except those of `kept` sessions. Blocks.
-pub(crate) fn clear_up(directory: &Path, kept: impl Fn(&str) -> bool, recovered: &mut Vec<Recovered>) {
+pub(crate) fn take_end_records(directory: &Path, kept: impl Fn(&str) -> bool, recovered: &mut Vec<RecoveredSession>) {
     for name in names(directory, ".ended.json") {
         let found = directory.join(&name);
         let record = fs::read(&found).and_then(|text| Ok(serde_json::from_slice::<EndRecord>(&text)?));
         match record {
-            Ok(record) => note(record, found.clone(), recovered),
+            Ok(record) => push_recovered(record, found.clone(), recovered),
             Err(error) => tracing::warn!(?found, %error, "failed to read the end record of a session"),
         }
         remove(&found);
@@ -236,22 +242,22 @@ pub(crate) fn clear_up(directory: &Path, kept: impl Fn(&str) -> bool, recovered:
     }
 }
 
-fn note(record: EndRecord, found: PathBuf, recovered: &mut Vec<Recovered>) {
+fn push_recovered(record: EndRecord, found: PathBuf, recovered: &mut Vec<RecoveredSession>) {
     let EndRecord { session, reason, receipt, unheard } = record;
     tracing::info!(%session, %reason, unheard, "session ended without a host");
     let known = recovered.iter_mut().find(|known| known.session_id.as_ref() == Some(&session));
     match known {
-        Some(Recovered { outcome, .. }) => {
+        Some(RecoveredSession { outcome, .. }) => {
             let mut receipt = Box::new(receipt);
-            if let Recovery::Ended(rest) = outcome {
+            if let RecoveryOutcome::Ended(rest) = outcome {
                 receipt.merge(rest.as_ref().clone());
             }
-            *outcome = Recovery::Ended(receipt);
+            *outcome = RecoveryOutcome::Ended(receipt);
         }
-        None => recovered.push(Recovered {
+        None => recovered.push(RecoveredSession {
             session_id: Some(session),
             found,
-            outcome: Recovery::Ended(Box::new(receipt)),
+            outcome: RecoveryOutcome::Ended(Box::new(receipt)),
             supervisors: Vec::new(),
             damaged_lines: 0,
         }),
@@ -278,7 +284,7 @@ mod tests {
         let listener = UnixListener::bind(&path).expect("bound");
         let dying = std::thread::spawn(move || drop(listener.accept().expect("a claim")));
         let host = registry::identify(std::process::id()).expect("alive");
-        let Search { found, others } = find(scratch.path(), host);
+        let DetachedSearch { found, others } = find(scratch.path(), host);
         assert!(found.is_empty() && others.is_empty(), "{found:?} {others:?}");
         assert!(!path.exists(), "its socket is removed");
         dying.join().expect("no panic");

@@ -8,14 +8,14 @@ use std::{
 };
 
 use ipc_protocol::Pid;
-use registry::{Group, file_lock};
+use registry::{SessionCgroup, file_lock};
 use rustix::fs::{Mode, OFlags};
 
 /// Locks of dead managers' directories, each of which has the groups of several sessions.
 #[derive(Debug, Default)]
-pub(super) struct Locks(BTreeMap<PathBuf, File>);
+pub(super) struct GroupLocks(BTreeMap<PathBuf, File>);
 
-impl Locks {
+impl GroupLocks {
     /// Takes the lock of a manager's directory; `false` if a live process holds it.
     fn take(&mut self, manager: &Path) -> io::Result<bool> {
         if self.0.contains_key(manager) {
@@ -31,7 +31,7 @@ impl Locks {
     }
 }
 
-impl Drop for Locks {
+impl Drop for GroupLocks {
     /// Unlocks explicitly: forked children share the descriptors until they exec, so closing them would not release the
     /// locks.
     fn drop(&mut self) {
@@ -47,7 +47,7 @@ pub(super) enum StaleGroup {
     /// A live process holds the lock of its manager's directory.
     Locked(PathBuf),
     /// The group is ours to empty, as long as the lock is held.
-    Taken(Group),
+    Taken(SessionCgroup),
     /// This manager's own, and not to be looked at: nobody knows whether it is empty.
     Unopened,
 }
@@ -60,7 +60,7 @@ impl StaleGroup {
     /// Returns the group of a session of this manager, whose fork server is dead.
     pub(super) fn of_own(path: Option<&str>) -> Self {
         let Some(path) = path else { return Self::None { had: false } };
-        match Group::open(Path::new(path)) {
+        match SessionCgroup::open(Path::new(path)) {
             Ok(group) => Self::Taken(group),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Self::None { had: true },
             Err(error) => {
@@ -71,11 +71,11 @@ impl StaleGroup {
     }
 
     /// Tries to take a group that is still somebody's.
-    pub(super) fn take(&mut self, locks: &mut Locks) {
+    pub(super) fn take(&mut self, locks: &mut GroupLocks) {
         let Self::Locked(path) = self else { return };
         let manager = path.parent().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
         let taken = manager.and_then(|manager| locks.take(manager));
-        match taken.and_then(|taken| taken.then(|| Group::open(path)).transpose()) {
+        match taken.and_then(|taken| taken.then(|| SessionCgroup::open(path)).transpose()) {
             Ok(Some(group)) => *self = Self::Taken(group),
             Ok(None) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => *self = Self::None { had: true },

@@ -24,18 +24,18 @@ use rustix::{
 use tokio::{sync::oneshot, time::timeout_at};
 
 use super::{
-    Sessions,
-    record::{Header, Line, PosixSession, Record},
+    JournalDir,
+    record::{JournalHeader, JournalLine, JournalRecord, PosixSession},
 };
 
 /// Length in bytes from which a journal is rewritten, if most of it concerns dead processes.
-const LONG: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 /// Pause before retrying after a failure.
 const RETRY: Duration = Duration::from_secs(5);
 /// Time after which a write that is still under way counts as failed.
 const LATE: Duration = Duration::from_secs(5);
 /// Number of live processes above which they are checked: an end can be missed.
-const MANY: usize = 8192;
+const MIN_CHECK_AT: usize = 8192;
 
 /// Greatest age of the number of forks that a POSIX session is noted with.
 const FORKS_AGE: Duration = Duration::from_millis(100);
@@ -54,29 +54,29 @@ fn forks() -> Option<u64> {
 
 /// Processes that adopt the orphans of the supervisors, and their cgroup.
 #[derive(Debug, Default)]
-struct Surroundings {
+struct OrphanDestinations {
     /// The ancestors of this process; one of them adopts it.
     reapers: Vec<ProcessId>,
     /// The cgroup (version 2) of this process.
     cgroup: Option<String>,
 }
 
-impl Surroundings {
+impl OrphanDestinations {
     /// Of this process. They are looked at once: an ancestor that dies later leaves it to another one of these.
     fn here() -> Arc<Self> {
-        static HERE: OnceLock<Arc<Surroundings>> = OnceLock::new();
+        static HERE: OnceLock<Arc<OrphanDestinations>> = OnceLock::new();
         HERE.get_or_init(|| Arc::new(Self::look())).clone()
     }
 
     fn look() -> Self {
         let mut reapers = Vec::new();
         let adopts = adopts_orphans();
-        let mut next = registry::look(std::process::id()).ok().flatten();
+        let mut next = registry::find_process(std::process::id()).ok().flatten();
         while let Some(process) = next {
             if adopts || process.id.pid != std::process::id() {
                 reapers.push(process.id);
             }
-            next = registry::look(process.ppid).ok().flatten().filter(|parent| parent.id.pid != process.id.pid);
+            next = registry::find_process(process.ppid).ok().flatten().filter(|parent| parent.id.pid != process.id.pid);
         }
         Self { reapers, cgroup: cgroup_of("self") }
     }
@@ -96,7 +96,7 @@ pub(super) fn cgroup_of(process: &str) -> Option<String> {
 /// The file of a journal. Only jobs of its directory touch it.
 #[derive(Debug)]
 struct JournalFile {
-    sessions: Arc<Sessions>,
+    sessions: Arc<JournalDir>,
     /// `None` before the first write.
     name: Option<String>,
     file: Option<File>,
@@ -116,17 +116,17 @@ struct JournalWrite {
 
 /// Journal of a session: the processes that are known, and their file.
 #[derive(Debug)]
-pub(crate) struct Journal {
+pub(crate) struct SessionJournal {
     /// `None` without a state directory: then the journal is for this manager alone.
-    file: Option<(Arc<Sessions>, Arc<Mutex<JournalFile>>)>,
-    header: Header,
+    file: Option<(Arc<JournalDir>, Arc<Mutex<JournalFile>>)>,
+    header: JournalHeader,
     proxy: Option<ProcessId>,
     living: BTreeSet<ProcessId>,
     /// The POSIX sessions that they are in, or were.
     posix: BTreeMap<Pid, PosixSession>,
-    surroundings: Arc<Surroundings>,
+    surroundings: Arc<OrphanDestinations>,
     /// Number of them at which they are checked.
-    many: usize,
+    check_at: usize,
     write: Option<JournalWrite>,
     batch: String,
     /// True if the file has all but the batch once the write under way is done. Else it is rewritten.
@@ -135,16 +135,16 @@ pub(crate) struct Journal {
     /// Set while the file on disk is incomplete: the instant to rewrite it.
     broken: Option<Instant>,
     /// True if the failure was reported.
-    told: bool,
+    failure_reported: bool,
 }
 
-impl Journal {
+impl SessionJournal {
     /// The journal of a session that is about to start. Nothing is written yet.
-    pub(crate) fn new(sessions: Option<Arc<Sessions>>, header: Header) -> Self {
+    pub(crate) fn new(sessions: Option<Arc<JournalDir>>, header: JournalHeader) -> Self {
         Self::of_file(sessions, None, header)
     }
 
-    fn of_file(sessions: Option<Arc<Sessions>>, name: Option<String>, header: Header) -> Self {
+    fn of_file(sessions: Option<Arc<JournalDir>>, name: Option<String>, header: JournalHeader) -> Self {
         let file = sessions.map(|sessions| {
             let file = JournalFile { sessions: sessions.clone(), name, file: None };
             (sessions, Arc::new(Mutex::new(file)))
@@ -155,35 +155,35 @@ impl Journal {
             proxy: None,
             living: BTreeSet::new(),
             posix: BTreeMap::new(),
-            surroundings: Surroundings::here(),
-            many: MANY,
+            surroundings: OrphanDestinations::here(),
+            check_at: MIN_CHECK_AT,
             write: None,
             batch: String::new(),
             is_whole: false,
             written: 0,
             broken: None,
-            told: false,
+            failure_reported: false,
         }
     }
 
     /// Continues the journal that an earlier host of the session left under this name.
-    pub(crate) fn taken_over(sessions: Arc<Sessions>, name: String, record: Record, host: ProcessId) -> Self {
-        let Record { header, proxy, living, posix, .. } = record;
-        let header = Header { host, ..header };
+    pub(crate) fn adopt(sessions: Arc<JournalDir>, name: String, record: JournalRecord, host: ProcessId) -> Self {
+        let JournalRecord { header, proxy, living, posix, .. } = record;
+        let header = JournalHeader { host, ..header };
         Self { proxy, living, posix, ..Self::of_file(Some(sessions), Some(name), header) }
     }
 
     /// Returns the record of the session, as it would be read back.
-    pub(crate) fn record(&self) -> Record {
-        let Surroundings { reapers, cgroup } = &*self.surroundings;
-        Record {
+    pub(crate) fn record(&self) -> JournalRecord {
+        let OrphanDestinations { reapers, cgroup } = &*self.surroundings;
+        JournalRecord {
             proxy: self.proxy,
             living: self.living.clone(),
             posix: self.posix.clone(),
             reapers: reapers.clone(),
             host_cgroup: cgroup.clone(),
             unwatched_since: registry::ticks_ago(UNWATCHED).max(self.header.since),
-            ..Record::new(self.header.clone(), Some(self.header.fork_server))
+            ..JournalRecord::new(self.header.clone(), Some(self.header.fork_server))
         }
     }
 
@@ -203,7 +203,7 @@ impl Journal {
     /// Records the session's proxy.
     pub(crate) fn proxy(&mut self, process: ProcessId) {
         if self.proxy.replace(process) != Some(process) {
-            Line::Proxy(process).write(&mut self.batch);
+            JournalLine::Proxy(process).write(&mut self.batch);
         }
     }
 
@@ -216,11 +216,11 @@ impl Journal {
     /// The session has this process.
     pub(crate) fn spawned(&mut self, process: ProcessId) {
         if self.living.insert(process) {
-            Line::Spawned(process).write(&mut self.batch);
+            JournalLine::Spawned(process).write(&mut self.batch);
         }
-        if self.living.len() > self.many {
+        if self.living.len() > self.check_at {
             self.living.retain(|id| registry::identify(id.pid).is_ok_and(|now| now == *id));
-            self.many = MANY.max(2 * self.living.len());
+            self.check_at = MIN_CHECK_AT.max(2 * self.living.len());
         }
     }
 
@@ -231,25 +231,25 @@ impl Journal {
             return;
         }
         let Some(forks) = forks() else { return };
-        if self.posix.len() >= MANY
+        if self.posix.len() >= MIN_CHECK_AT
             && let Some(oldest) = self.posix.values().min_by_key(|posix| posix.since).map(|posix| posix.sid)
         {
             self.posix.remove(&oldest);
         }
         let posix = PosixSession { sid, since, forks };
         self.posix.insert(sid, posix);
-        Line::Posix(posix).write(&mut self.batch);
+        JournalLine::Posix(posix).write(&mut self.batch);
     }
 
     /// Takes note of the processes that an event is about.
-    pub(crate) fn note(&mut self, event: &Event) {
+    pub(crate) fn record_event(&mut self, event: &Event) {
         match event {
             Event::ProcessSpawned(info) => {
                 self.spawned(info.id);
                 self.in_posix_session(info.sid, info.id.start_time);
             }
             Event::ProcessExited { process, .. } if self.living.remove(process) => {
-                Line::Exited(*process).write(&mut self.batch);
+                JournalLine::Exited(*process).write(&mut self.batch);
             }
             _ => {}
         }
@@ -272,7 +272,7 @@ impl Journal {
         if self.write.is_none() {
             return self.hand_over();
         }
-        if self.batch.len() > LONG {
+        if self.batch.len() > MAX_BYTES {
             self.batch.clear();
             self.is_whole = false;
         }
@@ -329,7 +329,7 @@ impl Journal {
         if self.is_whole && self.batch.is_empty() {
             return None;
         }
-        let is_long = self.written > LONG.max(64 * (self.living.len() + self.posix.len()));
+        let is_long = self.written > MAX_BYTES.max(64 * (self.living.len() + self.posix.len()));
         let header = (!self.is_whole || is_long).then(|| self.header.clone());
         let text = if header.is_some() { self.whole() } else { std::mem::take(&mut self.batch) };
         self.batch.clear();
@@ -371,16 +371,18 @@ impl Journal {
         self.is_whole = false;
         self.broken = Some(Instant::now() + RETRY);
         tracing::warn!(session = %self.header.session, error = %ErrorChain(&error), "failed to write the session's journal");
-        (!std::mem::replace(&mut self.told, true)).then_some(error)
+        (!std::mem::replace(&mut self.failure_reported, true)).then_some(error)
     }
 
     /// Returns the text of a file with all that is known.
     fn whole(&self) -> String {
         let mut text = self.header.line();
-        let Surroundings { reapers, cgroup } = &*self.surroundings;
-        let around = reapers.iter().copied().map(Line::Reaper).chain(cgroup.clone().map(Line::HostCgroup));
-        let processes = self.proxy.map(Line::Proxy).into_iter().chain(self.living.iter().copied().map(Line::Spawned));
-        for line in around.chain(processes).chain(self.posix.values().copied().map(Line::Posix)) {
+        let OrphanDestinations { reapers, cgroup } = &*self.surroundings;
+        let around =
+            reapers.iter().copied().map(JournalLine::Reaper).chain(cgroup.clone().map(JournalLine::HostCgroup));
+        let processes =
+            self.proxy.map(JournalLine::Proxy).into_iter().chain(self.living.iter().copied().map(JournalLine::Spawned));
+        for line in around.chain(processes).chain(self.posix.values().copied().map(JournalLine::Posix)) {
             line.write(&mut text);
         }
         text
@@ -394,7 +396,7 @@ impl JournalFile {
     }
 
     /// Writes another file, which replaces this one.
-    fn replace(&mut self, header: &Header, text: &str) -> io::Result<()> {
+    fn replace(&mut self, header: &JournalHeader, text: &str) -> io::Result<()> {
         let dir = &self.sessions.dir;
         // Uses a name of its own from the start: a journal left by an earlier session with that id is not replaced.
         let name = match &self.name {
@@ -429,21 +431,21 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::state::{StateDir, record::Record, tests};
+    use crate::state::{StateDir, record::JournalRecord, tests};
 
     /// Writes the changes, and waits for that.
-    fn commit(journal: &mut Journal) -> Option<io::Error> {
+    fn commit(journal: &mut SessionJournal) -> Option<io::Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
         let failed = journal.start_write();
         if journal.write.is_some() { runtime.block_on(journal.written()) } else { failed }
     }
 
-    fn remove(journal: Journal) {
+    fn remove(journal: SessionJournal) {
         journal.remove().expect("handed over").blocking_recv().expect("done").expect("removed");
     }
 
-    fn journal(state: &StateDir, session: &str, marker: &str) -> Journal {
-        let header = Header {
+    fn journal(state: &StateDir, session: &str, marker: &str) -> SessionJournal {
+        let header = JournalHeader {
             session: session.parse().expect("valid"),
             marker: marker.into(),
             place: state.place.clone(),
@@ -453,7 +455,7 @@ mod tests {
             fork_server: tests::own(),
             cgroup: None,
         };
-        Journal::new(Some(state.sessions.clone()), header)
+        SessionJournal::new(Some(state.sessions.clone()), header)
     }
 
     fn id(pid: u32) -> ProcessId {
@@ -464,8 +466,8 @@ mod tests {
         Event::ProcessExited { process: id(pid), command: None, exit: None }
     }
 
-    fn read(state: &StateDir, name: &str) -> Record {
-        Record::read(&state.sessions.read(name).expect("there")).expect("a header")
+    fn read(state: &StateDir, name: &str) -> JournalRecord {
+        JournalRecord::read(&state.sessions.read(name).expect("there")).expect("a header")
     }
 
     #[test]
@@ -478,8 +480,8 @@ mod tests {
         assert_eq!(read(&state, "....journal").living, [].into());
         journal.proxy(id(1));
         [2, 3, 4].into_iter().for_each(|pid| journal.spawned(id(pid)));
-        journal.note(&exited(3));
-        journal.note(&exited(99));
+        journal.record_event(&exited(3));
+        journal.record_event(&exited(99));
         assert!(commit(&mut journal).is_none());
         let record = read(&state, "....journal");
         assert_eq!((record.proxy, record.living, record.damaged), (Some(id(1)), [id(2), id(4)].into(), 0));
@@ -504,17 +506,17 @@ mod tests {
         for round in 0..2000 {
             for pid in 2..102 {
                 journal.spawned(id(pid + round % 7));
-                journal.note(&exited(pid + round % 7));
+                journal.record_event(&exited(pid + round % 7));
             }
             assert!(commit(&mut journal).is_none());
             longest = longest.max(fs::metadata(&path).expect("there").len());
         }
-        assert!((LONG as u64..2 * LONG as u64).contains(&longest), "{longest}");
+        assert!((MAX_BYTES as u64..2 * MAX_BYTES as u64).contains(&longest), "{longest}");
         let record = read(&state, "s.journal");
         assert_eq!((record.living, record.damaged), ([id(1)].into(), 0));
         // Ends that were missed do not pile up either.
         (2..20_000).for_each(|pid| journal.spawned(ProcessId { pid, start_time: u64::MAX }));
-        assert!(journal.living.len() <= MANY + 1, "{}", journal.living.len());
+        assert!(journal.living.len() <= MIN_CHECK_AT + 1, "{}", journal.living.len());
     }
 
     #[test]
@@ -532,7 +534,7 @@ mod tests {
         assert!(commit(&mut journal).is_none(), "it was told");
         assert!(journal.broken.is_some());
         fs::remove_dir(&in_the_way).expect("empty");
-        journal.note(&exited(1));
+        journal.record_event(&exited(1));
         journal.spawned(id(3));
         journal.broken = Some(Instant::now());
         assert!(commit(&mut journal).is_none());

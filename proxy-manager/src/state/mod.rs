@@ -40,9 +40,9 @@ use crate::{
     error::{Error, Result},
 };
 
-pub(crate) use journal::{Journal, JournalResult};
-pub(crate) use record::{Header, Place, Record};
-pub use recover::{Recovered, Recovery};
+pub(crate) use journal::{JournalResult, SessionJournal};
+pub(crate) use record::{BootNamespace, JournalHeader, JournalRecord};
+pub use recover::{RecoveredSession, RecoveryOutcome};
 pub(crate) use recover::{recover, sweep_own};
 
 /// Ending of a journal's name.
@@ -52,7 +52,7 @@ pub(crate) const HOMES: &str = "homes";
 
 /// The directory of the journals.
 #[derive(Debug)]
-pub(crate) struct Sessions {
+pub(crate) struct JournalDir {
     dir: OwnedFd,
     /// Writes of journals.
     work: Arc<OrderedWork>,
@@ -64,8 +64,8 @@ pub(crate) struct StateDir {
     /// The directory: whoever has it locked owns it.
     dir: OwnedFd,
     pub(crate) path: PathBuf,
-    pub(crate) sessions: Arc<Sessions>,
-    pub(crate) place: Place,
+    pub(crate) sessions: Arc<JournalDir>,
+    pub(crate) place: BootNamespace,
 }
 
 impl StateDir {
@@ -79,8 +79,8 @@ impl StateDir {
         let dir = own_directory(&path)?;
         let sessions = own_directory(&path.join("sessions"))?;
         lock(&dir, &path, owner)?;
-        let place = Place::here().map_err(|error| Error::system("reading the boot's id", error))?;
-        Ok(Self { dir, path, sessions: Arc::new(Sessions { dir: sessions, work: Arc::default() }), place })
+        let place = BootNamespace::here().map_err(|error| Error::system("reading the boot's id", error))?;
+        Ok(Self { dir, path, sessions: Arc::new(JournalDir { dir: sessions, work: Arc::default() }), place })
     }
 }
 
@@ -196,9 +196,9 @@ fn lock(dir: &OwnedFd, path: &Path, owner: ProcessId) -> Result<()> {
     Ok(())
 }
 
-impl Sessions {
+impl JournalDir {
     /// Returns a name that no journal has.
-    fn free_name(&self, header: &Header) -> io::Result<String> {
+    fn free_name(&self, header: &JournalHeader) -> io::Result<String> {
         let name = format!("{}{JOURNAL}", header.session);
         match rustix::fs::statat(&self.dir, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Ok(name),

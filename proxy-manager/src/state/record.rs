@@ -25,11 +25,11 @@ const MAGIC: &str = "agent-proxy-journal 1 ";
 
 /// Facts about a session before it has a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct JournalHeader {
     pub(crate) session: SessionId,
     /// Value of [`ipc_protocol::MARKER`] in the environment of its processes.
     pub(crate) marker: String,
-    pub(crate) place: Place,
+    pub(crate) place: BootNamespace,
     /// Lower bound of start times: earlier processes are not of this session.
     pub(crate) since: u64,
     pub(crate) strict: bool,
@@ -41,12 +41,12 @@ pub(crate) struct Header {
 
 /// Scope of pids and start times: one boot of one machine, and one PID namespace of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct BootNamespace {
     pub(crate) boot: String,
     pub(crate) pid_namespace: String,
 }
 
-impl Place {
+impl BootNamespace {
     /// Scope of this process.
     pub(crate) fn here() -> std::io::Result<Self> {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
@@ -67,7 +67,7 @@ pub(crate) struct PosixSession {
 
 /// A line after the header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum JournalLine {
     Proxy(ProcessId),
     Spawned(ProcessId),
     Exited(ProcessId),
@@ -79,11 +79,19 @@ pub(crate) enum Line {
     HostCgroup(String),
 }
 
-impl Header {
+impl JournalHeader {
     /// Formats the header line. Omits a cgroup whose name contains a line break.
     pub(crate) fn line(&self) -> String {
-        let Self { session, marker, place: Place { boot, pid_namespace }, since, strict, host, fork_server, cgroup } =
-            self;
+        let Self {
+            session,
+            marker,
+            place: BootNamespace { boot, pid_namespace },
+            since,
+            strict,
+            host,
+            fork_server,
+            cgroup,
+        } = self;
         let strict = u8::from(*strict);
         let cgroup = cgroup.as_deref().filter(|path| !path.contains('\n')).unwrap_or_default();
         format!(
@@ -103,7 +111,7 @@ impl Header {
         Some(Self {
             session: field("session")?.parse().ok()?,
             marker: field("marker").filter(|marker| !marker.is_empty())?.to_owned(),
-            place: Place { boot: field("boot")?.to_owned(), pid_namespace: field("pidns")?.to_owned() },
+            place: BootNamespace { boot: field("boot")?.to_owned(), pid_namespace: field("pidns")?.to_owned() },
             since: number(field("since")?)?,
             strict: field("strict")? == "1",
             host: process(field("host")?)?,
@@ -113,7 +121,7 @@ impl Header {
     }
 }
 
-impl Line {
+impl JournalLine {
     /// Appends the line.
     pub(crate) fn write(&self, out: &mut String) {
         // A String takes all.
@@ -164,8 +172,8 @@ fn process(text: &str) -> Option<ProcessId> {
 
 /// A journal that was read back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Record {
-    pub(crate) header: Header,
+pub(crate) struct JournalRecord {
+    pub(crate) header: JournalHeader,
     /// `None` if its pid is invalid in this namespace.
     pub(crate) fork_server: Option<ProcessId>,
     pub(crate) proxy: Option<ProcessId>,
@@ -182,9 +190,9 @@ pub(crate) struct Record {
     pub(crate) damaged: usize,
 }
 
-impl Record {
+impl JournalRecord {
     /// Of a session without a process.
-    pub(crate) fn new(header: Header, fork_server: Option<ProcessId>) -> Self {
+    pub(crate) fn new(header: JournalHeader, fork_server: Option<ProcessId>) -> Self {
         Self {
             unwatched_since: header.since,
             header,
@@ -203,22 +211,22 @@ impl Record {
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let mut lines = bytes.split_inclusive(|b| *b == b'\n');
         let whole = |line: &[u8]| String::from_utf8(line.strip_suffix(b"\n")?.to_vec()).ok();
-        let header = Header::parse(&lines.next().and_then(whole)?)?;
+        let header = JournalHeader::parse(&lines.next().and_then(whole)?)?;
         let fork_server = Some(header.fork_server);
         let mut record = Self::new(header, fork_server);
         for line in lines {
-            match whole(line).and_then(|line| Line::parse(&line)) {
+            match whole(line).and_then(|line| JournalLine::parse(&line)) {
                 // A process older than the session is not part of it.
-                Some(Line::Spawned(id)) if id.start_time >= record.header.since => _ = record.living.insert(id),
-                Some(Line::Exited(id)) => _ = record.living.remove(&id),
-                Some(Line::Proxy(id)) => record.proxy = Some(id),
-                Some(Line::Posix(posix)) if posix.since >= record.header.since => {
+                Some(JournalLine::Spawned(id)) if id.start_time >= record.header.since => _ = record.living.insert(id),
+                Some(JournalLine::Exited(id)) => _ = record.living.remove(&id),
+                Some(JournalLine::Proxy(id)) => record.proxy = Some(id),
+                Some(JournalLine::Posix(posix)) if posix.since >= record.header.since => {
                     record.posix.insert(posix.sid, posix);
                 }
-                Some(Line::Posix(_)) => record.damaged += 1,
-                Some(Line::Reaper(id)) => record.reapers.push(id),
-                Some(Line::HostCgroup(path)) => record.host_cgroup = Some(path),
-                Some(Line::Spawned(_)) | None => record.damaged += 1,
+                Some(JournalLine::Posix(_)) => record.damaged += 1,
+                Some(JournalLine::Reaper(id)) => record.reapers.push(id),
+                Some(JournalLine::HostCgroup(path)) => record.host_cgroup = Some(path),
+                Some(JournalLine::Spawned(_)) | None => record.damaged += 1,
             }
         }
         Some(record)
@@ -243,11 +251,11 @@ mod tests {
         ProcessId { pid, start_time }
     }
 
-    fn header() -> Header {
-        Header {
+    fn header() -> JournalHeader {
+        JournalHeader {
             session: "s-1".parse().expect("valid"),
             marker: "m".into(),
-            place: Place { boot: "b".into(), pid_namespace: "pid:[1]".into() },
+            place: BootNamespace { boot: "b".into(), pid_namespace: "pid:[1]".into() },
             since: 100,
             strict: true,
             host: id(1, 2),
@@ -258,25 +266,26 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        for header in [header(), Header { cgroup: None, strict: false, ..header() }] {
+        for header in [header(), JournalHeader { cgroup: None, strict: false, ..header() }] {
             let mut text = header.line();
             let posix = PosixSession { sid: 6, since: 100, forks: 7 };
             for line in [
-                Line::Proxy(id(5, 50)),
-                Line::Spawned(id(6, 100)),
-                Line::Spawned(id(7, 101)),
-                Line::Exited(id(6, 100)),
-                Line::Posix(posix),
-                Line::Reaper(id(1, 0)),
-                Line::HostCgroup("/a b".into()),
+                JournalLine::Proxy(id(5, 50)),
+                JournalLine::Spawned(id(6, 100)),
+                JournalLine::Spawned(id(7, 101)),
+                JournalLine::Exited(id(6, 100)),
+                JournalLine::Posix(posix),
+                JournalLine::Reaper(id(1, 0)),
+                JournalLine::HostCgroup("/a b".into()),
             ] {
                 line.write(&mut text);
             }
-            let record = Record::read(text.as_bytes()).expect("a header");
+            let record = JournalRecord::read(text.as_bytes()).expect("a header");
             let (fork_server, proxy) = (Some(id(3, 4)), Some(id(5, 50)));
             let (posix, reapers, host_cgroup) = ([(6, posix)].into(), vec![id(1, 0)], Some("/a b".to_owned()));
             let living = [id(7, 101)].into();
-            let expected = Record { proxy, living, posix, reapers, host_cgroup, ..Record::new(header, fork_server) };
+            let expected =
+                JournalRecord { proxy, living, posix, reapers, host_cgroup, ..JournalRecord::new(header, fork_server) };
             assert_eq!(record, expected);
         }
     }
@@ -284,10 +293,10 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_counted_and_passed_over() {
         let lines = "+6@100\n\nhello\n+7\n+-7@100\n+07@100\n+7@100x\n*7@100\n+9@99\n\u{e4}7@100\n-8@100\n+99999999999@100\nsid 7 99 1\nsid 7 100\nsid 7 100 1 1\n+10@1";
-        let record = Record::read((header().line() + lines).as_bytes()).expect("a header");
+        let record = JournalRecord::read((header().line() + lines).as_bytes()).expect("a header");
         assert_eq!((record.living, record.damaged), ([id(6, 100)].into(), 14));
         let bytes = [header().line().as_bytes(), b"\xff\n+6@100\n\0\0\0\n"].concat();
-        let record = Record::read(&bytes).expect("a header");
+        let record = JournalRecord::read(&bytes).expect("a header");
         assert_eq!((record.living, record.damaged), ([id(6, 100)].into(), 2));
     }
 
@@ -295,18 +304,22 @@ mod tests {
     fn without_its_header_a_journal_says_nothing() {
         let line = header().line();
         for cut in 0..line.len() {
-            assert_eq!(Record::read(&line.as_bytes()[..cut]), None);
+            assert_eq!(JournalRecord::read(&line.as_bytes()[..cut]), None);
         }
-        assert_eq!(Record::read(b"+6@100\n"), None);
-        assert_eq!(Record::read(line.replace("journal 1", "journal 2").as_bytes()), None);
-        assert_eq!(Record::read(line.replace("marker=m", "marker=").as_bytes()), None, "it would match everything");
+        assert_eq!(JournalRecord::read(b"+6@100\n"), None);
+        assert_eq!(JournalRecord::read(line.replace("journal 1", "journal 2").as_bytes()), None);
+        assert_eq!(
+            JournalRecord::read(line.replace("marker=m", "marker=").as_bytes()),
+            None,
+            "it would match everything"
+        );
     }
 
     proptest! {
         #[test]
         fn garbage_is_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = Record::read(&bytes);
-            let _ = Record::read(&[header().line().as_bytes(), &bytes].concat());
+            let _ = JournalRecord::read(&bytes);
+            let _ = JournalRecord::read(&[header().line().as_bytes(), &bytes].concat());
         }
     }
 }

@@ -13,20 +13,20 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{
     StateDir,
-    record::Record,
-    sweep::{Ended, Sweep},
+    record::JournalRecord,
+    sweep::{SessionSweep, SweptSession},
 };
 
 /// Remains of a session whose supervisors had all died before its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Recovered {
+pub struct RecoveredSession {
     /// Id of the session; `None` if the remains do not name it.
     pub session_id: Option<SessionId>,
     /// Path of its journal, or of its cgroup's directory.
     pub found: PathBuf,
     /// Outcome of the recovery.
-    pub outcome: Recovery,
+    pub outcome: RecoveryOutcome,
     /// Supervisors that were ended too: the session's proxy and its manager's fork server, if these still lived
     /// (stopped, say), and processes below that fork server that belong to no known session.
     pub supervisors: Vec<ProcessId>,
@@ -37,7 +37,7 @@ pub struct Recovered {
 /// Outcome of a session's recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Recovery {
+pub enum RecoveryOutcome {
     /// The processes were ended, or were gone. A receipt that is not empty names those that could not be ended; the
     /// journal then stays for the next manager.
     Ended(Box<Receipt>),
@@ -57,13 +57,13 @@ pub enum Recovery {
     },
 }
 
-impl Recovered {
+impl RecoveredSession {
     /// Returns true if nothing is left.
     pub fn is_empty(&self) -> bool {
         match &self.outcome {
-            Recovery::Ended(receipt) => receipt.is_empty(),
-            Recovery::Swept { left, failure, .. } => left.is_empty() && failure.is_none(),
-            Recovery::Dropped { .. } => true,
+            RecoveryOutcome::Ended(receipt) => receipt.is_empty(),
+            RecoveryOutcome::Swept { left, failure, .. } => left.is_empty() && failure.is_none(),
+            RecoveryOutcome::Dropped { .. } => true,
         }
     }
 }
@@ -89,7 +89,10 @@ const STILL: Duration = Duration::from_secs(1);
 /// Ends what the journals of `state` tell of, and removes those of which nothing is left. Blocks for as long as that takes,
 /// twice [`DEADLINE`] at most.
 /// Those that are `spared` (name and content are asked for) are left alone; it can take from the others what is not theirs.
-pub(crate) fn recover(state: &StateDir, spared: &mut dyn FnMut(&str, &mut Record) -> bool) -> Vec<Recovered> {
+pub(crate) fn recover(
+    state: &StateDir,
+    spared: &mut dyn FnMut(&str, &mut JournalRecord) -> bool,
+) -> Vec<RecoveredSession> {
     let mut done = Vec::new();
     let mut found = Vec::new();
     let names = state.sessions.journals().unwrap_or_else(|error| {
@@ -118,15 +121,15 @@ pub(crate) fn recover(state: &StateDir, spared: &mut dyn FnMut(&str, &mut Record
             record.unwatched_since = u64::MAX;
         }
     }
-    for (name, ended) in names.into_iter().zip(sweep(Sweep::new(records), began, DEADLINE)) {
+    for (name, ended) in names.into_iter().zip(sweep(SessionSweep::new(records), began, DEADLINE)) {
         // What nobody saw come another look does not tell from strangers' either.
         if ended.receipt.is_empty() || ended.is_searched {
             discard(state, &name);
         }
-        done.push(Recovered {
+        done.push(RecoveredSession {
             session_id: Some(ended.receipt.session_id.clone()),
             found: state.journal_path(&name),
-            outcome: Recovery::Ended(Box::new(ended.receipt)),
+            outcome: RecoveryOutcome::Ended(Box::new(ended.receipt)),
             supervisors: ended.supervisors,
             damaged_lines: ended.damaged_lines,
         });
@@ -136,21 +139,21 @@ pub(crate) fn recover(state: &StateDir, spared: &mut dyn FnMut(&str, &mut Record
 
 /// Ends what is left of this manager's own sessions whose fork server is dead. Their receipts, in the same order. Blocks for twice
 /// [`OWN_DEADLINE`] at most.
-pub(crate) fn sweep_own(records: Vec<Record>) -> Vec<Receipt> {
-    let ended = sweep(Sweep::of_own(records), Instant::now(), OWN_DEADLINE);
+pub(crate) fn sweep_own(records: Vec<JournalRecord>) -> Vec<Receipt> {
+    let ended = sweep(SessionSweep::of_own(records), Instant::now(), OWN_DEADLINE);
     ended.into_iter().map(|ended| ended.receipt).collect()
 }
 
 /// Stops all that is found, then kills it, until it is proven gone or `deadline` has passed. Where only the proof is missing then, it
 /// is tried for as long again.
-fn sweep(mut sweep: Sweep, began: Instant, deadline: Duration) -> Vec<Ended> {
+fn sweep(mut sweep: SessionSweep, began: Instant, deadline: Duration) -> Vec<SweptSession> {
     // What is killed gives its children away, and what is then below nobody of ours may not be found again. So all stand
     // still first, until a look finds nothing new.
     let still_by = Instant::now() + STILL;
     while sweep.look_and_stop() && Instant::now() < still_by {
         sleep(INTERVAL);
     }
-    let until = |sweep: &Sweep| if sweep.is_quiet() { 2 * deadline } else { deadline };
+    let until = |sweep: &SessionSweep| if sweep.is_quiet() { 2 * deadline } else { deadline };
     while sweep.look_and_kill() && began.elapsed() < until(&sweep) {
         sleep(INTERVAL);
     }
@@ -174,12 +177,12 @@ fn sweep(mut sweep: Sweep, began: Instant, deadline: Duration) -> Vec<Ended> {
 }
 
 /// Reads one journal; what it comes to where there is nothing to be ended by it.
-fn read(state: &StateDir, name: &str) -> Result<Record, Box<Recovered>> {
+fn read(state: &StateDir, name: &str) -> Result<JournalRecord, Box<RecoveredSession>> {
     let dropped = |session_id, damaged_lines, reason| {
-        Box::new(Recovered {
+        Box::new(RecoveredSession {
             session_id,
             found: state.journal_path(name),
-            outcome: Recovery::Dropped { reason },
+            outcome: RecoveryOutcome::Dropped { reason },
             supervisors: Vec::new(),
             damaged_lines,
         })
@@ -188,7 +191,7 @@ fn read(state: &StateDir, name: &str) -> Result<Record, Box<Recovered>> {
         Ok(bytes) => bytes,
         Err(error) => return Err(dropped(None, 0, format!("it cannot be read: {error}"))),
     };
-    let Some(mut record) = Record::read(&bytes) else {
+    let Some(mut record) = JournalRecord::read(&bytes) else {
         if let Err(error) = state.sessions.set_aside(name) {
             tracing::warn!(name, %error, "failed to set aside a file that is no journal");
         }
@@ -220,14 +223,14 @@ fn discard(state: &StateDir, name: &str) {
 
 /// Fork servers and proxies whose host has just died are about to end their sessions, with a grace. One that is stopped never
 /// will. Those that have ended by themselves.
-fn await_supervisors(records: &[Record], until: Instant) -> BTreeSet<ProcessId> {
+fn await_supervisors(records: &[JournalRecord], until: Instant) -> BTreeSet<ProcessId> {
     let mut ended = BTreeSet::new();
     let supervisors = records.iter().flat_map(|record| [record.fork_server, record.proxy]).flatten();
     for supervisor in supervisors.collect::<BTreeSet<_>>() {
         let Ok(process) = PidFd::open(supervisor) else { continue };
         let (mut is_there, mut was_there) = (true, false);
         while is_there {
-            match registry::look(supervisor.pid) {
+            match registry::find_process(supervisor.pid) {
                 Ok(Some(seen)) if seen.id == supervisor && !seen.is_stopped => was_there = true,
                 Ok(Some(seen)) if seen.id == supervisor => break,
                 Err(_) => break,

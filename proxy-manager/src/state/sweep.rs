@@ -27,13 +27,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ipc_protocol::{KillCause, Layer, Outcome, Pid, ProcessId, Proof, ReapedBy, Receipt, ReceiptEntry, Signal};
-use registry::{PidFd, Seen};
+use ipc_protocol::{
+    ContainmentLayer, KillCause, Pid, ProcessId, ProcessOutcome, Proof, ReapedBy, Receipt, ReceiptEntry, Signal,
+};
+use registry::{PidFd, SeenProcess};
 
 use super::{
-    group::{Locks, StaleGroup},
+    group::{GroupLocks, StaleGroup},
     journal::{adopts_orphans, cgroup_of},
-    record::Record,
+    record::JournalRecord,
     started,
 };
 
@@ -54,7 +56,7 @@ const FROZEN: Duration = Duration::from_millis(100);
 const MOST_DOUBTFUL: usize = 64;
 
 /// Result of the sweep for one session.
-pub(super) struct Ended {
+pub(super) struct SweptSession {
     pub(super) receipt: Receipt,
     pub(super) supervisors: Vec<ProcessId>,
     pub(super) damaged_lines: usize,
@@ -64,7 +66,7 @@ pub(super) struct Ended {
 
 /// Owner of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owner {
+enum ProcessOwner {
     /// Of this session.
     Session(usize),
     /// The proxy of this session: what is below it is the session's.
@@ -73,20 +75,20 @@ enum Owner {
     ForkServer,
 }
 
-struct Member {
-    owner: Owner,
+struct SweepMember {
+    owner: ProcessOwner,
     /// As it was first seen.
-    seen: Seen,
+    seen: SeenProcess,
     command: Option<String>,
     /// Known from the journal or by its parent: its POSIX session is all ours.
     by_descent: bool,
     alive: bool,
 }
 
-struct Case {
-    record: Record,
+struct SweepCase {
+    record: JournalRecord,
     group: StaleGroup,
-    quiet: u32,
+    quiet_rounds: u32,
     rounds: u32,
     unmarked: bool,
     proven_at: Option<Instant>,
@@ -94,15 +96,15 @@ struct Case {
     has_gap: bool,
 }
 
-pub(super) struct Sweep {
-    cases: Vec<Case>,
+pub(super) struct SessionSweep {
+    cases: Vec<SweepCase>,
     /// Of the directories that their groups are in.
-    locks: Locks,
+    locks: GroupLocks,
     /// By marker.
     markers: BTreeMap<String, usize>,
     /// Processes that the journals name.
-    named: BTreeMap<ProcessId, Owner>,
-    members: BTreeMap<ProcessId, Member>,
+    named: BTreeMap<ProcessId, ProcessOwner>,
+    members: BTreeMap<ProcessId, SweepMember>,
     /// Start time below which nothing is of any of the sessions.
     since: u64,
     own: Pid,
@@ -114,45 +116,45 @@ pub(super) struct Sweep {
     /// The last look found nothing alive.
     quiet: bool,
     /// Processes of the last whole look; `true` for those with a marker.
-    last: Vec<(Seen, bool)>,
+    last: Vec<(SeenProcess, bool)>,
     has_looked: bool,
     /// Processes that may belong to each session though nothing proves it.
-    doubts: Vec<Vec<Seen>>,
+    doubts: Vec<Vec<SeenProcess>>,
 }
 
 /// Result of one look.
-struct Look {
+struct SweepLook {
     /// Members never seen before.
-    new: Vec<ProcessId>,
+    new_members: Vec<ProcessId>,
     /// True if all could be looked at.
-    whole: bool,
+    is_complete: bool,
 }
 
-impl Sweep {
+impl SessionSweep {
     /// Of dead managers' sessions.
-    pub(super) fn new(records: Vec<Record>) -> Self {
+    pub(super) fn new(records: Vec<JournalRecord>) -> Self {
         Self::with(records, StaleGroup::new)
     }
 
     /// Of this manager's own sessions: their groups need no lock.
-    pub(super) fn of_own(records: Vec<Record>) -> Self {
+    pub(super) fn of_own(records: Vec<JournalRecord>) -> Self {
         Self { chase: (OWN_LONGEST_CHASE, OWN_CHASE), ..Self::with(records, StaleGroup::of_own) }
     }
 
-    fn with(records: Vec<Record>, group: impl Fn(Option<&str>) -> StaleGroup) -> Self {
+    fn with(records: Vec<JournalRecord>, group: impl Fn(Option<&str>) -> StaleGroup) -> Self {
         let mut named = BTreeMap::new();
         let mut markers = BTreeMap::new();
         for (at, record) in records.iter().enumerate() {
-            named.extend(record.living.iter().map(|id| (*id, Owner::Session(at))));
-            named.extend(record.proxy.map(|id| (id, Owner::Proxy(at))));
-            named.extend(record.fork_server.map(|id| (id, Owner::ForkServer)));
+            named.extend(record.living.iter().map(|id| (*id, ProcessOwner::Session(at))));
+            named.extend(record.proxy.map(|id| (id, ProcessOwner::Proxy(at))));
+            named.extend(record.fork_server.map(|id| (id, ProcessOwner::ForkServer)));
             markers.insert(record.header.marker.clone(), at);
         }
         let since = records.iter().map(|record| record.header.since).min().unwrap_or(u64::MAX);
-        let case = |record: Record| Case {
+        let case = |record: JournalRecord| SweepCase {
             group: group(record.header.cgroup.as_deref()),
             record,
-            quiet: 0,
+            quiet_rounds: 0,
             rounds: 0,
             unmarked: false,
             proven_at: None,
@@ -162,7 +164,7 @@ impl Sweep {
         let own = std::process::id();
         Self {
             cases,
-            locks: Locks::default(),
+            locks: GroupLocks::default(),
             markers,
             named,
             members: BTreeMap::new(),
@@ -181,10 +183,10 @@ impl Sweep {
     /// Stops what is found; whether something new was.
     pub(super) fn look_and_stop(&mut self) -> bool {
         let look = self.look();
-        for id in &look.new {
+        for id in &look.new_members {
             signal(*id, Signal::Stop);
         }
-        !look.whole || !look.new.is_empty()
+        !look.is_complete || !look.new_members.is_empty()
     }
 
     /// Kills what is found; whether it has to be done again.
@@ -206,16 +208,21 @@ impl Sweep {
                 continue;
             }
             case.rounds += 1;
-            let of_case = |owner: Owner| owner == Owner::Session(at) || owner == Owner::Proxy(at);
+            let of_case = |owner: ProcessOwner| owner == ProcessOwner::Session(at) || owner == ProcessOwner::Proxy(at);
             let alive = living.iter().any(|(_, owner)| of_case(*owner));
-            let new = look.new.iter().any(|id| self.members.get(id).is_some_and(|member| of_case(member.owner)));
-            case.quiet = if !look.whole || alive || new || populated || !case.unmarked { 0 } else { case.quiet + 1 };
-            if case.quiet >= QUIET_ROUNDS {
+            let new =
+                look.new_members.iter().any(|id| self.members.get(id).is_some_and(|member| of_case(member.owner)));
+            case.quiet_rounds = if !look.is_complete || alive || new || populated || !case.unmarked {
+                0
+            } else {
+                case.quiet_rounds + 1
+            };
+            if case.quiet_rounds >= QUIET_ROUNDS {
                 case.proven_at = Some(Instant::now());
             }
         }
-        self.quiet = look.whole && living.is_empty();
-        let servers = living.iter().any(|(_, owner)| *owner == Owner::ForkServer);
+        self.quiet = look.is_complete && living.is_empty();
+        let servers = living.iter().any(|(_, owner)| *owner == ProcessOwner::ForkServer);
         servers || self.cases.iter().any(|case| case.proven_at.is_none())
     }
 
@@ -225,8 +232,8 @@ impl Sweep {
     }
 
     /// Looks at all processes once.
-    fn look(&mut self) -> Look {
-        let mut look = Look { new: Vec::new(), whole: true };
+    fn look(&mut self) -> SweepLook {
+        let mut look = SweepLook { new_members: Vec::new(), is_complete: true };
         for case in &mut self.cases {
             // Once the fork server is dead, which has had its lock.
             case.group.take(&mut self.locks);
@@ -236,11 +243,11 @@ impl Sweep {
             Ok(found) => found,
             Err(error) => {
                 tracing::debug!(%error, "a look at /proc was not whole");
-                look.whole = false;
+                look.is_complete = false;
                 return look;
             }
         };
-        let all: BTreeMap<Pid, Seen> = found.iter().map(|(seen, _)| (seen.id.pid, *seen)).collect();
+        let all: BTreeMap<Pid, SeenProcess> = found.iter().map(|(seen, _)| (seen.id.pid, *seen)).collect();
         for member in self.members.values_mut() {
             member.alive = all.get(&member.seen.id.pid).is_some_and(|now| now.id == member.seen.id);
         }
@@ -261,17 +268,17 @@ impl Sweep {
             let Some(at) = marker.as_ref().and_then(|marker| self.markers.get(marker)).copied() else { continue };
             if seen.id.start_time >= self.cases[at].record.header.since {
                 self.cases[at].unmarked = false;
-                self.add(seen, Owner::Session(at), false, &mut look);
+                self.add(seen, ProcessOwner::Session(at), false, &mut look);
             }
         }
         for at in 0..self.cases.len() {
             let mut pids = Vec::new();
             // A pid that was there before it was in the group is the same process, or has another start time by now.
-            look.whole &= self.cases[at].group.members(&mut pids).is_ok();
+            look.is_complete &= self.cases[at].group.members(&mut pids).is_ok();
             // Root can move anybody there; what is older than the session is none of it.
             let since = self.cases[at].record.header.since;
             for seen in pids.iter().filter_map(|pid| all.get(pid)).filter(|seen| seen.id.start_time >= since) {
-                self.add(seen, Owner::Session(at), false, &mut look);
+                self.add(seen, ProcessOwner::Session(at), false, &mut look);
             }
         }
         self.follow(&all, &mut look);
@@ -282,7 +289,7 @@ impl Sweep {
     }
 
     /// Adds what is in POSIX sessions that are recorded.
-    fn add_posix_sessions(&mut self, all: &BTreeMap<Pid, Seen>, look: &mut Look) {
+    fn add_posix_sessions(&mut self, all: &BTreeMap<Pid, SeenProcess>, look: &mut SweepLook) {
         let mut more = Vec::new();
         for (at, case) in self.cases.iter().enumerate() {
             for seen in all.values() {
@@ -301,7 +308,7 @@ impl Sweep {
         for (seen, at, forks) in more {
             // Looked at after the process was: it had the number then.
             if registry::pids_are_unique_since(forks) {
-                self.add(&seen, Owner::Session(at), true, look);
+                self.add(&seen, ProcessOwner::Session(at), true, look);
             }
         }
     }
@@ -326,24 +333,24 @@ impl Sweep {
         self.doubts.clear();
     }
 
-    fn doubtful_of(&self, case: &Case) -> Vec<Seen> {
+    fn doubtful_of(&self, case: &SweepCase) -> Vec<SeenProcess> {
         let may_be = case.has_gap && !case.record.header.strict && !case.group.is_taken();
         if may_be { self.doubtful(&case.record) } else { Vec::new() }
     }
 
     /// Finds processes that may belong to a session though nothing proves it.
-    fn doubtful(&self, record: &Record) -> Vec<Seen> {
+    fn doubtful(&self, record: &JournalRecord) -> Vec<SeenProcess> {
         let is_reaper = |pid: Pid| match record.reapers.as_slice() {
             [] => pid == 1,
             // Of itself this process knows whether it adopts.
             reapers => (pid != self.own || self.adopts) && reapers.iter().any(|reaper| reaper.pid == pid),
         };
-        let look = |reaper: &ProcessId| registry::look(reaper.pid).ok().flatten();
+        let look = |reaper: &ProcessId| registry::find_process(reaper.pid).ok().flatten();
         // Nobody gets into a POSIX session that was there before.
         let old = self.last.iter().map(|(seen, _)| seen).filter(|seen| seen.id.start_time < record.header.since);
         let reapers = record.reapers.iter().filter_map(look);
         let sids: BTreeSet<_> = reapers.map(|seen| seen.sid).chain(old.map(|seen| seen.sid)).collect();
-        let is_here = |seen: &Seen| match (&record.host_cgroup, cgroup_of(&seen.id.pid.to_string())) {
+        let is_here = |seen: &SeenProcess| match (&record.host_cgroup, cgroup_of(&seen.id.pid.to_string())) {
             (Some(host), Some(its)) => *host == its,
             _ => true,
         };
@@ -364,7 +371,7 @@ impl Sweep {
     }
 
     /// Meets a process that forks at every step, and ends before `/proc` is read, at the newest pid, and stops it there.
-    fn chase(&mut self, look: &mut Look) {
+    fn chase(&mut self, look: &mut SweepLook) {
         let (longest, enough) = self.chase;
         let (until, enough) = (Instant::now() + longest, registry::thread_time() + enough);
         let mut last = None;
@@ -375,22 +382,22 @@ impl Sweep {
                 continue;
             }
             last = newest;
-            let Some(Ok(Some((seen, Some(marker))))) = newest.map(registry::look_for_marker) else { continue };
+            let Some(Ok(Some((seen, Some(marker))))) = newest.map(registry::find_process_with_marker) else { continue };
             let Some(at) = self.markers.get(&marker).copied() else { continue };
             if seen.id.start_time >= self.cases[at].record.header.since {
                 signal(seen.id, Signal::Stop);
                 self.cases[at].unmarked = false;
-                self.add(&seen, Owner::Session(at), false, look);
+                self.add(&seen, ProcessOwner::Session(at), false, look);
             }
         }
     }
 
     /// Adds what is a child of a member, or in the POSIX session of one, until there is nothing to add.
-    fn follow(&mut self, all: &BTreeMap<Pid, Seen>, look: &mut Look) {
+    fn follow(&mut self, all: &BTreeMap<Pid, SeenProcess>, look: &mut SweepLook) {
         loop {
             let mut sessions = BTreeMap::new();
             for member in self.members.values().filter(|member| member.alive && member.by_descent) {
-                if let (Owner::Session(_), Some(now)) = (member.owner, all.get(&member.seen.id.pid)) {
+                if let (ProcessOwner::Session(_), Some(now)) = (member.owner, all.get(&member.seen.id.pid)) {
                     sessions.entry(now.sid).or_insert(now.id);
                 }
             }
@@ -400,24 +407,24 @@ impl Sweep {
                 let by_parent = parent.filter(|parent| holds(seen, |now| now.ppid == parent.pid) && is_same(*parent));
                 let mate = sessions.get(&seen.sid).copied().filter(|_| seen.sid != 0);
                 let by_session = || {
-                    let still = |mate: &ProcessId| matches!(registry::look(mate.pid), Ok(Some(now)) if now.id == *mate && now.sid == seen.sid);
+                    let still = |mate: &ProcessId| matches!(registry::find_process(mate.pid), Ok(Some(now)) if now.id == *mate && now.sid == seen.sid);
                     mate.filter(|mate| holds(seen, |now| now.sid == seen.sid) && still(mate))
                 };
                 if let Some(relative) = by_parent.or_else(by_session) {
                     more.push((*seen, relative));
                 }
             }
-            let before = look.new.len();
+            let before = look.new_members.len();
             for (seen, relative) in more {
                 let Some(member) = self.members.get(&relative) else { continue };
                 let by_descent = member.by_descent;
                 let owner = match member.owner {
-                    Owner::Session(at) | Owner::Proxy(at) => Owner::Session(at),
-                    Owner::ForkServer => Owner::ForkServer,
+                    ProcessOwner::Session(at) | ProcessOwner::Proxy(at) => ProcessOwner::Session(at),
+                    ProcessOwner::ForkServer => ProcessOwner::ForkServer,
                 };
                 self.add(&seen, owner, by_descent, look);
             }
-            if look.new.len() == before {
+            if look.new_members.len() == before {
                 return;
             }
         }
@@ -427,7 +434,7 @@ impl Sweep {
         self.members.get(&id).is_some_and(|member| member.alive)
     }
 
-    fn add(&mut self, seen: &Seen, owner: Owner, by_descent: bool, look: &mut Look) {
+    fn add(&mut self, seen: &SeenProcess, owner: ProcessOwner, by_descent: bool, look: &mut SweepLook) {
         if let Some(known) = self.members.get_mut(&seen.id) {
             known.by_descent |= by_descent;
             return;
@@ -437,28 +444,28 @@ impl Sweep {
             return;
         }
         let command = registry::command_line(seen.id.pid).map(|words| words.join(" "));
-        self.members.insert(seen.id, Member { owner, seen: *seen, command, by_descent, alive: true });
-        look.new.push(seen.id);
+        self.members.insert(seen.id, SweepMember { owner, seen: *seen, command, by_descent, alive: true });
+        look.new_members.push(seen.id);
     }
 
     /// The receipts, in the order of the records.
-    pub(super) fn finish(self, began: Instant) -> Vec<Ended> {
+    pub(super) fn finish(self, began: Instant) -> Vec<SweptSession> {
         // The locks are kept till the groups are removed.
         let Self { cases, members, mut doubts, locks: _locks, .. } = self;
         doubts.resize(cases.len(), Vec::new());
         let mut told = BTreeSet::new();
-        let end = |(at, case): (usize, Case)| {
-            let Case { record, group, rounds, unmarked, proven_at, .. } = case;
+        let end = |(at, case): (usize, SweepCase)| {
+            let SweepCase { record, group, rounds, unmarked, proven_at, .. } = case;
             let mut receipt = Receipt::begin(record.header.session.clone(), KillCause::Recovery);
             receipt.rounds = rounds;
             let took = proven_at.unwrap_or_else(Instant::now).saturating_duration_since(began);
             receipt.duration_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-            for member in members.values().filter(|member| member.owner == Owner::Session(at)) {
-                let Seen { id, ppid, pgid, sid, .. } = member.seen;
+            for member in members.values().filter(|member| member.owner == ProcessOwner::Session(at)) {
+                let SeenProcess { id, ppid, pgid, sid, .. } = member.seen;
                 if member.alive {
                     receipt.survivors.push(id);
                 }
-                let outcome = if member.alive { Outcome::Survived } else { Outcome::Gone };
+                let outcome = if member.alive { ProcessOutcome::Survived } else { ProcessOutcome::Gone };
                 let reaped_by = (!member.alive).then_some(ReapedBy::System);
                 let command = member.command.clone();
                 receipt.processes.push(ReceiptEntry { id, ppid, pgid, sid, command, outcome, reaped_by });
@@ -467,10 +474,10 @@ impl Sweep {
             receipt.unmarked = Some(unmarked);
             receipt.cgroup_empty = group.remove();
             if receipt.cgroup_empty.is_some() {
-                receipt.layers.push(Layer::Cgroup);
+                receipt.layers.push(ContainmentLayer::Cgroup);
             }
             if record.header.strict {
-                receipt.layers.push(Layer::Strict);
+                receipt.layers.push(ContainmentLayer::Strict);
             }
             receipt.proof = match proven_at {
                 Some(_) => Proof::QuietRounds(QUIET_ROUNDS),
@@ -483,26 +490,26 @@ impl Sweep {
                 receipt.unattributed = doubts[at].iter().take(MOST_DOUBTFUL).map(entry_of).collect();
                 receipt.omitted += (doubts[at].len() - receipt.unattributed.len()) as u64;
             }
-            let ours = |owner: Owner| owner == Owner::Proxy(at) || owner == Owner::ForkServer;
+            let ours = |owner: ProcessOwner| owner == ProcessOwner::Proxy(at) || owner == ProcessOwner::ForkServer;
             let supervisors = members.iter().filter(|(_, member)| ours(member.owner)).map(|(id, _)| *id);
             // A fork server had several sessions: it is named with the first.
             let supervisors = supervisors.filter(|id| told.insert(*id)).collect();
-            Ended { receipt, supervisors, damaged_lines: record.damaged, is_searched }
+            SweptSession { receipt, supervisors, damaged_lines: record.damaged, is_searched }
         };
         cases.into_iter().enumerate().map(end).collect()
     }
 }
 
 /// A process that may be of a session.
-fn entry_of(seen: &Seen) -> ReceiptEntry {
-    let Seen { id, ppid, pgid, sid, .. } = *seen;
+fn entry_of(seen: &SeenProcess) -> ReceiptEntry {
+    let SeenProcess { id, ppid, pgid, sid, .. } = *seen;
     let command = registry::command_line(id.pid).map(|words| words.join(" "));
-    ReceiptEntry { id, ppid, pgid, sid, command, outcome: Outcome::Survived, reaped_by: None }
+    ReceiptEntry { id, ppid, pgid, sid, command, outcome: ProcessOutcome::Survived, reaped_by: None }
 }
 
 /// Returns whether `seen` is still there and `relation` holds.
-fn holds(seen: &Seen, relation: impl FnOnce(&Seen) -> bool) -> bool {
-    matches!(registry::look(seen.id.pid), Ok(Some(now)) if now.id == seen.id && relation(&now))
+fn holds(seen: &SeenProcess, relation: impl FnOnce(&SeenProcess) -> bool) -> bool {
+    matches!(registry::find_process(seen.id.pid), Ok(Some(now)) if now.id == seen.id && relation(&now))
 }
 
 fn is_same(id: ProcessId) -> bool {

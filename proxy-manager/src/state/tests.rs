@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::*;
-use crate::homes::Homes;
+use crate::homes::SessionHomes;
 
 /// A directory of a test's own, removed with its end.
 pub(super) struct Scratch(pub(super) PathBuf);
@@ -32,7 +32,7 @@ impl Drop for Scratch {
     }
 }
 
-impl Sessions {
+impl JournalDir {
     /// Has writes to journals hang until the result is dropped.
     pub(crate) fn hang(&self) -> mpsc::Sender<()> {
         let (release, released) = mpsc::channel();
@@ -100,10 +100,10 @@ fn anothers_directory_is_refused() {
 fn what_names_nothing_is_told_and_out_of_the_way() {
     let scratch = Scratch::new();
     let state = StateDir::open(&scratch.0, own()).expect("made");
-    let header = Header {
+    let header = JournalHeader {
         session: "rebooted".parse().expect("valid"),
         marker: "m".into(),
-        place: Place { boot: "another".into(), ..state.place.clone() },
+        place: BootNamespace { boot: "another".into(), ..state.place.clone() },
         since: 0,
         strict: false,
         host: own(),
@@ -123,7 +123,7 @@ fn what_names_nothing_is_told_and_out_of_the_way() {
     let reasons: Vec<_> = recovered
         .iter()
         .map(|r| match &r.outcome {
-            Recovery::Dropped { reason } => reason.as_str(),
+            RecoveryOutcome::Dropped { reason } => reason.as_str(),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -147,8 +147,8 @@ fn what_only_looks_like_a_home_is_none() {
     };
     let id = "1".parse().expect("a valid id");
     let home = homes.join("s-1");
-    let kept = Arc::new(Homes::kept(homes.clone(), []));
-    kept.make(&id).expect("made").keep();
+    let kept = Arc::new(SessionHomes::persistent(homes.clone(), []));
+    kept.make(&id).expect("made").retain();
     assert!(is_home(&home));
     // By another path to the state directory.
     let link = scratch.0.join("link");

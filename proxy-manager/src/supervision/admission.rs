@@ -10,7 +10,7 @@ use tokio::{sync::oneshot, time::timeout};
 
 use super::{
     Occupancy, SessionBounds,
-    slots::{Claim, Slots, Ticket, Verdict},
+    slots::{SlotClaim, SlotPolicy, SlotTicket, SlotVerdict},
 };
 use crate::error::{Error, Result, SessionBound};
 
@@ -18,41 +18,46 @@ use crate::error::{Error, Result, SessionBound};
 #[derive(Debug)]
 pub(crate) struct Admission {
     bounds: SessionBounds,
-    state: Mutex<State>,
+    state: Mutex<AdmissionState>,
 }
 
 #[derive(Debug)]
-struct State {
-    slots: Slots,
+struct AdmissionState {
+    slots: SlotPolicy,
     /// Notifies the waiting starts.
-    waiters: HashMap<Ticket, oneshot::Sender<Result<()>>>,
+    waiters: HashMap<SlotTicket, oneshot::Sender<Result<()>>>,
     /// Starts that were given a place and have not taken it yet.
-    called: HashSet<Ticket>,
+    admitted: HashSet<SlotTicket>,
     /// Reason why no start is admitted any more.
     closed: Option<Error>,
 }
 
 /// Place of a session, freed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct SessionSlot {
     admission: Arc<Admission>,
-    claim: Claim,
+    claimant: SlotClaim,
 }
 
 /// Place in the queue, left when this is dropped.
-struct Place<'a> {
+struct QueuePlace<'a> {
     admission: &'a Admission,
-    claim: &'a Claim,
-    ticket: Ticket,
+    claimant: &'a SlotClaim,
+    ticket: SlotTicket,
 }
 
 impl Admission {
     pub(crate) fn new(bounds: SessionBounds) -> Self {
-        let state = State { slots: Slots::new(bounds), waiters: HashMap::new(), called: HashSet::new(), closed: None };
+        let state = AdmissionState {
+            slots: SlotPolicy::new(bounds),
+            waiters: HashMap::new(),
+            admitted: HashSet::new(),
+            closed: None,
+        };
         Self { bounds, state: Mutex::new(state) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, AdmissionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -69,22 +74,22 @@ impl Admission {
     ///
     /// # Errors
     /// [`Error::TooManySessions`], and the error given to [`Admission::close`].
-    pub(crate) async fn admit(self: &Arc<Self>, claim: Claim) -> Result<Slot> {
+    pub(crate) async fn admit(self: &Arc<Self>, claim: SlotClaim) -> Result<SessionSlot> {
         let (place, called) = {
             let mut state = self.state();
             if let Some(error) = &state.closed {
                 return Err(error.clone());
             }
             match state.slots.claim(&claim) {
-                Verdict::Admitted => return Ok(Slot { admission: self.clone(), claim }),
-                Verdict::Refused(bound, limit) => {
+                SlotVerdict::Admitted => return Ok(SessionSlot { admission: self.clone(), claimant: claim }),
+                SlotVerdict::Refused(bound, limit) => {
                     let waiting = state.slots.occupancy().waiting;
                     return Err(Error::TooManySessions { bound, limit, waiting, waited: None });
                 }
-                Verdict::Waits(ticket) => {
+                SlotVerdict::Waits(ticket) => {
                     let (sender, called) = oneshot::channel();
                     state.waiters.insert(ticket, sender);
-                    (Place { admission: self, claim: &claim, ticket }, called)
+                    (QueuePlace { admission: self, claimant: &claim, ticket }, called)
                 }
             }
         };
@@ -93,18 +98,18 @@ impl Admission {
             Ok(called) => {
                 called.unwrap_or(Err(Error::ShutDown))?;
                 place.take();
-                Ok(Slot { admission: self.clone(), claim })
+                Ok(SessionSlot { admission: self.clone(), claimant: claim })
             }
             Err(_) => {
                 let state = self.state();
                 let Occupancy { running, waiting } = state.slots.occupancy();
-                let obstacle = state.slots.obstacle(&claim);
-                let is_called = state.called.contains(&place.ticket);
+                let obstacle = state.slots.reached_bound(&claim);
+                let is_called = state.admitted.contains(&place.ticket);
                 drop(state);
                 if is_called {
                     // The place came at the very last moment.
                     place.take();
-                    return Ok(Slot { admission: self.clone(), claim });
+                    return Ok(SessionSlot { admission: self.clone(), claimant: claim });
                 }
                 let (bound, limit) = obstacle.unwrap_or((SessionBound::Total, running));
                 Err(Error::TooManySessions { bound, limit, waiting, waited: Some(self.bounds.longest_wait) })
@@ -113,9 +118,9 @@ impl Admission {
     }
 
     /// Takes a place for a session that runs already, regardless of the bounds.
-    pub(crate) fn take(self: &Arc<Self>, claim: Claim) -> Slot {
+    pub(crate) fn take(self: &Arc<Self>, claim: SlotClaim) -> SessionSlot {
         self.state().slots.take(&claim);
-        Slot { admission: self.clone(), claim }
+        SessionSlot { admission: self.clone(), claimant: claim }
     }
 
     /// Refuses all starts from now on; waiting starts receive the error. The first error stays.
@@ -129,36 +134,36 @@ impl Admission {
         }
     }
 
-    fn release(&self, state: &mut State, claim: &Claim) {
+    fn release(&self, state: &mut AdmissionState, claim: &SlotClaim) {
         for ticket in state.slots.release(claim) {
-            state.called.insert(ticket);
+            state.admitted.insert(ticket);
             // A start that has just gone frees the place itself: its `Place` still exists.
             let _ = state.waiters.remove(&ticket).map(|waiter| waiter.send(Ok(())));
         }
     }
 }
 
-impl Place<'_> {
+impl QueuePlace<'_> {
     fn take(self) {
-        self.admission.state().called.remove(&self.ticket);
+        self.admission.state().admitted.remove(&self.ticket);
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
         let mut state = self.admission.state();
         state.waiters.remove(&self.ticket);
-        if state.called.remove(&self.ticket) {
-            self.admission.release(&mut state, self.claim);
+        if state.admitted.remove(&self.ticket) {
+            self.admission.release(&mut state, self.claimant);
         } else {
             state.slots.leave(self.ticket);
         }
     }
 }
 
-impl Drop for Slot {
+impl Drop for SessionSlot {
     fn drop(&mut self) {
         let mut state = self.admission.state();
-        self.admission.release(&mut state, &self.claim);
+        self.admission.release(&mut state, &self.claimant);
     }
 }

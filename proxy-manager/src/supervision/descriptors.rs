@@ -32,7 +32,7 @@ impl DescriptorReserve {
         let starting = self.starting.fetch_add(1, Ordering::AcqRel) + 1;
         let claim = DescriptorClaim(&self.starting);
         // What cannot be counted may do; a start that is out of descriptors says so itself.
-        let Ok(registry::Descriptors { limit, free }) = registry::descriptors() else { return Ok(claim) };
+        let Ok(registry::DescriptorUse { limit, free }) = registry::descriptors() else { return Ok(claim) };
         let reserve = self.descriptors.min(limit / 4);
         if free >= reserve.saturating_add(starting.saturating_mul(PER_START)) {
             return Ok(claim);

@@ -6,9 +6,9 @@ mod slots;
 
 use std::time::Duration;
 
-pub(crate) use admission::{Admission, Slot};
+pub(crate) use admission::{Admission, SessionSlot};
 pub(crate) use descriptors::DescriptorReserve;
-pub(crate) use slots::Claim;
+pub(crate) use slots::SlotClaim;
 
 /// Bounds on concurrent sessions; unbounded by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,37 +11,37 @@ use crate::error::SessionBound;
 
 /// User and agent that a place is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Claim {
+pub(crate) struct SlotClaim {
     pub(crate) user: Option<String>,
     pub(crate) agent: String,
 }
 
 /// Identifies a waiting start.
-pub(super) type Ticket = u64;
+pub(super) type SlotTicket = u64;
 
 /// Result of a claim.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum SlotVerdict {
     Admitted,
-    Waits(Ticket),
+    Waits(SlotTicket),
     /// The bound is reached, and the queue is full.
     Refused(SessionBound, usize),
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Slots {
+pub(super) struct SlotPolicy {
     bounds: SessionBounds,
     running: usize,
     users: HashMap<String, usize>,
     agents: HashMap<String, usize>,
     /// Waiting starts, oldest first.
-    waiting: VecDeque<(Ticket, Claim)>,
+    waiting: VecDeque<(SlotTicket, SlotClaim)>,
     /// Users with a waiting start, the next one first.
-    turns: VecDeque<Option<String>>,
-    last: Ticket,
+    user_rotation: VecDeque<Option<String>>,
+    last: SlotTicket,
 }
 
-impl Slots {
+impl SlotPolicy {
     pub(super) fn new(bounds: SessionBounds) -> Self {
         Self { bounds, ..Self::default() }
     }
@@ -51,7 +51,7 @@ impl Slots {
     }
 
     /// Returns the bound that a claim would exceed, with its value.
-    pub(super) fn obstacle(&self, claim: &Claim) -> Option<(SessionBound, usize)> {
+    pub(super) fn reached_bound(&self, claim: &SlotClaim) -> Option<(SessionBound, usize)> {
         let full = |bound: Option<usize>, running: usize| bound.filter(|bound| running >= *bound);
         let count = |counts: &HashMap<String, usize>, name: &str| counts.get(name).copied().unwrap_or_default();
         if let Some(bound) = full(self.bounds.total, self.running) {
@@ -68,24 +68,24 @@ impl Slots {
 
     /// Claims a place for a start. It cannot overtake: starts in the queue are held back by their own bounds, or by one
     /// that holds this start back too.
-    pub(super) fn claim(&mut self, claim: &Claim) -> Verdict {
-        let Some((bound, limit)) = self.obstacle(claim) else {
+    pub(super) fn claim(&mut self, claim: &SlotClaim) -> SlotVerdict {
+        let Some((bound, limit)) = self.reached_bound(claim) else {
             self.take(claim);
-            return Verdict::Admitted;
+            return SlotVerdict::Admitted;
         };
         if self.waiting.len() >= self.bounds.queue {
-            return Verdict::Refused(bound, limit);
+            return SlotVerdict::Refused(bound, limit);
         }
         self.last += 1;
         self.waiting.push_back((self.last, claim.clone()));
-        if !self.turns.contains(&claim.user) {
-            self.turns.push_back(claim.user.clone());
+        if !self.user_rotation.contains(&claim.user) {
+            self.user_rotation.push_back(claim.user.clone());
         }
-        Verdict::Waits(self.last)
+        SlotVerdict::Waits(self.last)
     }
 
     /// Takes a place regardless of the bounds.
-    pub(super) fn take(&mut self, claim: &Claim) {
+    pub(super) fn take(&mut self, claim: &SlotClaim) {
         self.running += 1;
         if let Some(user) = &claim.user {
             *self.users.entry(user.clone()).or_default() += 1;
@@ -94,28 +94,28 @@ impl Slots {
     }
 
     /// Frees a place. Returns the starts that get one now.
-    pub(super) fn release(&mut self, claim: &Claim) -> Vec<Ticket> {
+    pub(super) fn release(&mut self, claim: &SlotClaim) -> Vec<SlotTicket> {
         self.running = self.running.saturating_sub(1);
         if let Some(user) = &claim.user {
-            give_back(&mut self.users, user);
+            decrement(&mut self.users, user);
         }
-        give_back(&mut self.agents, &claim.agent);
+        decrement(&mut self.agents, &claim.agent);
         std::iter::from_fn(|| self.next()).collect()
     }
 
     /// Gives the next start in the queue its place.
-    fn next(&mut self) -> Option<Ticket> {
-        for turn in 0..self.turns.len() {
-            let user = &self.turns[turn];
+    fn next(&mut self) -> Option<SlotTicket> {
+        for turn in 0..self.user_rotation.len() {
+            let user = &self.user_rotation[turn];
             let mut of_user = self.waiting.iter().enumerate().filter(|(_, (_, claim))| claim.user == *user);
-            let Some(at) = of_user.find(|(_, (_, claim))| self.obstacle(claim).is_none()).map(|(at, _)| at) else {
+            let Some(at) = of_user.find(|(_, (_, claim))| self.reached_bound(claim).is_none()).map(|(at, _)| at) else {
                 continue;
             };
             let (ticket, claim) = self.waiting.remove(at)?;
             self.take(&claim);
-            self.turns.remove(turn);
+            self.user_rotation.remove(turn);
             if self.waiting.iter().any(|(_, other)| other.user == claim.user) {
-                self.turns.push_back(claim.user);
+                self.user_rotation.push_back(claim.user);
             }
             return Some(ticket);
         }
@@ -123,17 +123,17 @@ impl Slots {
     }
 
     /// Removes a start from the queue. Returns `false` if it was not there.
-    pub(super) fn leave(&mut self, ticket: Ticket) -> bool {
+    pub(super) fn leave(&mut self, ticket: SlotTicket) -> bool {
         let Some(at) = self.waiting.iter().position(|(waiting, _)| *waiting == ticket) else { return false };
         let Some((_, claim)) = self.waiting.remove(at) else { return false };
         if !self.waiting.iter().any(|(_, other)| other.user == claim.user) {
-            self.turns.retain(|user| *user != claim.user);
+            self.user_rotation.retain(|user| *user != claim.user);
         }
         true
     }
 }
 
-fn give_back(counts: &mut HashMap<String, usize>, name: &str) {
+fn decrement(counts: &mut HashMap<String, usize>, name: &str) {
     if let Some(count) = counts.get_mut(name) {
         *count -= 1;
         if *count == 0 {
@@ -148,8 +148,8 @@ mod tests {
 
     use super::*;
 
-    fn claim(user: &str, agent: &str) -> Claim {
-        Claim { user: (!user.is_empty()).then(|| user.to_owned()), agent: agent.to_owned() }
+    fn claim(user: &str, agent: &str) -> SlotClaim {
+        SlotClaim { user: (!user.is_empty()).then(|| user.to_owned()), agent: agent.to_owned() }
     }
 
     fn bounds(total: usize, queue: usize) -> SessionBounds {
@@ -158,11 +158,11 @@ mod tests {
 
     #[test]
     fn users_take_turns_and_each_one_s_starts_keep_their_order() {
-        let mut slots = Slots::new(bounds(1, 10));
+        let mut slots = SlotPolicy::new(bounds(1, 10));
         let (a, b, c) = (claim("a", "x"), claim("b", "x"), claim("", "x"));
-        assert_eq!(slots.claim(&a), Verdict::Admitted);
+        assert_eq!(slots.claim(&a), SlotVerdict::Admitted);
         for (claim, ticket) in [(&a, 1), (&a, 2), (&a, 3), (&b, 4), (&c, 5), (&b, 6)] {
-            assert_eq!(slots.claim(claim), Verdict::Waits(ticket));
+            assert_eq!(slots.claim(claim), SlotVerdict::Waits(ticket));
         }
         let mut order = Vec::new();
         for ended in [&a, &a, &b, &c, &a, &b] {
@@ -175,23 +175,23 @@ mod tests {
     #[test]
     fn who_waits_for_a_bound_of_its_own_holds_up_nobody() {
         let bounds = SessionBounds { per_user: Some(1), per_agent: Some(2), ..bounds(3, 2) };
-        let mut slots = Slots::new(bounds);
-        assert_eq!(slots.claim(&claim("a", "x")), Verdict::Admitted);
-        assert_eq!(slots.claim(&claim("a", "y")), Verdict::Waits(1));
-        assert_eq!(slots.claim(&claim("b", "x")), Verdict::Admitted);
-        assert_eq!(slots.claim(&claim("c", "x")), Verdict::Waits(2));
-        assert_eq!(slots.claim(&claim("d", "x")), Verdict::Refused(SessionBound::Agent("x".into()), 2));
-        assert_eq!(slots.claim(&claim("", "y")), Verdict::Admitted, "there is a place");
-        assert_eq!(slots.claim(&claim("", "y")), Verdict::Refused(SessionBound::Total, 3));
+        let mut slots = SlotPolicy::new(bounds);
+        assert_eq!(slots.claim(&claim("a", "x")), SlotVerdict::Admitted);
+        assert_eq!(slots.claim(&claim("a", "y")), SlotVerdict::Waits(1));
+        assert_eq!(slots.claim(&claim("b", "x")), SlotVerdict::Admitted);
+        assert_eq!(slots.claim(&claim("c", "x")), SlotVerdict::Waits(2));
+        assert_eq!(slots.claim(&claim("d", "x")), SlotVerdict::Refused(SessionBound::Agent("x".into()), 2));
+        assert_eq!(slots.claim(&claim("", "y")), SlotVerdict::Admitted, "there is a place");
+        assert_eq!(slots.claim(&claim("", "y")), SlotVerdict::Refused(SessionBound::Total, 3));
         assert!(slots.leave(1) && !slots.leave(1));
-        assert_eq!(slots.claim(&claim("a", "y")), Verdict::Waits(3));
+        assert_eq!(slots.claim(&claim("a", "y")), SlotVerdict::Waits(3));
         assert_eq!(slots.release(&claim("b", "x")), [2], "the user of 3 has a session");
         assert_eq!(slots.release(&claim("a", "x")), [3]);
     }
 
     #[derive(Clone, Debug)]
     enum Step {
-        Claim(Claim),
+        Claim(SlotClaim),
         Release(usize),
         Leave(usize),
     }
@@ -216,15 +216,15 @@ mod tests {
             steps in prop::collection::vec(step(), 0..120),
         ) {
             let bounds = SessionBounds { total, per_user, per_agent, queue, ..SessionBounds::default() };
-            let mut slots = Slots::new(bounds);
-            let mut running: Vec<Claim> = Vec::new();
-            let mut waiting: Vec<(Ticket, Claim)> = Vec::new();
+            let mut slots = SlotPolicy::new(bounds);
+            let mut running: Vec<SlotClaim> = Vec::new();
+            let mut waiting: Vec<(SlotTicket, SlotClaim)> = Vec::new();
             for step in steps {
                 match step {
                     Step::Claim(claim) => match slots.claim(&claim) {
-                        Verdict::Admitted => running.push(claim),
-                        Verdict::Waits(ticket) => waiting.push((ticket, claim)),
-                        Verdict::Refused(..) => prop_assert!(waiting.len() >= queue),
+                        SlotVerdict::Admitted => running.push(claim),
+                        SlotVerdict::Waits(ticket) => waiting.push((ticket, claim)),
+                        SlotVerdict::Refused(..) => prop_assert!(waiting.len() >= queue),
                     },
                     Step::Release(at) if !running.is_empty() => {
                         let claim = running.swap_remove(at % running.len());
@@ -250,7 +250,7 @@ mod tests {
                     prop_assert!(claim.user.is_none() || per_user.is_none_or(|bound| of_user <= bound));
                     prop_assert!(per_agent.is_none_or(|bound| of_agent <= bound));
                 }
-                prop_assert!(waiting.iter().all(|(_, claim)| slots.obstacle(claim).is_some()));
+                prop_assert!(waiting.iter().all(|(_, claim)| slots.reached_bound(claim).is_some()));
             }
         }
     }

@@ -24,7 +24,7 @@ use crate::proc;
 
 /// An open directory.
 #[derive(Debug)]
-pub(super) struct Dir {
+pub(super) struct OpenDir {
     fd: OwnedFd,
     /// True if a manager made it, or it is below one that was made.
     is_ours: bool,
@@ -35,7 +35,7 @@ pub(super) fn context(error: &io::Error, tried: impl std::fmt::Display) -> io::E
     io::Error::new(error.kind(), format!("{tried}: {error}"))
 }
 
-impl Dir {
+impl OpenDir {
     /// Opens a directory by a path that is trusted.
     ///
     /// # Errors
@@ -225,7 +225,7 @@ impl Dir {
     }
 }
 
-impl AsFd for Dir {
+impl AsFd for OpenDir {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

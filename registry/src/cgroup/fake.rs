@@ -2,11 +2,11 @@
 
 use std::{fs, path::PathBuf};
 
-use super::{Group, dir::Dir};
+use super::{SessionCgroup, dir::OpenDir};
 
-pub(crate) struct Fake(PathBuf);
+pub(crate) struct FakeCgroupFs(PathBuf);
 
-impl Fake {
+impl FakeCgroupFs {
     /// Makes a hierarchy of a `name` that no other test has.
     pub(crate) fn new(name: &str, files: &[(&str, &str)]) -> Self {
         let path = std::env::temp_dir().join(format!("agent-proxy-fake-cgroup-{}-{name}", std::process::id()));
@@ -17,12 +17,12 @@ impl Fake {
         Self(path)
     }
 
-    pub(crate) fn group(&self) -> Group {
-        Group::fake(&self.0)
+    pub(crate) fn group(&self) -> SessionCgroup {
+        SessionCgroup::fake(&self.0)
     }
 
-    pub(super) fn dir(&self) -> Dir {
-        Dir::open_any(&self.0)
+    pub(super) fn dir(&self) -> OpenDir {
+        OpenDir::open_any(&self.0)
     }
 
     pub(super) fn text(&self, file: &str) -> String {
@@ -38,7 +38,7 @@ impl Fake {
     }
 }
 
-impl Drop for Fake {
+impl Drop for FakeCgroupFs {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }

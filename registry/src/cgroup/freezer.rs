@@ -4,22 +4,22 @@ use std::{fs, path::Path};
 
 use ipc_protocol::Pid;
 
-use super::mounts::{Hierarchy, Mount, group_of};
+use super::mounts::{CgroupHierarchy, CgroupMount, group_of};
 
 /// Thaws `pid`, if it is in a frozen group of the version 1 freezer; groups above it too, as far as they are frozen. What
 /// cannot be thawed stays as it is: the caller sees that it does not die.
 pub fn thaw_v1(pid: Pid) {
-    let Ok(Some(group)) = group_of(pid, Hierarchy::FreezerV1) else { return };
+    let Ok(Some(group)) = group_of(pid, CgroupHierarchy::FreezerV1) else { return };
     // Nearly everybody is in the root, which cannot be frozen.
     if group == Path::new("/") {
         return;
     }
-    let own = group_of(std::process::id(), Hierarchy::FreezerV1).ok().flatten().unwrap_or_default();
-    thaw(&group, &own, &Mount::find(Hierarchy::FreezerV1).unwrap_or_default());
+    let own = group_of(std::process::id(), CgroupHierarchy::FreezerV1).ok().flatten().unwrap_or_default();
+    thaw(&group, &own, &CgroupMount::find(CgroupHierarchy::FreezerV1).unwrap_or_default());
 }
 
 /// A group that we are in ourselves is left alone: it is not frozen, whatever it says by the time it is read.
-fn thaw(group: &Path, own: &Path, mounts: &[Mount]) {
+fn thaw(group: &Path, own: &Path, mounts: &[CgroupMount]) {
     let root = Path::new("/");
     for group in group.ancestors().take_while(|group| *group != root && !own.starts_with(group)) {
         for directory in mounts.iter().filter_map(|mount| mount.directory_of(group)) {
@@ -46,7 +46,7 @@ mod tests {
             fs::create_dir_all(point.join(group)).expect("made");
             fs::write(point.join(group).join("freezer.state"), format!("{state}\n")).expect("written");
         }
-        let mount = Mount { root: "/".into(), point: point.clone(), is_read_only: false, is_unified: false };
+        let mount = CgroupMount { root: "/".into(), point: point.clone(), is_read_only: false, is_unified: false };
         thaw(Path::new("/ours/s/mine/deep"), Path::new("/ours/supervisor"), &[mount]);
         let state = |group: &str| fs::read_to_string(point.join(group).join("freezer.state")).expect("readable");
         let states = groups.map(|(group, _)| state(group));

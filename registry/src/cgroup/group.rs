@@ -10,7 +10,7 @@ use ipc_protocol::{LimitAction, LimitKind, Pid, errno::is_group_gone};
 
 use super::{
     GroupUsage,
-    dir::{Dir, context},
+    dir::{OpenDir, context},
     limits,
 };
 
@@ -19,12 +19,12 @@ const MAX_GROUPS: &str = "1024";
 
 /// The cgroup of one session, held open: whatever is done to its path, this is the one that was made.
 #[derive(Debug)]
-pub struct Group {
-    dir: Dir,
+pub struct SessionCgroup {
+    dir: OpenDir,
     path: PathBuf,
 }
 
-impl Group {
+impl SessionCgroup {
     /// Makes it. An empty one of that name, left by somebody who died, is taken away first.
     ///
     /// # Errors
@@ -50,17 +50,17 @@ impl Group {
     /// # Errors
     /// The system's; `NotFound` when it is gone, `InvalidInput` when it is no cgroup.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let dir = Dir::open_made(path);
+        let dir = OpenDir::open_made(path);
         let dir = dir.map_err(|error| context(&error, format_args!("opening the cgroup {}", path.display())))?;
         Ok(Self { dir, path: path.to_owned() })
     }
 
     #[cfg(test)]
     pub(super) fn fake(path: &Path) -> Self {
-        Self { dir: Dir::open_any(path), path: path.to_owned() }
+        Self { dir: OpenDir::open_any(path), path: path.to_owned() }
     }
 
-    pub(super) fn dir(&self) -> &Dir {
+    pub(super) fn dir(&self) -> &OpenDir {
         &self.dir
     }
 
@@ -100,8 +100,8 @@ impl Group {
     }
 
     /// Visits the group and those below, as far as there are processes.
-    fn each_populated(&self, mut visit: impl FnMut(&Dir) -> io::Result<()>) -> io::Result<()> {
-        let enter = |dir: &Dir| {
+    fn each_populated(&self, mut visit: impl FnMut(&OpenDir) -> io::Result<()>) -> io::Result<()> {
+        let enter = |dir: &OpenDir| {
             let is_populated = dir.is_populated()?;
             if is_populated {
                 visit(dir)?;

@@ -12,20 +12,20 @@ use std::{
 use ipc_protocol::{ProcessId, SessionId};
 
 use super::{
-    Controllers, Group,
-    dir::Dir,
-    place::{Place, View},
-    stale::{self, Swept},
+    CgroupControllers, SessionCgroup,
+    dir::OpenDir,
+    place::{CgroupParent, CgroupView},
+    stale::{self, SweptCgroup},
 };
-use crate::{Unavailable, file_lock};
+use crate::{UnavailableFeature, file_lock};
 
 /// The cgroup that the sessions of one manager are in. It is the manager's for as long as the lock on it is held: by this
 /// process, or by any that has a duplicate of [`Groups::lock`].
 #[derive(Debug)]
-pub struct Groups {
+pub struct ManagerCgroup {
     path: PathBuf,
-    dir: Dir,
-    controllers: Controllers,
+    dir: OpenDir,
+    controllers: CgroupControllers,
     lacking: Option<String>,
 }
 
@@ -39,16 +39,16 @@ pub(super) fn is_manager_name(name: &str) -> bool {
     (2..=3).contains(&rest.split('.').count()) && rest.split('.').all(is_number)
 }
 
-impl Groups {
+impl ManagerCgroup {
     /// Makes a directory for the manager `owner` and takes its lock. With `parent` it is made there; else in our own group,
     /// or in the closest one above it where more of the controllers can be had. Everything that a session will need is
     /// tried: making groups, killing, and the right to put our children there.
     ///
     /// # Errors
     /// What is missing, for each place that was tried, and what to do about it. Nothing is left then.
-    pub fn create(parent: Option<&Path>, owner: ProcessId) -> Result<Self, Unavailable> {
-        let unavailable = |why: String| Unavailable { what: "a cgroup".to_owned(), why, advice: advice() };
-        let view = View::read().map_err(unavailable)?;
+    pub fn create(parent: Option<&Path>, owner: ProcessId) -> Result<Self, UnavailableFeature> {
+        let unavailable = |why: String| UnavailableFeature { what: "a cgroup".to_owned(), why, advice: advice() };
+        let view = CgroupView::read().map_err(unavailable)?;
         let Some(parent) = parent else { return Self::in_best_of(&view, owner).map_err(unavailable) };
         let failed = |error: String| unavailable(format!("{}: {error}", parent.display()));
         // As the mount table has it.
@@ -56,7 +56,7 @@ impl Groups {
         Self::create_in(&view.place_at(&directory), view.own(), owner).map_err(failed)
     }
 
-    fn in_best_of(view: &View, owner: ProcessId) -> Result<Self, String> {
+    fn in_best_of(view: &CgroupView, owner: ProcessId) -> Result<Self, String> {
         let mut best: Option<Self> = None;
         let mut reasons = Vec::new();
         for place in view.places() {
@@ -66,7 +66,7 @@ impl Groups {
                 continue;
             }
             match Self::create_in(&place, view.own(), owner) {
-                Ok(groups) if groups.controllers == Controllers::ALL => return Ok(groups),
+                Ok(groups) if groups.controllers == CgroupControllers::ALL => return Ok(groups),
                 Ok(groups) => {
                     if have.is_none_or(|have| groups.controllers.count() > have) {
                         best = Some(groups);
@@ -82,20 +82,20 @@ impl Groups {
         best.ok_or_else(|| reasons.join("; "))
     }
 
-    fn create_in(place: &Place, own: &Path, owner: ProcessId) -> Result<Self, String> {
-        let Place { directory, common } = place;
-        let parent = Dir::open(directory).map_err(|error| error.to_string())?;
+    fn create_in(place: &CgroupParent, own: &Path, owner: ProcessId) -> Result<Self, String> {
+        let CgroupParent { directory, common } = place;
+        let parent = OpenDir::open(directory).map_err(|error| error.to_string())?;
         check_moves(common.as_deref(), own)?;
         let (path, dir) = make_locked(directory, owner).map_err(|error| format!("making a group: {error}"))?;
         // From here on, dropping it removes what was made.
-        let mut groups = Self { path, dir, controllers: Controllers::default(), lacking: None };
+        let mut groups = Self { path, dir, controllers: CgroupControllers::default(), lacking: None };
         groups.enable_controllers(&parent, directory);
         groups.check_session_group()?;
         Ok(groups)
     }
 
     /// Has the controllers in the session groups, as many as can be had.
-    fn enable_controllers(&mut self, parent: &Dir, directory: &Path) {
+    fn enable_controllers(&mut self, parent: &OpenDir, directory: &Path) {
         if let Err(reason) = enable(parent) {
             self.lacking = Some(format!("{}: {reason}", directory.display()));
         }
@@ -104,12 +104,12 @@ impl Groups {
         {
             self.lacking = Some(format!("{}: {reason}", self.path.display()));
         }
-        self.controllers = Controllers::parse(&self.dir.read("cgroup.subtree_control").unwrap_or_default());
+        self.controllers = CgroupControllers::parse(&self.dir.read("cgroup.subtree_control").unwrap_or_default());
     }
 
     /// Makes a group as a session will, looks at all it will need, and removes it.
     fn check_session_group(&self) -> Result<(), String> {
-        let group = Group::create(&self.path.join("probe")).map_err(|error| error.to_string())?;
+        let group = SessionCgroup::create(&self.path.join("probe")).map_err(|error| error.to_string())?;
         let checked = check_group(&group);
         let removed = group.remove().map_err(|error| error.to_string());
         checked.and(removed)
@@ -132,7 +132,7 @@ impl Groups {
     }
 
     /// Returns the controllers of the groups of sessions.
-    pub fn controllers(&self) -> Controllers {
+    pub fn controllers(&self) -> CgroupControllers {
         self.controllers
     }
 
@@ -143,12 +143,12 @@ impl Groups {
 
     /// Ends and removes what dead managers left beside this one's directory: those whose lock can be taken. It waits some
     /// seconds at most for each.
-    pub fn sweep_stale(&self) -> Vec<Swept> {
+    pub fn sweep_stale(&self) -> Vec<SweptCgroup> {
         stale::sweep(&self.path)
     }
 }
 
-impl Drop for Groups {
+impl Drop for ManagerCgroup {
     /// Removes the directory if it is empty.
     fn drop(&mut self) {
         if file_lock::is_at(&self.dir, &self.path) {
@@ -168,8 +168,8 @@ fn advice() -> String {
     .to_owned()
 }
 
-fn offered(directory: &Path) -> Controllers {
-    Controllers::parse(&fs::read_to_string(directory.join("cgroup.controllers")).unwrap_or_default())
+fn offered(directory: &Path) -> CgroupControllers {
+    CgroupControllers::parse(&fs::read_to_string(directory.join("cgroup.controllers")).unwrap_or_default())
 }
 
 /// Returns whether our children can be put below `common`, seen from our own group. The kernel asks for this right when a process
@@ -185,7 +185,7 @@ fn check_moves(common: Option<&Path>, own: &Path) -> Result<(), String> {
             own.display()
         ));
     };
-    Dir::open(common).and_then(|dir| dir.check_writable("cgroup.procs")).map_err(|error| {
+    OpenDir::open(common).and_then(|dir| dir.check_writable("cgroup.procs")).map_err(|error| {
         let file = common.join("cgroup.procs");
         format!(
             "no process can be moved there from our own group, {}: writing {}: {error}",
@@ -196,7 +196,7 @@ fn check_moves(common: Option<&Path>, own: &Path) -> Result<(), String> {
 }
 
 /// Makes the manager's directory. Between making and locking, a sweeper may take it for a dead manager's.
-fn make_locked(parent: &Path, owner: ProcessId) -> io::Result<(PathBuf, Dir)> {
+fn make_locked(parent: &Path, owner: ProcessId) -> io::Result<(PathBuf, OpenDir)> {
     const TRIES: u32 = 1000;
     for number in 0..TRIES {
         let ProcessId { pid, start_time } = owner;
@@ -220,8 +220,8 @@ fn make_locked(parent: &Path, owner: ProcessId) -> io::Result<(PathBuf, Dir)> {
 }
 
 /// Takes the lock on a manager's directory. `None` when somebody has it, or it is gone.
-pub(super) fn lock(path: &Path) -> io::Result<Option<Dir>> {
-    let dir = match Dir::open_made(path) {
+pub(super) fn lock(path: &Path) -> io::Result<Option<OpenDir>> {
+    let dir = match OpenDir::open_made(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         dir => dir?,
     };
@@ -230,10 +230,10 @@ pub(super) fn lock(path: &Path) -> io::Result<Option<Dir>> {
 }
 
 /// Hands the controllers that a group has to those in it.
-fn enable(dir: &Dir) -> Result<(), String> {
+fn enable(dir: &OpenDir) -> Result<(), String> {
     let read = |file: &str| dir.read(file).map_err(|error| format!("reading {file}: {error}"));
-    let offered = Controllers::parse(&read("cgroup.controllers")?);
-    let missing = offered.without(Controllers::parse(&read("cgroup.subtree_control")?));
+    let offered = CgroupControllers::parse(&read("cgroup.controllers")?);
+    let missing = offered.without(CgroupControllers::parse(&read("cgroup.subtree_control")?));
     // Only the root of the hierarchy may have processes and children with controllers. Elsewhere the kernel refuses, or
     // (cpu and pids) accepts and makes the children unusable.
     let is_root = dir.read("cgroup.type").is_err();
@@ -248,7 +248,7 @@ fn enable(dir: &Dir) -> Result<(), String> {
             failed.push(format!("enabling {name}: {error}"));
         }
     }
-    let not_offered: Vec<_> = Controllers::ALL.without(offered).names().collect();
+    let not_offered: Vec<_> = CgroupControllers::ALL.without(offered).names().collect();
     if !not_offered.is_empty() {
         failed.push(format!("not offered: {}", not_offered.join(" ")));
     }
@@ -256,7 +256,7 @@ fn enable(dir: &Dir) -> Result<(), String> {
 }
 
 /// Looks at what a session needs of its group.
-fn check_group(group: &Group) -> Result<(), String> {
+fn check_group(group: &SessionCgroup) -> Result<(), String> {
     let dir = group.dir();
     let kind = dir.read("cgroup.type").map_err(|error| format!("reading cgroup.type: {error}"))?;
     if kind.trim() != "domain" {
@@ -274,12 +274,12 @@ fn check_group(group: &Group) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::fake::Fake, *};
+    use super::{super::fake::FakeCgroupFs, *};
 
     const DOMAIN: (&str, &str) = ("cgroup.type", "domain\n");
 
     fn handing_out(name: &str, files: &[(&str, &str)]) -> (Result<(), String>, String) {
-        let fake = Fake::new(name, files);
+        let fake = FakeCgroupFs::new(name, files);
         let result = enable(&fake.dir());
         (result, fake.text("cgroup.subtree_control"))
     }

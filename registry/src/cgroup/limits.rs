@@ -4,7 +4,7 @@ use std::io;
 
 use ipc_protocol::{LimitAction, LimitKind, errno::is_group_gone};
 
-use super::dir::Dir;
+use super::dir::OpenDir;
 
 /// Usage of all members of a group together. `None` where its controller is not there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct GroupUsage {
     pub cpu_throttled: Option<u64>,
 }
 
-pub(super) fn usage(dir: &Dir) -> GroupUsage {
+pub(super) fn usage(dir: &OpenDir) -> GroupUsage {
     let number = |file: &str| dir.read(file).ok().and_then(|text| text.trim().parse().ok());
     let value = |file: &str, key: &str| dir.value(file, key).ok().flatten();
     GroupUsage {
@@ -37,7 +37,7 @@ pub(super) fn usage(dir: &Dir) -> GroupUsage {
 }
 
 /// True when the kernel enforces it from now on.
-pub(super) fn set(dir: &Dir, kind: LimitKind, value: u64, action: LimitAction) -> io::Result<bool> {
+pub(super) fn set(dir: &OpenDir, kind: LimitKind, value: u64, action: LimitAction) -> io::Result<bool> {
     if action == LimitAction::Warn {
         return Ok(false);
     }
@@ -60,7 +60,7 @@ pub(super) fn set(dir: &Dir, kind: LimitKind, value: u64, action: LimitAction) -
 }
 
 /// False when there is no such file.
-fn write(dir: &Dir, file: &str, text: &str) -> io::Result<bool> {
+fn write(dir: &OpenDir, file: &str, text: &str) -> io::Result<bool> {
     match dir.write(file, text) {
         Err(error) if is_group_gone(&error) => Ok(false),
         written => written.map(|()| true),
@@ -75,14 +75,14 @@ fn cpu_max(percent: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::fake::Fake, *};
+    use super::{super::fake::FakeCgroupFs, *};
 
     const NEW: [(&str, &str); 5] =
         [("memory.max", ""), ("memory.swap.max", ""), ("memory.oom.group", ""), ("pids.max", ""), ("cpu.max", "")];
 
     #[test]
     fn limits_are_written_as_the_kernel_wants_them() {
-        let fake = Fake::new("written", &NEW);
+        let fake = FakeCgroupFs::new("written", &NEW);
         let set = |kind, value| fake.group().limit(kind, value, LimitAction::KillSession).expect("written");
         assert!(set(LimitKind::Memory, 2 << 30));
         assert!(set(LimitKind::Processes, 200));
@@ -97,14 +97,14 @@ mod tests {
 
     #[test]
     fn one_process_is_ended_for_memory_where_that_is_the_action() {
-        let fake = Fake::new("one", &NEW);
+        let fake = FakeCgroupFs::new("one", &NEW);
         assert!(fake.group().limit(LimitKind::Memory, 4096, LimitAction::KillProcess).expect("written"));
         assert_eq!((fake.text("memory.max"), fake.text("memory.oom.group")), ("4096".into(), String::new()));
     }
 
     #[test]
     fn a_warning_holds_nothing_back() {
-        let fake = Fake::new("warn", &NEW);
+        let fake = FakeCgroupFs::new("warn", &NEW);
         for (kind, _) in LimitKind::ALL {
             assert!(!fake.group().limit(kind, 1, LimitAction::Warn).expect("nothing to fail"));
         }
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn without_a_controller_nothing_is_promised() {
-        let fake = Fake::new("none", &[]);
+        let fake = FakeCgroupFs::new("none", &[]);
         for (kind, _) in LimitKind::ALL {
             assert!(!fake.group().limit(kind, 1, LimitAction::KillSession).expect("no error"), "{kind}");
         }
@@ -123,14 +123,14 @@ mod tests {
 
     #[test]
     fn memory_without_swap_accounting_is_limited() {
-        let fake = Fake::new("swapless", &[("memory.max", ""), ("memory.oom.group", "")]);
+        let fake = FakeCgroupFs::new("swapless", &[("memory.max", ""), ("memory.oom.group", "")]);
         assert!(fake.group().limit(LimitKind::Memory, 1 << 20, LimitAction::KillSession).expect("written"));
         assert_eq!(fake.text("memory.max"), "1048576");
     }
 
     #[test]
     fn usage_is_read() {
-        let fake = Fake::new(
+        let fake = FakeCgroupFs::new(
             "usage",
             &[
                 ("memory.current", "1048576\n"),

@@ -22,17 +22,17 @@ mod supervisors;
 mod view;
 
 pub use freezer::thaw_v1;
-pub use group::Group;
-pub use groups::Groups;
+pub use group::SessionCgroup;
+pub use groups::ManagerCgroup;
 pub use limits::GroupUsage;
-pub use stale::Swept;
+pub use stale::SweptCgroup;
 pub use supervisors::{add_supervisor, free_supervisor, remember_own_group, remove_supervisor};
 pub(crate) use supervisors::{is_foreign, move_home};
 pub use view::MountView;
 
 /// The controllers that limit a session's group as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Controllers {
+pub struct CgroupControllers {
     /// Memory of all its processes together.
     pub memory: bool,
     /// Number of its tasks.
@@ -41,7 +41,7 @@ pub struct Controllers {
     pub cpu: bool,
 }
 
-impl Controllers {
+impl CgroupControllers {
     /// All there are.
     pub const ALL: Self = Self { memory: true, pids: true, cpu: true };
 
@@ -75,12 +75,12 @@ mod tests {
 
     #[test]
     fn controllers_are_read() {
-        assert_eq!(Controllers::parse("cpuset cpu io memory hugetlb pids rdma misc\n"), Controllers::ALL);
+        assert_eq!(CgroupControllers::parse("cpuset cpu io memory hugetlb pids rdma misc\n"), CgroupControllers::ALL);
         // cpuset is not cpu.
-        assert_eq!(Controllers::parse("cpuset hugetlb"), Controllers::default());
-        let some = Controllers::parse("memory pids");
-        assert_eq!(some, Controllers { memory: true, pids: true, cpu: false });
-        assert_eq!(Controllers::ALL.without(some).names().collect::<Vec<_>>(), ["cpu"]);
-        assert_eq!((some.count(), Controllers::ALL.count()), (2, 3));
+        assert_eq!(CgroupControllers::parse("cpuset hugetlb"), CgroupControllers::default());
+        let some = CgroupControllers::parse("memory pids");
+        assert_eq!(some, CgroupControllers { memory: true, pids: true, cpu: false });
+        assert_eq!(CgroupControllers::ALL.without(some).names().collect::<Vec<_>>(), ["cpu"]);
+        assert_eq!((some.count(), CgroupControllers::ALL.count()), (2, 3));
     }
 }

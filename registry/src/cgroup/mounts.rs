@@ -13,7 +13,7 @@ use crate::procfs;
 
 /// A mounted hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mount {
+pub(super) struct CgroupMount {
     /// The group that the mount point shows.
     pub(super) root: PathBuf,
     /// Mount point.
@@ -26,7 +26,7 @@ pub(super) struct Mount {
 
 /// Hierarchy of the mount.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Hierarchy {
+pub(super) enum CgroupHierarchy {
     /// The one of version 2.
     Unified,
     /// The one of version 1 with the controller `freezer`.
@@ -35,18 +35,18 @@ pub(super) enum Hierarchy {
     Any,
 }
 
-impl Mount {
+impl CgroupMount {
     /// Every place where `hierarchy` is mounted.
-    pub(super) fn find(hierarchy: Hierarchy) -> io::Result<Vec<Self>> {
+    pub(super) fn find(hierarchy: CgroupHierarchy) -> io::Result<Vec<Self>> {
         Ok(Self::parse(&fs::read("/proc/self/mountinfo")?, hierarchy))
     }
 
-    fn parse(mountinfo: &[u8], hierarchy: Hierarchy) -> Vec<Self> {
+    fn parse(mountinfo: &[u8], hierarchy: CgroupHierarchy) -> Vec<Self> {
         mountinfo.split(|b| *b == b'\n').filter_map(|line| Self::parse_line(line, hierarchy)).collect()
     }
 
     /// `31 23 0:28 ROOT POINT rw,relatime [optional…] - TYPE SOURCE super,options`
-    fn parse_line(line: &[u8], hierarchy: Hierarchy) -> Option<Self> {
+    fn parse_line(line: &[u8], hierarchy: CgroupHierarchy) -> Option<Self> {
         let fields: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
         let dash = fields.iter().position(|field| *field == b"-")?;
         let [root, point, options] = fields.get(3..6)? else { return None };
@@ -54,9 +54,9 @@ impl Mount {
         let has = |options: &[u8], name: &[u8]| options.split(|b| *b == b',').any(|option| option == name);
         let is_unified = *kind == b"cgroup2";
         let is_wanted = match hierarchy {
-            Hierarchy::Unified => is_unified,
-            Hierarchy::FreezerV1 => *kind == b"cgroup" && has(super_options, b"freezer"),
-            Hierarchy::Any => is_unified || *kind == b"cgroup",
+            CgroupHierarchy::Unified => is_unified,
+            CgroupHierarchy::FreezerV1 => *kind == b"cgroup" && has(super_options, b"freezer"),
+            CgroupHierarchy::Any => is_unified || *kind == b"cgroup",
         };
         let is_read_only = has(options, b"ro") || has(super_options, b"ro");
         is_wanted.then(|| Self { root: unescape(root), point: unescape(point), is_read_only, is_unified })
@@ -99,19 +99,19 @@ fn unescape(field: &[u8]) -> PathBuf {
 }
 
 /// The group of `pid` in `hierarchy`; `None` when it is in none.
-pub(super) fn group_of(pid: Pid, hierarchy: Hierarchy) -> io::Result<Option<PathBuf>> {
+pub(super) fn group_of(pid: Pid, hierarchy: CgroupHierarchy) -> io::Result<Option<PathBuf>> {
     Ok(parse_group(&procfs::read(&format!("{pid}/cgroup"))?, hierarchy))
 }
 
 /// From lines of `ID:CONTROLLERS:PATH`.
-fn parse_group(text: &[u8], hierarchy: Hierarchy) -> Option<PathBuf> {
+fn parse_group(text: &[u8], hierarchy: CgroupHierarchy) -> Option<PathBuf> {
     text.split(|b| *b == b'\n').find_map(|line| {
         let mut fields = line.splitn(3, |b| *b == b':');
         let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
         let is_wanted = match hierarchy {
-            Hierarchy::Unified => id == b"0" && controllers.is_empty(),
-            Hierarchy::FreezerV1 => controllers.split(|b| *b == b',').any(|name| name == b"freezer"),
-            Hierarchy::Any => true,
+            CgroupHierarchy::Unified => id == b"0" && controllers.is_empty(),
+            CgroupHierarchy::FreezerV1 => controllers.split(|b| *b == b',').any(|name| name == b"freezer"),
+            CgroupHierarchy::Any => true,
         };
         is_wanted.then(|| PathBuf::from(OsString::from_vec(path.to_vec())))
     })
@@ -136,32 +136,32 @@ mod tests {
 620 619 0:26 /system.slice/docker-1f.scope /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw,nsdelegate
 ";
 
-    fn mount(root: &str, point: &str, is_read_only: bool) -> Mount {
-        Mount { root: root.into(), point: point.into(), is_read_only, is_unified: true }
+    fn mount(root: &str, point: &str, is_read_only: bool) -> CgroupMount {
+        CgroupMount { root: root.into(), point: point.into(), is_read_only, is_unified: true }
     }
 
     #[test]
     fn version_2_is_found_wherever_it_is() {
-        assert_eq!(Mount::parse(HYBRID, Hierarchy::Unified), [mount("/", "/sys/fs/cgroup/unified", false)]);
-        assert_eq!(Mount::parse(PURE, Hierarchy::Unified), [mount("/", "/sys/fs/cgroup", false)]);
-        let container = Mount::parse(CONTAINER, Hierarchy::Unified);
+        assert_eq!(CgroupMount::parse(HYBRID, CgroupHierarchy::Unified), [mount("/", "/sys/fs/cgroup/unified", false)]);
+        assert_eq!(CgroupMount::parse(PURE, CgroupHierarchy::Unified), [mount("/", "/sys/fs/cgroup", false)]);
+        let container = CgroupMount::parse(CONTAINER, CgroupHierarchy::Unified);
         assert_eq!(container, [mount("/system.slice/docker-1f.scope", "/sys/fs/cgroup", true)]);
-        assert!(Mount::parse(b"", Hierarchy::Unified).is_empty());
-        assert!(Mount::parse(b"31 23 0:28 / /x rw - \n- - -\n\xff\n", Hierarchy::Unified).is_empty());
+        assert!(CgroupMount::parse(b"", CgroupHierarchy::Unified).is_empty());
+        assert!(CgroupMount::parse(b"31 23 0:28 / /x rw - \n- - -\n\xff\n", CgroupHierarchy::Unified).is_empty());
     }
 
     #[test]
     fn the_freezer_is_found() {
-        let freezer = Mount { is_unified: false, ..mount("/", "/sys/fs/cgroup/freezer", false) };
-        assert_eq!(Mount::parse(HYBRID, Hierarchy::FreezerV1), [freezer]);
-        assert_eq!(Mount::parse(HYBRID, Hierarchy::Any).len(), 4);
-        assert!(Mount::parse(PURE, Hierarchy::FreezerV1).is_empty());
+        let freezer = CgroupMount { is_unified: false, ..mount("/", "/sys/fs/cgroup/freezer", false) };
+        assert_eq!(CgroupMount::parse(HYBRID, CgroupHierarchy::FreezerV1), [freezer]);
+        assert_eq!(CgroupMount::parse(HYBRID, CgroupHierarchy::Any).len(), 4);
+        assert!(CgroupMount::parse(PURE, CgroupHierarchy::FreezerV1).is_empty());
     }
 
     #[test]
     fn odd_mount_points_are_read() {
         let line = b"1 2 0:3 / /mnt/a\\040b\\134c rw - cgroup2 none rw";
-        assert_eq!(Mount::parse(line, Hierarchy::Unified), [mount("/", "/mnt/a b\\c", false)]);
+        assert_eq!(CgroupMount::parse(line, CgroupHierarchy::Unified), [mount("/", "/mnt/a b\\c", false)]);
     }
 
     #[test]
@@ -182,9 +182,9 @@ mod tests {
     #[test]
     fn the_own_group_is_read() {
         let hybrid = b"9:name=systemd:/a\n6:cpu,freezer:/box\n0::/b:c\n";
-        assert_eq!(parse_group(hybrid, Hierarchy::Unified), Some("/b:c".into()));
-        assert_eq!(parse_group(hybrid, Hierarchy::FreezerV1), Some("/box".into()));
-        assert_eq!(parse_group(b"6:freezer:/\n", Hierarchy::Unified), None);
-        assert_eq!(parse_group(b"0::/\n", Hierarchy::FreezerV1), None);
+        assert_eq!(parse_group(hybrid, CgroupHierarchy::Unified), Some("/b:c".into()));
+        assert_eq!(parse_group(hybrid, CgroupHierarchy::FreezerV1), Some("/box".into()));
+        assert_eq!(parse_group(b"6:freezer:/\n", CgroupHierarchy::Unified), None);
+        assert_eq!(parse_group(b"0::/\n", CgroupHierarchy::FreezerV1), None);
     }
 }

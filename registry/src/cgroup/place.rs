@@ -7,12 +7,12 @@ use std::{
 
 use super::{
     groups,
-    mounts::{Hierarchy, Mount, group_of},
+    mounts::{CgroupHierarchy, CgroupMount, group_of},
 };
 
 /// A directory that a manager's may be made in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct CgroupParent {
     /// The directory.
     pub(super) directory: PathBuf,
     /// The closest directory that both it and our own group are in. To move a process there takes the right to write to
@@ -22,29 +22,29 @@ pub(super) struct Place {
 
 /// Part of version 2 that this process can see.
 #[derive(Debug)]
-pub(super) struct View {
-    mounts: Vec<Mount>,
+pub(super) struct CgroupView {
+    mounts: Vec<CgroupMount>,
     /// Our own group.
     own: PathBuf,
 }
 
-impl View {
+impl CgroupView {
     /// # Errors
     /// Why there is nothing to see.
     pub(super) fn read() -> Result<Self, String> {
         let failed = |file: &str, error: io::Error| format!("reading /proc/self/{file}: {error}");
-        let mounts = Mount::find(Hierarchy::Unified).map_err(|error| failed("mountinfo", error))?;
+        let mounts = CgroupMount::find(CgroupHierarchy::Unified).map_err(|error| failed("mountinfo", error))?;
         if mounts.is_empty() {
             return Err("cgroup version 2 is mounted nowhere".to_owned());
         }
-        let own = group_of(std::process::id(), Hierarchy::Unified).map_err(|error| failed("cgroup", error))?;
+        let own = group_of(std::process::id(), CgroupHierarchy::Unified).map_err(|error| failed("cgroup", error))?;
         let own = own.ok_or("/proc/self/cgroup names no group of version 2")?;
         Ok(Self { mounts, own })
     }
 
     /// Our own group, then those above it, in each place where they are to be seen. A manager that runs inside another's
     /// session stays inside: its sessions are that session's processes.
-    pub(super) fn places(&self) -> Vec<Place> {
+    pub(super) fn places(&self) -> Vec<CgroupParent> {
         let inside = enclosing_session(&self.own);
         let mut places = Vec::new();
         let (read_only, writable): (Vec<_>, Vec<_>) = self.mounts.iter().partition(|mount| mount.is_read_only);
@@ -52,7 +52,7 @@ impl View {
             for group in self.own.ancestors().take_while(|group| inside.is_none_or(|inside| group.starts_with(inside)))
             {
                 let Some(directory) = mount.directory_of(group) else { break };
-                let place = Place { common: Some(directory.clone()), directory };
+                let place = CgroupParent { common: Some(directory.clone()), directory };
                 if !places.contains(&place) {
                     places.push(place);
                 }
@@ -62,7 +62,7 @@ impl View {
     }
 
     /// The directory that somebody asked for.
-    pub(super) fn place_at(&self, directory: &Path) -> Place {
+    pub(super) fn place_at(&self, directory: &Path) -> CgroupParent {
         // A mount point inside another: the longest is the one that is seen. Of several on the same, the last.
         let mount = self.mounts.iter().filter(|mount| directory.starts_with(&mount.point));
         let mount = mount.max_by_key(|mount| mount.point.as_os_str().len());
@@ -70,7 +70,7 @@ impl View {
             let group = mount.group_at(directory)?;
             mount.directory_of(&common_ancestor(&group, &self.own))
         });
-        Place { directory: directory.to_owned(), common }
+        CgroupParent { directory: directory.to_owned(), common }
     }
 
     /// Our own group.
@@ -95,17 +95,17 @@ fn enclosing_session(group: &Path) -> Option<&Path> {
 mod tests {
     use super::*;
 
-    fn view(mounts: &[(&str, &str, bool)], own: &str) -> View {
-        let mount = |(root, point, is_read_only): &(&str, &str, bool)| Mount {
+    fn view(mounts: &[(&str, &str, bool)], own: &str) -> CgroupView {
+        let mount = |(root, point, is_read_only): &(&str, &str, bool)| CgroupMount {
             root: root.into(),
             point: point.into(),
             is_read_only: *is_read_only,
             is_unified: true,
         };
-        View { mounts: mounts.iter().map(mount).collect(), own: own.into() }
+        CgroupView { mounts: mounts.iter().map(mount).collect(), own: own.into() }
     }
 
-    fn directories(view: &View) -> Vec<String> {
+    fn directories(view: &CgroupView) -> Vec<String> {
         view.places().iter().map(|place| place.directory.display().to_string()).collect()
     }
 

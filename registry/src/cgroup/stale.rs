@@ -11,14 +11,14 @@ use ipc_protocol::{Pid, ProcessId, Signal, errno::is_group_gone};
 use rustix::event::{PollFd, PollFlags};
 
 use super::{
-    Group,
+    SessionCgroup,
     groups::{is_manager_name, lock},
 };
 use crate::{PidFd, proc};
 
 /// Remains of a dead manager, and the outcome of their removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Swept {
+pub struct SweptCgroup {
     /// The manager's directory.
     pub path: PathBuf,
     /// Processes that were found in it and ended, each with its command line where that could be read.
@@ -30,12 +30,12 @@ pub struct Swept {
 }
 
 /// Time to wait for the end of what one manager left.
-const PATIENCE: Duration = Duration::from_secs(5);
+const SWEEP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time to wait for a change before everything is looked at again.
-const ROUND: Duration = Duration::from_millis(20);
+const ROUND_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Sweeps the directories of dead managers beside `own`.
-pub(super) fn sweep(own: &Path) -> Vec<Swept> {
+pub(super) fn sweep(own: &Path) -> Vec<SweptCgroup> {
     let Some(parent) = own.parent() else { return Vec::new() };
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     let managers =
@@ -44,8 +44,8 @@ pub(super) fn sweep(own: &Path) -> Vec<Swept> {
 }
 
 /// `None` when its manager lives, or somebody else sweeps it.
-fn sweep_one(path: &Path) -> Option<Swept> {
-    let mut swept = Swept { path: path.to_owned(), ended: Vec::new(), left: Vec::new(), failure: None };
+fn sweep_one(path: &Path) -> Option<SweptCgroup> {
+    let mut swept = SweptCgroup { path: path.to_owned(), ended: Vec::new(), left: Vec::new(), failure: None };
     // Held until the end: nobody else sweeps it.
     let _lock = match lock(path) {
         Ok(lock) => lock?,
@@ -56,7 +56,7 @@ fn sweep_one(path: &Path) -> Option<Swept> {
             return Some(swept);
         }
     };
-    if let Err(error) = Group::open(path).and_then(|group| end(&group, started_at(path), &mut swept)) {
+    if let Err(error) = SessionCgroup::open(path).and_then(|group| end(&group, started_at(path), &mut swept)) {
         swept.failure = Some(error.to_string());
     }
     Some(swept)
@@ -69,8 +69,8 @@ fn started_at(path: &Path) -> u64 {
 }
 
 /// Kills all members until there is none, and removes the group.
-fn end(group: &Group, since: u64, swept: &mut Swept) -> io::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+fn end(group: &SessionCgroup, since: u64, swept: &mut SweptCgroup) -> io::Result<()> {
+    let deadline = Instant::now() + SWEEP_TIMEOUT;
     let mut known = BTreeSet::new();
     let mut pids = Vec::new();
     loop {
@@ -94,7 +94,7 @@ fn end(group: &Group, since: u64, swept: &mut Swept) -> io::Result<()> {
             swept.left = known.into_iter().filter(|id| pids.contains(&id.pid) && is_there(id)).collect();
             swept.ended.retain(|(id, _)| !swept.left.contains(id));
             killed?;
-            return Err(io::Error::new(io::ErrorKind::TimedOut, format!("still populated after {PATIENCE:?}")));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, format!("still populated after {SWEEP_TIMEOUT:?}")));
         }
         wait_for_change(group)?;
     }
@@ -102,7 +102,7 @@ fn end(group: &Group, since: u64, swept: &mut Swept) -> io::Result<()> {
 }
 
 /// SIGKILL to each that is a member still: threads without their leader escape the group's kill. `pids` are those there.
-fn sweep_members(group: &Group, pids: &mut Vec<Pid>, mut note: impl FnMut(ProcessId)) -> io::Result<()> {
+fn sweep_members(group: &SessionCgroup, pids: &mut Vec<Pid>, mut note: impl FnMut(ProcessId)) -> io::Result<()> {
     /// So many descriptors at once.
     const CHUNK: usize = 64;
     pids.clear();
@@ -128,7 +128,7 @@ fn sweep_members(group: &Group, pids: &mut Vec<Pid>, mut note: impl FnMut(Proces
     Ok(())
 }
 
-fn wait_for_change(group: &Group) -> io::Result<()> {
+fn wait_for_change(group: &SessionCgroup) -> io::Result<()> {
     let events = match group.dir().watch("cgroup.events") {
         Err(error) if is_group_gone(&error) => return Ok(()),
         events => events?,
@@ -137,7 +137,7 @@ fn wait_for_change(group: &Group) -> io::Result<()> {
     if !group.is_populated()? {
         return Ok(());
     }
-    let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: i64::from(ROUND.subsec_nanos()) };
+    let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: i64::from(ROUND_INTERVAL.subsec_nanos()) };
     match rustix::event::poll(&mut [PollFd::new(&events, PollFlags::PRI)], Some(&timeout)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),

@@ -12,21 +12,21 @@ use ipc_protocol::{Pid, ProcessId, errno::errno};
 use rustix::io::Errno;
 
 use super::{
-    Group,
+    SessionCgroup,
     dir::context,
     freezer::thaw_v1,
-    mounts::{Hierarchy, group_of},
-    place::View,
+    mounts::{CgroupHierarchy, group_of},
+    place::CgroupView,
 };
 use crate::proc;
 
 /// Supervisors that this process has started.
 static STARTED: Mutex<BTreeSet<ProcessId>> = Mutex::new(BTreeSet::new());
 /// The group of this process and of the supervisors around it, and its directory.
-static HOME: OnceLock<Option<Home>> = OnceLock::new();
+static HOME: OnceLock<Option<SupervisorGroup>> = OnceLock::new();
 
 #[derive(Debug)]
-struct Home {
+struct SupervisorGroup {
     group: PathBuf,
     directory: PathBuf,
 }
@@ -50,11 +50,11 @@ pub fn remember_own_group() {
     home();
 }
 
-fn home() -> Option<&'static Home> {
+fn home() -> Option<&'static SupervisorGroup> {
     let find = || {
-        let view = View::read().ok()?;
+        let view = CgroupView::read().ok()?;
         let directory = view.places().into_iter().next()?.directory;
-        Some(Home { group: view.own().to_owned(), directory })
+        Some(SupervisorGroup { group: view.own().to_owned(), directory })
     };
     HOME.get_or_init(find).as_ref()
 }
@@ -85,7 +85,7 @@ pub(crate) fn move_home(pid: Pid) -> io::Result<()> {
 /// Brings a supervisor out of a frozen group: back to this process's own in version 2, thawed in version 1. What cannot be
 /// done is tried again by who waits for it.
 pub fn free_supervisor(pid: Pid) {
-    let group = group_of(pid, Hierarchy::Unified).ok().flatten();
+    let group = group_of(pid, CgroupHierarchy::Unified).ok().flatten();
     if group.zip(home()).is_some_and(|(group, home)| group != home.group)
         && let Err(error) = move_home(pid)
     {
@@ -94,7 +94,7 @@ pub fn free_supervisor(pid: Pid) {
     thaw_v1(pid);
 }
 
-impl Group {
+impl SessionCgroup {
     /// Moves out what is none of the session's: what is older, or a supervisor that this process has started, or this process.
     ///
     /// # Errors

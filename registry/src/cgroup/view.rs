@@ -12,8 +12,8 @@ use std::{
 };
 
 use super::{
-    Group,
-    mounts::{Hierarchy, Mount},
+    SessionCgroup,
+    mounts::{CgroupHierarchy, CgroupMount},
 };
 use crate::sys::MountPlan;
 
@@ -26,8 +26,8 @@ impl MountView {
     ///
     /// # Errors
     /// When the mount table cannot be read.
-    pub fn plan(group: Option<&Group>) -> io::Result<Self> {
-        Ok(Self(plan(&Mount::find(Hierarchy::Any)?, group.map(Group::path), is_cgroup)))
+    pub fn plan(group: Option<&SessionCgroup>) -> io::Result<Self> {
+        Ok(Self(plan(&CgroupMount::find(CgroupHierarchy::Any)?, group.map(SessionCgroup::path), is_cgroup)))
     }
 
     /// Adds directories that are the session's own, empty at first. Only a [`crate::Namespace`] has them. Those that are not
@@ -40,9 +40,9 @@ impl MountView {
     }
 }
 
-fn plan(mounts: &[Mount], group: Option<&Path>, is_visible: impl Fn(&Path) -> bool) -> MountPlan {
+fn plan(mounts: &[CgroupMount], group: Option<&Path>, is_visible: impl Fn(&Path) -> bool) -> MountPlan {
     let cstring = |path: &Path| CString::new(path.as_os_str().as_bytes()).ok();
-    let visible: Vec<&Mount> = mounts.iter().filter(|mount| is_visible(&mount.point)).collect();
+    let visible: Vec<&CgroupMount> = mounts.iter().filter(|mount| is_visible(&mount.point)).collect();
     // The mount that the group's path leads through.
     let through = group.and_then(|group| {
         let unified = visible.iter().filter(|mount| mount.is_unified && group.starts_with(&mount.point));
@@ -68,8 +68,12 @@ mod tests {
 
     #[test]
     fn the_own_group_stands_where_its_hierarchy_was() {
-        let mount =
-            |point: &str, is_unified| Mount { root: "/".into(), point: point.into(), is_read_only: false, is_unified };
+        let mount = |point: &str, is_unified| CgroupMount {
+            root: "/".into(),
+            point: point.into(),
+            is_read_only: false,
+            is_unified,
+        };
         let mounts = [mount("/c/cpu", false), mount("/c/hidden", false), mount("/c/unified", true), mount("/c2", true)];
         let seen = |path: &Path| path != Path::new("/c/hidden");
         let points = [(c"/c2".to_owned(), true), (c"/c/unified".to_owned(), true), (c"/c/cpu".to_owned(), false)];

@@ -11,11 +11,11 @@ const STRANGER: Pid = 300;
 
 /// A `/proc` that says what it is told to.
 #[derive(Clone, Debug, Default)]
-struct Fake(BTreeMap<Pid, (Sight, String, Vec<Pid>)>);
+struct Fake(BTreeMap<Pid, (ProcessSight, String, Vec<Pid>)>);
 
 impl Fake {
     fn put(&mut self, pid: Pid, parent: Pid, start_time: u64, line: &str) {
-        let sight = Sight {
+        let sight = ProcessSight {
             parent,
             pgid: pid,
             sid: pid,
@@ -43,8 +43,8 @@ impl Fake {
     }
 }
 
-impl Look for Fake {
-    fn see(&mut self, pid: Pid) -> io::Result<Sight> {
+impl ProcLookup for Fake {
+    fn lookup(&mut self, pid: Pid) -> io::Result<ProcessSight> {
         self.0.get(&pid).map(|(sight, ..)| *sight).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
@@ -70,7 +70,7 @@ impl Look for Fake {
 struct Bench {
     lineage: Lineage,
     proc: Fake,
-    roots: Vec<Root>,
+    roots: Vec<LineageRoot>,
     lines: Vec<String>,
 }
 
@@ -99,12 +99,12 @@ impl Bench {
     }
 
     fn apply(&mut self, event: ProcEvent) {
-        let mut told = Told::new();
+        let mut told = LineageEvent::new();
         self.lineage.apply(event, &mut self.proc, &mut told);
         self.take(told);
     }
 
-    fn take(&mut self, told: Told) {
+    fn take(&mut self, told: LineageEvent) {
         for (root, event) in told {
             let session = self.lineage.session(root).map_or_else(|| "gone".to_owned(), ToString::to_string);
             self.lines.push(match event {
@@ -145,14 +145,14 @@ impl Bench {
     }
 
     fn tick(&mut self, now: u64) {
-        let mut told = Told::new();
+        let mut told = LineageEvent::new();
         self.lineage.tick(now, &mut self.proc, &mut told);
         self.take(told);
     }
 
     fn resynchronize(&mut self) {
         for root in self.roots.clone() {
-            let mut told = Told::new();
+            let mut told = LineageEvent::new();
             self.lineage.resynchronize(root, &mut self.proc, &mut told);
             self.take(told);
         }
@@ -461,7 +461,7 @@ fn after_a_loss_proc_says_what_there_is() {
 fn a_session_that_is_over_leaves_nothing() {
     let mut bench = Bench::new();
     bench.fork(101, 500, 10 * MS);
-    let mut told = Told::new();
+    let mut told = LineageEvent::new();
     bench.proc.0.clear();
     bench.lineage.remove(bench.roots[0], &mut bench.proc, &mut told);
     assert_eq!(told.len(), 3, "{told:?}");

@@ -15,7 +15,7 @@ use super::errno;
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// Process in which [`clone_copy`] returned.
-pub(super) enum Copied {
+pub(super) enum CloneSide {
     /// The original process, with the child's pid.
     Parent(libc::pid_t),
     /// The copy; `Err` is the errno with which it failed to join the cgroup.
@@ -34,7 +34,7 @@ pub(super) unsafe fn clone_copy(
     exit_signal: c_int,
     group: Option<BorrowedFd<'_>>,
     pidfd: *mut RawFd,
-) -> io::Result<Copied> {
+) -> io::Result<CloneSide> {
     let flags = flags | libc::CLONE_PIDFD;
     let mut procs = None;
     if let Some(group) = group {
@@ -49,13 +49,13 @@ pub(super) unsafe fn clone_copy(
             libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>())
         };
         match pid {
-            0 => return Ok(Copied::Child(Ok(()))),
+            0 => return Ok(CloneSide::Child(Ok(()))),
             -1 if is_refused(errno()) => {
                 let flags = OFlags::WRONLY | OFlags::CLOEXEC;
                 procs = Some(rustix::fs::openat(group, "cgroup.procs", flags, Mode::empty())?);
             }
             -1 => return Err(io::Error::last_os_error()),
-            pid => return Ok(Copied::Parent(pid as libc::pid_t)),
+            pid => return Ok(CloneSide::Parent(pid as libc::pid_t)),
         }
     }
     let flags = libc::c_long::from(flags | exit_signal);
@@ -70,9 +70,9 @@ pub(super) unsafe fn clone_copy(
             let joined = if procs.as_ref().map(write) == Some(-1) { Err(errno()) } else { Ok(()) };
             // With CLONE_FILES the descriptor is the parent's too.
             mem::forget(procs);
-            Ok(Copied::Child(joined))
+            Ok(CloneSide::Child(joined))
         }
-        pid => Ok(Copied::Parent(pid as libc::pid_t)),
+        pid => Ok(CloneSide::Parent(pid as libc::pid_t)),
     }
 }
 
@@ -153,9 +153,9 @@ pub(super) unsafe fn clone_into(
 }
 
 /// Blocks all signals until dropped: no handler of this process runs in a child that was just cloned.
-pub(super) struct Blocked(libc::sigset_t);
+pub(super) struct BlockedSignals(libc::sigset_t);
 
-impl Blocked {
+impl BlockedSignals {
     pub(super) fn all() -> Self {
         // SAFETY: the sets are plain data that the calls fill.
         unsafe {
@@ -167,7 +167,7 @@ impl Blocked {
     }
 }
 
-impl Drop for Blocked {
+impl Drop for BlockedSignals {
     fn drop(&mut self) {
         // SAFETY: restores the mask that was read before.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
@@ -175,9 +175,9 @@ impl Drop for Blocked {
 }
 
 /// A value in memory shared with a copy of this process. Both write through [`Shared::as_ptr`].
-pub(super) struct Shared<T: Copy>(NonNull<T>);
+pub(super) struct SharedMemory<T: Copy>(NonNull<T>);
 
-impl<T: Copy> Shared<T> {
+impl<T: Copy> SharedMemory<T> {
     pub(super) fn new(value: T) -> io::Result<Self> {
         let (read_write, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
         // SAFETY: a fresh mapping, which touches no memory that is in use.
@@ -199,7 +199,7 @@ impl<T: Copy> Shared<T> {
     }
 }
 
-impl<T: Copy> Drop for Shared<T> {
+impl<T: Copy> Drop for SharedMemory<T> {
     fn drop(&mut self) {
         // SAFETY: it was mapped with this size in `new`, and no pointer to it is used after its owner's end.
         unsafe { libc::munmap(self.0.as_ptr().cast(), size_of::<T>()) };

@@ -12,15 +12,15 @@ use ipc_protocol::Pid;
 use rustix::fs::{Mode, OFlags};
 
 use super::{
-    Step, above,
-    clone::{Blocked, Copied, Shared, clone_copy, clone_into, owned},
-    default_signals, errno,
+    SpawnStep,
+    clone::{BlockedSignals, CloneSide, SharedMemory, clone_copy, clone_into, owned},
+    default_signals, dup_above, errno,
     view::{MountPlan, mount_view},
     wait_for,
 };
 
 /// A program to execute, with everything allocated beforehand.
-pub(crate) struct Exec {
+pub(crate) struct ExecPlan {
     /// Paths to try in turn. With none, the child runs all steps before the exec and exits with 0: a rehearsal.
     pub programs: Vec<CString>,
     pub argv: Vec<CString>,
@@ -45,7 +45,7 @@ pub(crate) struct Exec {
 }
 
 /// Inputs of the child: the parent's own memory, or a copy of it.
-struct Plan {
+struct ChildPlan {
     programs: Vec<*const c_char>,
     argv: Vec<*const c_char>,
     env: Vec<*const c_char>,
@@ -55,14 +55,14 @@ struct Plan {
     rlimits: Vec<(u32, u64, u64)>,
     mounts: Option<MountPlan>,
     landlock: RawFd,
-    report: *mut Report,
+    report: *mut ExecReport,
 }
 
 /// Results of the child, in memory that parent and child share.
 #[derive(Clone, Copy)]
-struct Report {
+struct ExecReport {
     /// Step and errno of a failure; `None` while there is none.
-    failed: Option<(Step, c_int)>,
+    failed: Option<(SpawnStep, c_int)>,
     /// Descriptor of the program's process; -1 while there is none.
     pidfd: RawFd,
     /// Reason why the program has no mounts of its own.
@@ -70,7 +70,7 @@ struct Report {
 }
 
 /// A program that runs.
-pub(crate) struct Started {
+pub(crate) struct StartedProgram {
     pub pid: Pid,
     pub pidfd: OwnedFd,
     /// Reason why mounts that were asked for are missing.
@@ -85,15 +85,15 @@ fn pointers(strings: &[CString]) -> Vec<*const c_char> {
 ///
 /// The calling thread is suspended until the exec (vfork), so a failure is known at once. Without a cgroup or namespaces
 /// nothing is copied: the child runs in this process's memory.
-pub(crate) fn clone_exec(mut exec: Exec) -> Result<Started, (Step, io::Error)> {
-    let fail = |error| (Step::Descriptors, error);
+pub(crate) fn clone_exec(mut exec: ExecPlan) -> Result<StartedProgram, (SpawnStep, io::Error)> {
+    let fail = |error| (SpawnStep::Descriptors, error);
     let mut fds: Vec<OwnedFd> = exec.stdio.into_iter().collect();
     fds.append(&mut exec.fds);
     // 3 is the least number beyond the first targets; `above` counts from 3, the targets from 0.
-    let fds = above(fds).map_err(fail)?;
-    let report =
-        Shared::new(Report { failed: None, pidfd: -1, unmounted: None }).map_err(|error| (Step::Clone, error))?;
-    let mut plan = Plan {
+    let fds = dup_above(fds).map_err(fail)?;
+    let report = SharedMemory::new(ExecReport { failed: None, pidfd: -1, unmounted: None })
+        .map_err(|error| (SpawnStep::Clone, error))?;
+    let mut plan = ChildPlan {
         programs: pointers(&exec.programs),
         argv: pointers(&exec.argv),
         env: pointers(&exec.env),
@@ -105,18 +105,18 @@ pub(crate) fn clone_exec(mut exec: Exec) -> Result<Started, (Step, io::Error)> {
         landlock: exec.landlock.as_ref().map_or(-1, AsRawFd::as_raw_fd),
         report: report.as_ptr(),
     };
-    let blocked = Blocked::all();
+    let blocked = BlockedSignals::all();
     let cloned = match (&exec.group, exec.namespaces.is_empty()) {
-        (None, true) => in_this_memory(&mut plan, exec.exit_signal),
-        (Some(group), true) => match in_this_memory_and_group(&mut plan, exec.exit_signal, group) {
-            Ok(None) => as_a_copy(&mut plan, exec.exit_signal, Some(group)),
+        (None, true) => clone_vfork(&mut plan, exec.exit_signal),
+        (Some(group), true) => match clone_vfork_into_group(&mut plan, exec.exit_signal, group) {
+            Ok(None) => clone_as_copy(&mut plan, exec.exit_signal, Some(group)),
             cloned => cloned,
         },
-        (group, false) => in_namespaces(&mut plan, exec.exit_signal, group.as_ref()),
+        (group, false) => clone_into_namespaces(&mut plan, exec.exit_signal, group.as_ref()),
     };
     drop(blocked);
-    let pid = cloned.map_err(|error| (Step::Clone, error))?;
-    let Report { failed, pidfd, unmounted } = report.get();
+    let pid = cloned.map_err(|error| (SpawnStep::Clone, error))?;
+    let ExecReport { failed, pidfd, unmounted } = report.get();
     // SAFETY: the kernel made this descriptor for us, in a clone that succeeded.
     let pidfd = (pidfd >= 0).then(|| unsafe { owned(pidfd) });
     if let Some((step, errno)) = failed {
@@ -126,16 +126,17 @@ pub(crate) fn clone_exec(mut exec: Exec) -> Result<Started, (Step, io::Error)> {
         }
         return Err((step, io::Error::from_raw_os_error(errno)));
     }
-    let gone = || (Step::Enter, io::Error::new(io::ErrorKind::Interrupted, "killed on the way"));
+    let gone = || (SpawnStep::Enter, io::Error::new(io::ErrorKind::Interrupted, "killed on the way"));
     let pidfd = pidfd.ok_or_else(gone)?;
-    let pid = pid.map_or_else(|| crate::proc::pid_of_pidfd(pidfd.as_fd()), Ok).map_err(|error| (Step::Enter, error))?;
-    Ok(Started { pid, pidfd, unmounted: unmounted.map(io::Error::from_raw_os_error) })
+    let pid =
+        pid.map_or_else(|| crate::proc::pid_of_pidfd(pidfd.as_fd()), Ok).map_err(|error| (SpawnStep::Enter, error))?;
+    Ok(StartedProgram { pid, pidfd, unmounted: unmounted.map(io::Error::from_raw_os_error) })
 }
 
 /// Creates an `Exec` without a program, the base of a [`rehearse`].
-pub(crate) fn rehearsal() -> io::Result<Exec> {
+pub(crate) fn dry_run_exec() -> io::Result<ExecPlan> {
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    Ok(Exec {
+    Ok(ExecPlan {
         programs: Vec::new(),
         argv: Vec::new(),
         env: Vec::new(),
@@ -153,16 +154,16 @@ pub(crate) fn rehearsal() -> io::Result<Exec> {
 
 /// Runs all steps but the exec, in a child that is gone afterwards and that only a `wait` with `__WALL` can see. Safe
 /// with any number of threads.
-pub(crate) fn rehearse(exec: Exec) -> Result<(), (Step, io::Error)> {
-    let child = clone_exec(Exec { programs: Vec::new(), exit_signal: 0, ..exec })?;
-    wait_for(&child.pidfd).map_err(|error| (Step::Clone, error))
+pub(crate) fn dry_run(exec: ExecPlan) -> Result<(), (SpawnStep, io::Error)> {
+    let child = clone_exec(ExecPlan { programs: Vec::new(), exit_signal: 0, ..exec })?;
+    wait_for(&child.pidfd).map_err(|error| (SpawnStep::Clone, error))
 }
 
 /// Stack size of a child that runs in this process's memory, in bytes.
 const STACK: usize = 32 * 1024;
 
 /// Starts the child the fast way: in this process's memory, on a stack of its own.
-fn in_this_memory(plan: &mut Plan, exit_signal: c_int) -> io::Result<Option<Pid>> {
+fn clone_vfork(plan: &mut ChildPlan, exit_signal: c_int) -> io::Result<Option<Pid>> {
     // Only the child touches it, so it stays uninitialized.
     let mut stack = Vec::<MaybeUninit<u128>>::with_capacity(STACK / size_of::<u128>());
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | exit_signal;
@@ -178,7 +179,7 @@ fn in_this_memory(plan: &mut Plan, exit_signal: c_int) -> io::Result<Option<Pid>
 }
 
 /// Starts the child like [`in_this_memory`], in a cgroup. `Ok(None)` if that is not available.
-fn in_this_memory_and_group(plan: &mut Plan, exit_signal: c_int, group: &OwnedFd) -> io::Result<Option<Pid>> {
+fn clone_vfork_into_group(plan: &mut ChildPlan, exit_signal: c_int, group: &OwnedFd) -> io::Result<Option<Pid>> {
     let mut stack = [const { MaybeUninit::<u128>::uninit() }; STACK / size_of::<u128>()];
     // SAFETY: as in `in_this_memory`: the thread is suspended until `plan` and `stack` are not used any more.
     let pid = unsafe {
@@ -190,14 +191,14 @@ fn in_this_memory_and_group(plan: &mut Plan, exit_signal: c_int, group: &OwnedFd
 }
 
 /// Starts the child in a cgroup the other way: as a copy of this process.
-fn as_a_copy(plan: &mut Plan, exit_signal: c_int, group: Option<&OwnedFd>) -> io::Result<Option<Pid>> {
+fn clone_as_copy(plan: &mut ChildPlan, exit_signal: c_int, group: Option<&OwnedFd>) -> io::Result<Option<Pid>> {
     // SAFETY: the child only calls `exec_child` and `fail`, which keep to what is allowed; the pointer is into the report.
     unsafe {
         let pidfd = &raw mut (*plan.report).pidfd;
         match clone_copy(libc::CLONE_VFORK, exit_signal, group.map(AsFd::as_fd), pidfd)? {
-            Copied::Parent(pid) => Ok(Some(pid.unsigned_abs())),
-            Copied::Child(Err(errno)) => fail(plan, Step::Group, errno),
-            Copied::Child(Ok(())) => {
+            CloneSide::Parent(pid) => Ok(Some(pid.unsigned_abs())),
+            CloneSide::Child(Err(errno)) => fail(plan, SpawnStep::Group, errno),
+            CloneSide::Child(Ok(())) => {
                 exec_child(ptr::from_mut(plan).cast());
                 libc::_exit(127)
             }
@@ -209,16 +210,16 @@ fn as_a_copy(plan: &mut Plan, exit_signal: c_int, group: Option<&OwnedFd>) -> io
 /// enters them and clones the program's process as a sibling (CLONE_PARENT), so that it is a child of this process. The
 /// copy shares this process's descriptors, so this process gets the pidfd. The copy does not report the child's pid,
 /// since it may be killed before it could.
-fn in_namespaces(plan: &mut Plan, exit_signal: c_int, group: Option<&OwnedFd>) -> io::Result<Option<Pid>> {
+fn clone_into_namespaces(plan: &mut ChildPlan, exit_signal: c_int, group: Option<&OwnedFd>) -> io::Result<Option<Pid>> {
     let mut between: RawFd = -1;
     let flags = libc::CLONE_VFORK | libc::CLONE_FILES;
     // SAFETY: the child only calls `enter_and_exec` and `fail`, which keep to what is allowed.
     let between = unsafe {
         match clone_copy(flags, exit_signal, group.map(AsFd::as_fd), &raw mut between)? {
             // SAFETY: the kernel made this descriptor for us.
-            Copied::Parent(_) => owned(between),
-            Copied::Child(Err(errno)) => fail(plan, Step::Group, errno),
-            Copied::Child(Ok(())) => enter_and_exec(plan),
+            CloneSide::Parent(_) => owned(between),
+            CloneSide::Child(Err(errno)) => fail(plan, SpawnStep::Group, errno),
+            CloneSide::Child(Ok(())) => enter_and_exec(plan),
         }
     };
     // The copy was suspended like this process, so it has ended. Losing its status to another waiter does no harm.
@@ -230,25 +231,25 @@ fn in_namespaces(plan: &mut Plan, exit_signal: c_int, group: Option<&OwnedFd>) -
 ///
 /// # Safety
 /// As [`exec_child`], and this process is a copy.
-unsafe fn enter_and_exec(plan: &mut Plan) -> ! {
+unsafe fn enter_and_exec(plan: &mut ChildPlan) -> ! {
     // SAFETY: system calls on numbers that are open; the pointer is into the report. An exit signal comes with
     // CLONE_PARENT from the process between, which has the one that is wanted.
     unsafe {
         let mut at = 0;
         while at < plan.namespaces.len() {
             if libc::setns(*plan.namespaces.as_ptr().add(at), 0) < 0 {
-                fail(plan, Step::Enter, errno());
+                fail(plan, SpawnStep::Enter, errno());
             }
             at += 1;
         }
         let pidfd = &raw mut (*plan.report).pidfd;
         match clone_copy(libc::CLONE_PARENT | libc::CLONE_VFORK, 0, None, pidfd) {
-            Ok(Copied::Parent(_)) => libc::_exit(0),
-            Ok(Copied::Child(_)) => {
+            Ok(CloneSide::Parent(_)) => libc::_exit(0),
+            Ok(CloneSide::Child(_)) => {
                 exec_child(ptr::from_mut(plan).cast());
                 libc::_exit(127)
             }
-            Err(_) => fail(plan, Step::Clone, errno()),
+            Err(_) => fail(plan, SpawnStep::Clone, errno()),
         }
     }
 }
@@ -257,7 +258,7 @@ unsafe fn enter_and_exec(plan: &mut Plan) -> ! {
 ///
 /// # Safety
 /// Only in a child, whose parent will read the report.
-unsafe fn fail(plan: &Plan, step: Step, errno: c_int) -> ! {
+unsafe fn fail(plan: &ChildPlan, step: SpawnStep, errno: c_int) -> ! {
     // SAFETY: the report is mapped and the parent does not touch it before this process has ended.
     unsafe {
         ptr::write_volatile(&raw mut (*plan.report).failed, Some((step, errno)));
@@ -271,7 +272,7 @@ extern "C" fn exec_child(plan: *mut c_void) -> c_int {
     // SAFETY: callers pass a `Plan` that nobody else touches until this process has executed or exited. Everything called
     // is async-signal-safe, and every pointer in the plan is to a C string or a null-ended array of such.
     unsafe {
-        let plan = &mut *plan.cast::<Plan>();
+        let plan = &mut *plan.cast::<ChildPlan>();
         let step = run_plan(plan);
         fail(plan, step, errno())
     }
@@ -281,12 +282,12 @@ extern "C" fn exec_child(plan: *mut c_void) -> c_int {
 ///
 /// # Safety
 /// As [`exec_child`].
-unsafe fn run_plan(plan: &Plan) -> Step {
+unsafe fn run_plan(plan: &ChildPlan) -> SpawnStep {
     // SAFETY: see `exec_child`.
     unsafe {
         default_signals();
         if libc::setsid() < 0 {
-            return Step::Session;
+            return SpawnStep::Session;
         }
         // Before landlock, which may forbid it.
         if let Some(mounts) = &plan.mounts
@@ -299,30 +300,30 @@ unsafe fn run_plan(plan: &Plan) -> Step {
             // Without CAP_SYS_ADMIN this requires the promise never to gain privileges by exec.
             let promise = || errno() == libc::EPERM && libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
             if !(restrict() || promise() && restrict()) {
-                return Step::Landlock;
+                return SpawnStep::Landlock;
             }
         }
         let mut number = 0;
         while (number as usize) < plan.fds.len() {
             if libc::dup2(*plan.fds.as_ptr().add(number as usize), number) < 0 {
-                return Step::Descriptors;
+                return SpawnStep::Descriptors;
             }
             number += 1;
         }
         if libc::syscall(libc::SYS_close_range, number, u32::MAX, 0) < 0 {
-            return Step::Descriptors;
+            return SpawnStep::Descriptors;
         }
         let mut at = 0;
         while at < plan.rlimits.len() {
             let (resource, rlim_cur, rlim_max) = *plan.rlimits.as_ptr().add(at);
             let limits = libc::rlimit64 { rlim_cur, rlim_max };
             if libc::syscall(libc::SYS_prlimit64, 0, resource, &raw const limits, ptr::null_mut::<c_void>()) < 0 {
-                return Step::Limits;
+                return SpawnStep::Limits;
             }
             at += 1;
         }
         if !plan.cwd.is_null() && libc::chdir(plan.cwd) < 0 {
-            return Step::Cwd;
+            return SpawnStep::Cwd;
         }
         let mut program = plan.programs.as_ptr();
         if (*program).is_null() {
@@ -336,6 +337,6 @@ unsafe fn run_plan(plan: &Plan) -> Step {
             }
             program = program.add(1);
         }
-        Step::Exec
+        SpawnStep::Exec
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use ipc_protocol::Pid;
 
-use super::{FIRST_FD, above, default_signals, is_single_threaded};
+use super::{FIRST_FD, default_signals, dup_above, is_single_threaded};
 use crate::procfs;
 
 /// Forks this process, without exec. In the child: `keep` are its only descriptors above 2 (but for the `/proc` that it
@@ -28,14 +28,14 @@ pub fn fork_child(keep: Vec<OwnedFd>, child: impl FnOnce(Vec<OwnedFd>) -> u8) ->
         ));
     }
     let root = procfs::root()?.as_fd().try_clone_to_owned()?;
-    let keep = above(keep.into_iter().chain([root]).collect())?;
+    let keep = dup_above(keep.into_iter().chain([root]).collect())?;
     // SAFETY: the process has one thread, so no lock is held by a thread that the child would lack.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             let code = catch_unwind(AssertUnwindSafe(|| {
                 default_signals();
-                let mut keep = take_over(keep);
+                let mut keep = renumber_fds(keep);
                 // One too few is an error of the system's that the child would meet anyway.
                 procfs::install(keep.pop());
                 child(keep)
@@ -49,7 +49,7 @@ pub fn fork_child(keep: Vec<OwnedFd>, child: impl FnOnce(Vec<OwnedFd>) -> u8) ->
 }
 
 /// Renumbers `fds` from 3 on, closes all descriptors after them, and returns owners of the new numbers.
-fn take_over(fds: Vec<OwnedFd>) -> Vec<OwnedFd> {
+fn renumber_fds(fds: Vec<OwnedFd>) -> Vec<OwnedFd> {
     let mut taken = Vec::with_capacity(fds.len());
     for (fd, number) in fds.into_iter().zip(FIRST_FD..) {
         // SAFETY: plain system call on a descriptor we own; whatever had `number` belonged to the parent's state, which

@@ -10,8 +10,8 @@ use std::{
 use ipc_protocol::Pid;
 
 use super::{
-    Step,
-    clone::{Blocked, Copied, Shared, clone_copy, owned},
+    SpawnStep,
+    clone::{BlockedSignals, CloneSide, SharedMemory, clone_copy, owned},
     default_signals, errno,
     view::{MountPlan, mount_view},
 };
@@ -24,23 +24,23 @@ pub(crate) struct IdMaps {
 
 /// A cloned init. It sends one byte on its socket when it is ready, receives one as permission to continue, closes the
 /// socket and then only waits, until its parent or itself is killed.
-pub(crate) struct Init {
+pub(crate) struct NamespaceInit {
     pub pid: Pid,
     pub pidfd: OwnedFd,
-    report: Shared<Report>,
+    report: SharedMemory<InitReport>,
 }
 
 /// Result of the start.
 #[derive(Clone, Copy, Default)]
-struct Report {
-    failed: Option<(Step, c_int)>,
+struct InitReport {
+    failed: Option<(SpawnStep, c_int)>,
     /// Reason why mounts that were asked for are missing.
     unmounted: Option<c_int>,
 }
 
-impl Init {
+impl NamespaceInit {
     /// Returns the step and error of an init that closed its socket because it failed, rather than being killed.
-    pub(crate) fn failure(&self) -> Option<(Step, io::Error)> {
+    pub(crate) fn failure(&self) -> Option<(SpawnStep, io::Error)> {
         self.report.get().failed.map(|(step, errno)| (step, io::Error::from_raw_os_error(errno)))
     }
 
@@ -51,11 +51,11 @@ impl Init {
 }
 
 /// Inputs of the init, in its own copy.
-struct Plan {
+struct InitPlan {
     socket: RawFd,
     maps: Option<IdMaps>,
     mounts: Option<MountPlan>,
-    report: *mut Report,
+    report: *mut InitReport,
 }
 
 /// Makes a PID and a mount namespace, with `maps` a user namespace that owns them, and the init in them. It is a copy of
@@ -67,27 +67,27 @@ pub(crate) fn clone_init(
     mounts: Option<MountPlan>,
     socket: &OwnedFd,
     exit_signal: c_int,
-) -> io::Result<Init> {
+) -> io::Result<NamespaceInit> {
     let user = if maps.is_some() { libc::CLONE_NEWUSER } else { 0 };
-    let report = Shared::new(Report::default())?;
-    let plan = Plan { socket: socket.as_raw_fd(), maps, mounts, report: report.as_ptr() };
+    let report = SharedMemory::new(InitReport::default())?;
+    let plan = InitPlan { socket: socket.as_raw_fd(), maps, mounts, report: report.as_ptr() };
     let mut pidfd: RawFd = -1;
-    let _blocked = Blocked::all();
+    let _blocked = BlockedSignals::all();
     let flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | user;
     // SAFETY: the child only calls `fail` and `be_init`, which keep to what is allowed.
     unsafe {
         match clone_copy(flags, exit_signal, group, &raw mut pidfd)? {
             // SAFETY: the kernel made this descriptor for us.
-            Copied::Parent(pid) => Ok(Init { pid: pid.unsigned_abs(), pidfd: owned(pidfd), report }),
-            Copied::Child(Err(errno)) => fail(&plan, Step::Group, errno),
-            Copied::Child(Ok(())) => be_init(&plan),
+            CloneSide::Parent(pid) => Ok(NamespaceInit { pid: pid.unsigned_abs(), pidfd: owned(pidfd), report }),
+            CloneSide::Child(Err(errno)) => fail(&plan, SpawnStep::Group, errno),
+            CloneSide::Child(Ok(())) => run_init(&plan),
         }
     }
 }
 
 /// # Safety
 /// Only in the child.
-unsafe fn fail(plan: &Plan, step: Step, errno: c_int) -> ! {
+unsafe fn fail(plan: &InitPlan, step: SpawnStep, errno: c_int) -> ! {
     // SAFETY: the page is mapped, and the parent does not write to it.
     unsafe {
         ptr::write_volatile(&raw mut (*plan.report).failed, Some((step, errno)));
@@ -99,7 +99,7 @@ unsafe fn fail(plan: &Plan, step: Step, errno: c_int) -> ! {
 ///
 /// # Safety
 /// Only in the child.
-unsafe fn be_init(plan: &Plan) -> ! {
+unsafe fn run_init(plan: &InitPlan) -> ! {
     // SAFETY: system calls on what the plan holds, and on constants.
     unsafe {
         if let Err((step, errno)) = set_up(plan) {
@@ -123,47 +123,47 @@ unsafe fn be_init(plan: &Plan) -> ! {
 
 /// # Safety
 /// As [`be_init`].
-unsafe fn set_up(plan: &Plan) -> Result<(), (Step, c_int)> {
+unsafe fn set_up(plan: &InitPlan) -> Result<(), (SpawnStep, c_int)> {
     // SAFETY: see `be_init`; every pointer is to a C string, or to as many bytes as are given.
     unsafe {
-        let check = |step: Step, result: c_int| if result < 0 { Err((step, errno())) } else { Ok(()) };
+        let check = |step: SpawnStep, result: c_int| if result < 0 { Err((step, errno())) } else { Ok(()) };
         default_signals();
         // Ignored, so that the kernel reaps children that it inherits. It starts no program that could inherit this.
         let ignore = [libc::SIG_IGN as u64, 0, 0, 0];
         libc::syscall(libc::SYS_rt_sigaction, libc::SIGCHLD, ignore.as_ptr(), ptr::null_mut::<u64>(), 8_usize);
-        check(Step::Descriptors, libc::dup2(plan.socket, 0))?;
-        check(Step::Descriptors, libc::syscall(libc::SYS_close_range, 1, u32::MAX, 0) as c_int)?;
-        check(Step::ParentDeath, libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0))?;
-        check(Step::Session, libc::setsid())?;
+        check(SpawnStep::Descriptors, libc::dup2(plan.socket, 0))?;
+        check(SpawnStep::Descriptors, libc::syscall(libc::SYS_close_range, 1, u32::MAX, 0) as c_int)?;
+        check(SpawnStep::ParentDeath, libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0))?;
+        check(SpawnStep::Session, libc::setsid())?;
         libc::prctl(libc::PR_SET_NAME, c"ap init".as_ptr(), 0, 0, 0);
         if let Some(maps) = &plan.maps {
             // Without this its files below /proc belong to root.
-            check(Step::Dumpable, libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0))?;
-            write_file(Step::DenySetgroups, c"/proc/self/setgroups".as_ptr(), b"deny")?;
-            write_file(Step::UserMap, c"/proc/self/uid_map".as_ptr(), &maps.user)?;
-            write_file(Step::GroupMap, c"/proc/self/gid_map".as_ptr(), &maps.group)?;
+            check(SpawnStep::Dumpable, libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0))?;
+            write_file(SpawnStep::DenySetgroups, c"/proc/self/setgroups".as_ptr(), b"deny")?;
+            write_file(SpawnStep::UserMap, c"/proc/self/uid_map".as_ptr(), &maps.user)?;
+            write_file(SpawnStep::GroupMap, c"/proc/self/gid_map".as_ptr(), &maps.group)?;
         }
         // Outer mounts show inside; inner mounts, /proc first of all, stay inside.
         let (none, root, proc) = (ptr::null(), c"/".as_ptr(), c"proc".as_ptr());
-        check(Step::PrivateMounts, libc::mount(none, root, none, libc::MS_REC | libc::MS_SLAVE, ptr::null()))?;
+        check(SpawnStep::PrivateMounts, libc::mount(none, root, none, libc::MS_REC | libc::MS_SLAVE, ptr::null()))?;
         let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
-        check(Step::MountProc, libc::mount(proc, c"/proc".as_ptr(), proc, flags, ptr::null()))?;
+        check(SpawnStep::MountProc, libc::mount(proc, c"/proc".as_ptr(), proc, flags, ptr::null()))?;
         if let Some(mounts) = &plan.mounts {
             let (tmpfs, options) = (c"tmpfs".as_ptr(), c"mode=700,size=16m".as_ptr().cast());
             for directory in &mounts.private {
-                check(Step::MountPrivate, libc::mount(tmpfs, directory.as_ptr(), tmpfs, flags, options))?;
+                check(SpawnStep::MountPrivate, libc::mount(tmpfs, directory.as_ptr(), tmpfs, flags, options))?;
             }
             if let Err(errno) = mount_view(mounts, true) {
                 ptr::write_volatile(&raw mut (*plan.report).unmounted, Some(errno));
             }
         }
-        check(Step::Cwd, libc::chdir(root))
+        check(SpawnStep::Cwd, libc::chdir(root))
     }
 }
 
 /// # Safety
 /// `path` is a C string.
-unsafe fn write_file(step: Step, path: *const libc::c_char, text: &[u8]) -> Result<(), (Step, c_int)> {
+unsafe fn write_file(step: SpawnStep, path: *const libc::c_char, text: &[u8]) -> Result<(), (SpawnStep, c_int)> {
     // SAFETY: the caller's promise; the descriptor is used by nobody else.
     unsafe {
         let fd = libc::open(path, libc::O_WRONLY | libc::O_CLOEXEC);

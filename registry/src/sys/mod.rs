@@ -18,14 +18,14 @@ use std::{
 };
 
 pub(crate) use self::{
-    exec::{Exec, Started, clone_exec, rehearsal, rehearse},
-    init::{IdMaps, Init, clone_init},
-    reap::{Dead, peek_dead_child, reap, take_stopped_child, wait_for},
+    exec::{ExecPlan, StartedProgram, clone_exec, dry_run, dry_run_exec},
+    init::{IdMaps, NamespaceInit, clone_init},
+    reap::{DeadChild, peek_dead_child, reap, take_stopped_child, wait_for},
     view::MountPlan,
 };
 pub use self::{
     fork::{fork_child, inherited_fds},
-    title::Title,
+    title::ProcessTitle,
 };
 
 /// First descriptor of a forked child's or a started program's own: 0 to 2 are the standard streams.
@@ -48,7 +48,7 @@ pub fn bound_arenas() {
 }
 
 /// Duplicates `fds` to numbers beyond those that they are to get.
-pub(crate) fn above(fds: Vec<OwnedFd>) -> io::Result<Vec<OwnedFd>> {
+pub(crate) fn dup_above(fds: Vec<OwnedFd>) -> io::Result<Vec<OwnedFd>> {
     let least = FIRST_FD + RawFd::try_from(fds.len()).unwrap_or(RawFd::MAX / 2);
     let move_up = |fd: OwnedFd| {
         if fd.as_raw_fd() >= least {
@@ -80,7 +80,7 @@ fn default_signals() {
 
 /// Step of starting a program, or the init of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum SpawnStep {
     Clone,
     Group,
     Enter,
@@ -100,7 +100,7 @@ pub(crate) enum Step {
     MountPrivate,
 }
 
-impl Step {
+impl SpawnStep {
     /// Name of the step for errors.
     pub(crate) fn name(self) -> &'static str {
         match self {

@@ -9,7 +9,7 @@ use ipc_protocol::{ExitStatus, Pid};
 
 /// Result of looking for a dead child; the child stays unreaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dead {
+pub(crate) enum DeadChild {
     /// A dead child with this pid.
     Child(Pid),
     /// No child is dead now, but there are live ones.
@@ -19,7 +19,7 @@ pub(crate) enum Dead {
 }
 
 /// Looks for a dead child of any kind (`__WALL`) without reaping it, so that `/proc` still has its data.
-pub(crate) fn peek_dead_child() -> io::Result<Dead> {
+pub(crate) fn peek_dead_child() -> io::Result<DeadChild> {
     // SAFETY: siginfo_t is plain data, zero is a valid value; waitid fills it.
     let (result, pid) = unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
@@ -28,10 +28,10 @@ pub(crate) fn peek_dead_child() -> io::Result<Dead> {
         (result, info.si_pid())
     };
     match (result, pid) {
-        (0, 0) => Ok(Dead::NoneYet),
-        (0, pid) => Ok(Dead::Child(pid.unsigned_abs())),
+        (0, 0) => Ok(DeadChild::NoneYet),
+        (0, pid) => Ok(DeadChild::Child(pid.unsigned_abs())),
         _ => match io::Error::last_os_error() {
-            error if error.raw_os_error() == Some(libc::ECHILD) => Ok(Dead::NoChildren),
+            error if error.raw_os_error() == Some(libc::ECHILD) => Ok(DeadChild::NoChildren),
             error => Err(error),
         },
     }

@@ -5,12 +5,12 @@ use std::{ffi::CString, io, ptr};
 /// Memory area of this process's command line, where `ps` reads it: its argv. Looked up once; a forked child has it at
 /// the same address.
 #[derive(Clone, Copy, Debug)]
-pub struct Title {
+pub struct ProcessTitle {
     start: usize,
     room: usize,
 }
 
-impl Title {
+impl ProcessTitle {
     /// Finds the area. A program that wants long titles is started with padding among its arguments, and must not read
     /// its arguments after using this.
     ///

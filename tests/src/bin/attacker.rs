@@ -20,7 +20,7 @@ use nix::{
     },
     unistd::Pid,
 };
-use registry::Spawn;
+use registry::SpawnRequest;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 fn main() {
@@ -152,7 +152,7 @@ fn descriptors() {
 
 /// Takes every pid that is left; at most 100.
 fn pids() {
-    let sleep = || Spawn { argv: vec!["sleep".into(), "1000".into()], ..Spawn::new("/bin/sleep") };
+    let sleep = || SpawnRequest { argv: vec!["sleep".into(), "1000".into()], ..SpawnRequest::new("/bin/sleep") };
     let mut started = 0;
     while started < 100 {
         if let Err(error) = registry::spawn(sleep()) {

@@ -5,7 +5,7 @@
 
 use std::io::{Read, Write};
 
-use proxy_manager::{Child, ProxyManager};
+use proxy_manager::{ChildProgram, ProxyManager};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
@@ -13,8 +13,8 @@ async fn main() {
     let [_, child, count, script, rest @ ..] = args.as_slice() else {
         panic!("usage: test-host CHILD COUNT SCRIPT [STATE_DIR [CONTAINMENT [CGROUP_PARENT]]]")
     };
-    let mut builder =
-        ProxyManager::builder(Child::Path(child.into())).base_env([("PATH", "/usr/bin:/bin")].into_iter().collect());
+    let mut builder = ProxyManager::builder(ChildProgram::Path(child.into()))
+        .base_env([("PATH", "/usr/bin:/bin")].into_iter().collect());
     if let Some(directory) = rest.first().filter(|directory| !directory.is_empty()) {
         builder = builder.state_dir(directory.into());
     }

@@ -13,7 +13,7 @@ use agents::{
     ModelConfig, Secret,
     provision::{Provision, ProvisionRequest, provision},
 };
-use proxy_manager::{AgentSessionConfig, AgentSpec, Child, Deadlines, EnvVars, Home, ProxyManager, SessionId};
+use proxy_manager::{AgentSessionConfig, AgentSpec, ChildProgram, Deadlines, EnvVars, Home, ProxyManager, SessionId};
 
 use super::{Agent, Failure, STEP, Session, agents::NEXT, session::within};
 use crate::{mock_model::MockModel, system::with_marker};
@@ -76,7 +76,7 @@ impl Stage {
         change(&mut row, &folder);
         let configuration = agent.configuration(&model.root_url(), &key);
         let base_env = agent.base_env(&programs.agents, &folder);
-        let manager = ProxyManager::builder(Child::Path(programs.child.clone()))
+        let manager = ProxyManager::builder(ChildProgram::Path(programs.child.clone()))
             .base_env(base_env.clone())
             .agent(row.clone())
             .models([configuration.clone()])
@@ -124,7 +124,7 @@ impl Stage {
             home: Some(home),
             shared_home: None,
             user_settings: None,
-            folder: Some(home),
+            shim_dir: Some(home),
             resume: None,
             fresh_id: &uuid::Uuid::now_v7().to_string(),
             fresh_secret: &Secret::from("start".to_owned()),

@@ -7,8 +7,9 @@ use std::{
 };
 
 use proxy_manager::{
-    Builder, Child, Containment, Deadlines, EndReason, Error, Event, KillOptions, Layer, Observer, OnAgentExit,
-    ProcessId, ProcessStatus, ProxyManager, Receipt, Recovered, SessionHandle, Signal, Subscription,
+    ChildProgram, Containment, ContainmentLayer, Deadlines, EndReason, Error, Event, KillOptions, ManagerBuilder,
+    ObserverKind, OnAgentExit, ProcessId, ProcessStatus, ProxyManager, Receipt, RecoveredSession, SessionHandle,
+    Signal, Subscription,
 };
 use registry::PidFd;
 use zoo::{Attack, Member, Refusal};
@@ -101,11 +102,11 @@ fn wrong(text: impl Into<String>) -> Failure {
 const GRACE: KillOptions = KillOptions::grace(Duration::from_millis(50));
 
 /// The managers of all runs.
-pub fn builder(child: &str) -> Builder {
+pub fn builder(child: &str) -> ManagerBuilder {
     // So that a stopped proxy does not cost each of its runs two seconds. One that is only slow, on a machine with much to do, is
     // to tell itself how it ended.
     let deadlines = Deadlines { wedged: Duration::from_secs(1), ..Deadlines::default() };
-    ProxyManager::builder(Child::Path(child.into()))
+    ProxyManager::builder(ChildProgram::Path(child.into()))
         .base_env([("PATH", "/usr/bin:/bin")].into_iter().collect())
         .deadlines(deadlines)
 }
@@ -124,9 +125,9 @@ pub async fn probe(child: &str, containment: Containment) -> Checked<Verdict> {
             manager.shutdown().await;
             let is_offered = match layer_of(containment) {
                 // Every machine has it.
-                Layer::Baseline => true,
-                Layer::Cgroup => offered.cgroup.is_ok(),
-                Layer::Strict => offered.strict.is_ok(),
+                ContainmentLayer::Baseline => true,
+                ContainmentLayer::Cgroup => offered.cgroup.is_ok(),
+                ContainmentLayer::Strict => offered.strict.is_ok(),
             };
             if is_offered {
                 return Err(wrong(format!("the manager says that it offers {containment}, and: {error}")));
@@ -144,11 +145,11 @@ pub async fn probe(child: &str, containment: Containment) -> Checked<Verdict> {
     Ok(Verdict::Passed)
 }
 
-fn layer_of(containment: Containment) -> Layer {
+fn layer_of(containment: Containment) -> ContainmentLayer {
     match containment {
-        Containment::Auto | Containment::Baseline => Layer::Baseline,
-        Containment::Cgroup => Layer::Cgroup,
-        Containment::Strict => Layer::Strict,
+        Containment::Auto | Containment::Baseline => ContainmentLayer::Baseline,
+        Containment::Cgroup => ContainmentLayer::Cgroup,
+        Containment::Strict => ContainmentLayer::Strict,
     }
 }
 
@@ -181,7 +182,7 @@ struct Scene {
     manager: ProxyManager,
     session: SessionHandle,
     events: Subscription,
-    layer: Layer,
+    layer: ContainmentLayer,
     /// Processes that have ended so far.
     exited: BTreeSet<ProcessId>,
 }
@@ -276,7 +277,7 @@ impl Scene {
             // With the fork server goes who sees.
             self.check_events(&before).await?;
         }
-        if arm == Arm::Proxy && self.layer == Layer::Strict {
+        if arm == Arm::Proxy && self.layer == ContainmentLayer::Strict {
             // The kernel has ended them with the proxy, before anybody's kill began.
             before.clear();
         }
@@ -425,7 +426,7 @@ impl Scene {
         let whole = async {
             while let Some(envelope) = events.next().await {
                 match &envelope.event {
-                    Event::SessionStarted { measures, .. } if measures.observer != Observer::Connector => {
+                    Event::SessionStarted { measures, .. } if measures.observer != ObserverKind::Connector => {
                         return Ok(false);
                     }
                     Event::ProcessSpawned(info) => *spawned.entry(info.id).or_default() += 1,
@@ -552,8 +553,9 @@ async fn recover(child: &str, run: &Run, session: &str) -> Checked {
     let manager =
         manager.map_err(|error| wrong(format!("a manager with the state directory of a dead one: {error}")))?;
     run.nothing_left().map_err(Failure::Survivors)?;
-    let of_session = |recovered: &&Recovered| recovered.session_id.as_ref().is_some_and(|id| id.as_str() == session);
-    let told = manager.recovered().iter().find(of_session).is_some_and(Recovered::is_empty);
+    let of_session =
+        |recovered: &&RecoveredSession| recovered.session_id.as_ref().is_some_and(|id| id.as_str() == session);
+    let told = manager.recovered().iter().find(of_session).is_some_and(RecoveredSession::is_empty);
     let recovered = format!("{:?}", manager.recovered());
     let _ = manager.shutdown().await;
     if told {

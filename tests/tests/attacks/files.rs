@@ -8,8 +8,8 @@ use agent_proxy_tests::{
     system::{self, until},
 };
 use proxy_manager::{
-    AgentSessionConfig, Containment, EndReason, Event, KillOptions, Measures, ProxyManager, SessionHandle, Signal,
-    Subscription,
+    AgentSessionConfig, Containment, ContainmentStatus, EndReason, Event, KillOptions, ProxyManager, SessionHandle,
+    Signal, Subscription,
 };
 
 use super::{builder, is_root, last};
@@ -50,7 +50,7 @@ fn is_there_by_pid(pid: u32) -> bool {
     rustix::process::test_kill_process(pid).is_ok()
 }
 
-async fn measures(events: &mut Subscription) -> Measures {
+async fn measures(events: &mut Subscription) -> ContainmentStatus {
     event(events, "the start", |envelope| match &envelope.event {
         Event::SessionStarted { measures, .. } => Some((**measures).clone()),
         _ => None,

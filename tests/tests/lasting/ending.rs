@@ -48,7 +48,7 @@ async fn a_kill_of_what_an_earlier_manager_left_suspended_says_what_was_ended_th
     place.ask(&session, "history").await;
     place.manager.shutdown().await;
     let path = place.scratch.path().join("state/log.sqlite");
-    let log = event_log::EventLog::open(path, event_log::Options::default()).expect("a log");
+    let log = event_log::EventLog::open(path, event_log::LogOptions::default()).expect("a log");
     let retention = Retention { max_age: Some(Duration::ZERO), ..Retention::default() };
     while log.head(session.id()).is_some_and(|head| head.first <= head.last) {
         let (done, over) = std::sync::mpsc::channel();

@@ -53,7 +53,7 @@ async fn the_same_key_is_the_same_conversation_across_managers() {
 async fn no_record_is_ahead_of_what_can_be_read() {
     let place = Place::new().await;
     let session = keyed(&place.manager, "chat").await;
-    let turn = place.manager.send_prompt(session.id(), "flood 2000 10", PromptMode::Refuse).await.expect("prompted");
+    let turn = place.manager.send_prompt(session.id(), "flood 20000 10", PromptMode::Refuse).await.expect("prompted");
     let mut turn = tokio::spawn(turn.wait());
     let mut seen = BTreeSet::new();
     while !turn.is_finished() {

@@ -4,7 +4,7 @@ use std::fs;
 
 use agent_proxy_tests::sessions::{self, event, said, soon};
 use proxy_manager::{
-    AgentSessionConfig, AgentSpec, Builder, EndReason, Event, Lifecycle, ProcessId, PromptMode, ProxyManager,
+    AgentSessionConfig, AgentSpec, EndReason, Event, Lifecycle, ManagerBuilder, ProcessId, PromptMode, ProxyManager,
     SessionHandle, SessionId, SessionInfo, SessionState, Signal, Subscription,
 };
 use serde_json::Value;
@@ -28,12 +28,12 @@ impl Place {
         Self::builder(scratch).build().await.expect("built")
     }
 
-    pub(crate) fn builder(scratch: &TempDir) -> Builder {
+    pub(crate) fn builder(scratch: &TempDir) -> ManagerBuilder {
         Self::without_state(scratch).state_dir(scratch.path().join("state"))
     }
 
     /// One that keeps events in memory only.
-    pub(crate) fn without_state(scratch: &TempDir) -> Builder {
+    pub(crate) fn without_state(scratch: &TempDir) -> ManagerBuilder {
         let home = scratch.path().join("home").to_str().expect("UTF-8").to_owned();
         let env = [("PATH", "/usr/bin:/bin"), ("HOME", &home)].into_iter().collect();
         let mut kept = AgentSpec::new("kept", "acp", &[FAKE, "--store", "chats", "--modes"]);
@@ -108,7 +108,7 @@ impl Place {
         for file in ["log.sqlite", "log.sqlite-wal"] {
             fs::copy(self.scratch.path().join("state").join(file), left.path().join(file)).expect("copied");
         }
-        let log = event_log::EventLog::open(left.path().join("log.sqlite"), event_log::Options::default());
+        let log = event_log::EventLog::open(left.path().join("log.sqlite"), event_log::LogOptions::default());
         let record = log.expect("a log").session(session).expect("read")?;
         Some(serde_json::from_str(&record).expect("JSON"))
     }

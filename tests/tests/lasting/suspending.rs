@@ -7,8 +7,9 @@ use agent_proxy_tests::{
     system::is_alive,
 };
 use proxy_manager::{
-    AgentSessionConfig, EndReason, EnvVars, Error, Event, Home, KillOptions, Lifecycle, NOT_KEPT, PromptMode,
-    ProxyManager, ResumeOptions, SessionFilter, SessionHandle, SessionState, SessionStatus, Snapshot,
+    AgentSessionConfig, CONVERSATION_NOT_KEPT, EndReason, EnvVars, Error, Event, Home, KillOptions, Lifecycle,
+    PromptMode, ProxyManager, ResumeOptions, SessionFilter, SessionHandle, SessionSnapshot, SessionState,
+    SessionStatus,
 };
 
 use crate::place::{Place, agent, is_suspended, resumed, suspended};
@@ -130,7 +131,7 @@ async fn a_conversation_that_ends_with_its_process_is_not_suspended() {
     }
     let mut events = sessions[0].subscribe();
     event(&mut events, "that it is not kept", |envelope| match &envelope.event {
-        Event::SessionStatus { status, .. } => (status == NOT_KEPT).then_some(()),
+        Event::SessionStatus { status, .. } => (status == CONVERSATION_NOT_KEPT).then_some(()),
         _ => None,
     })
     .await;
@@ -339,7 +340,7 @@ async fn a_snapshot_goes_on_in_another_manager() {
         let snapshot = place.manager.suspend_session(first.id(), KillOptions::NOW).await.expect("suspended");
         let text = serde_json::to_string(&snapshot).expect("JSON");
         assert!(!text.contains("hunter2") && snapshot.secrets == ["API_KEY"], "{text}");
-        let snapshot: Snapshot = serde_json::from_str(&text).expect("a snapshot");
+        let snapshot: SessionSnapshot = serde_json::from_str(&text).expect("a snapshot");
         let missing = other.resume_snapshot(snapshot.clone(), ResumeOptions::default()).await;
         assert!(matches!(missing, Err(Error::SecretsMissing { .. })), "{missing:?}");
         let env = [("API_KEY", "hunter3")].into_iter().collect();

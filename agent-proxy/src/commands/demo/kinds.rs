@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::problem::Problem;
+use crate::problem::ProblemDetails;
 
 /// Prompt for the agent. Its answer has the pid of each process it started, one a line.
 pub(super) const PROMPT: &str = "\
@@ -22,19 +22,19 @@ const KINDS: [(&str, &str); 4] = [
 
 /// Kind of each started process, by pid.
 #[derive(Debug, PartialEq)]
-pub(super) struct Kinds(BTreeMap<u32, &'static str>);
+pub(super) struct DemoProcesses(BTreeMap<u32, &'static str>);
 
-impl Kinds {
+impl DemoProcesses {
     /// Parses the agent's answer.
     ///
     /// # Errors
     /// When a kind was not started: the demo would show less than it promises.
-    pub(super) fn from_answer(answer: &str) -> Result<Self, Problem> {
+    pub(super) fn from_answer(answer: &str) -> Result<Self, ProblemDetails> {
         let mut kinds = BTreeMap::new();
         for (word, what) in KINDS {
             let pid = answer.lines().find_map(|line| line.strip_prefix(word)?.trim().parse().ok());
-            let pid =
-                pid.ok_or_else(|| Problem::failed(format!("the agent did not start {what}; it said {answer:?}")))?;
+            let pid = pid
+                .ok_or_else(|| ProblemDetails::failed(format!("the agent did not start {what}; it said {answer:?}")))?;
             kinds.insert(pid, what);
         }
         Ok(Self(kinds))
@@ -57,9 +57,10 @@ mod tests {
 
     #[test]
     fn pids_are_read_from_the_answer() {
-        let kinds = Kinds::from_answer("spawn 11\nsetsid 12\ndaemon 13\nignore-term 14\nDone.\n").expect("all there");
+        let kinds =
+            DemoProcesses::from_answer("spawn 11\nsetsid 12\ndaemon 13\nignore-term 14\nDone.\n").expect("all there");
         assert_eq!((kinds.of(13), kinds.of(15)), (Some("a double-fork daemon"), None));
-        assert!(Kinds::from_answer("spawn 11\nsetsid 12\ndaemon failed\nignore-term 14\n").is_err());
+        assert!(DemoProcesses::from_answer("spawn 11\nsetsid 12\ndaemon failed\nignore-term 14\n").is_err());
     }
 
     #[test]

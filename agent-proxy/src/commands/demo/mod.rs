@@ -7,17 +7,17 @@ mod stage;
 use std::time::{Duration, Instant};
 
 use proxy_manager::{
-    AgentSessionConfig, AgentSpec, Child, Error, Event, KillOptions, Measures, ProcessInfo, ProcessStatus, PromptMode,
-    ProxyManager, Receipt, SessionHandle, TurnStep, TurnStream,
+    AgentSessionConfig, AgentSpec, ChildProgram, ContainmentStatus, Error, Event, KillOptions, ProcessInfo,
+    ProcessStatus, PromptMode, ProxyManager, Receipt, SessionHandle, TurnStep, TurnStream,
 };
 use serde_json::json;
 
-use self::{kinds::Kinds, spared::Spared, stage::Stage};
-use super::interrupts::Interrupts;
+use self::{kinds::DemoProcesses, spared::WouldBeSurvivors, stage::DemoOutput};
+use super::interrupts::InterruptStream;
 use crate::{
     environment,
-    exit::Exit,
-    problem::{Failure, Problem},
+    exit::ProgramExit,
+    problem::{CommandFailure, ProblemDetails},
     render,
 };
 
@@ -28,8 +28,8 @@ const GRACE: Duration = Duration::from_millis(500);
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Shows a session from prompt to proven kill.
-pub(super) async fn run(child: Child, as_json: bool) -> Result<(), Failure> {
-    let mut interrupts = Interrupts::new()?;
+pub(super) async fn run(child: ChildProgram, as_json: bool) -> Result<(), CommandFailure> {
+    let mut interrupts = InterruptStream::new()?;
     let argv = crate::fake_agent_argv()?;
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
     let manager = ProxyManager::builder(child)
@@ -38,10 +38,10 @@ pub(super) async fn run(child: Child, as_json: bool) -> Result<(), Failure> {
         .build()
         .await?;
     let done = tokio::select! {
-        done = tokio::time::timeout(DEADLINE, show(&manager, as_json)) => done.unwrap_or_else(|_| {
-            Err(Problem::new("deadline", format!("the demo was not done within {DEADLINE:?}")).into())
+        done = tokio::time::timeout(DEADLINE, run_demo(&manager, as_json)) => done.unwrap_or_else(|_| {
+            Err(ProblemDetails::new("deadline", format!("the demo was not done within {DEADLINE:?}")).into())
         }),
-        _ = interrupts.next() => Err(Failure::Exit(Exit::Interrupted)),
+        _ = interrupts.next() => Err(CommandFailure::Exit(ProgramExit::Interrupted)),
     };
     // End everything, whatever happened above.
     let left = manager.shutdown().await;
@@ -51,15 +51,15 @@ pub(super) async fn run(child: Child, as_json: bool) -> Result<(), Failure> {
     }
 }
 
-async fn show(manager: &ProxyManager, as_json: bool) -> Result<(), Failure> {
-    let stage = Stage::new(as_json);
+async fn run_demo(manager: &ProxyManager, as_json: bool) -> Result<(), CommandFailure> {
+    let stage = DemoOutput::new(as_json);
     stage.title("agent-proxy: a session from prompt to proven kill")?;
 
     stage.heading(1, "Start an agent in a session of its own")?;
     let begin = Instant::now();
     let session = manager.start_session(AgentSessionConfig::new(crate::FAKE_AGENT)).await?;
     let ready = render::duration(begin.elapsed());
-    stage.say(&format!("ready in {ready}; it speaks ACP, and follows a script instead of a model"))?;
+    stage.paragraph(&format!("ready in {ready}; it speaks ACP, and follows a script instead of a model"))?;
     stage.aside(&line_of_descent(manager, &session))?;
     let measures = measures(&session).await?;
     stage.aside(&format!(
@@ -72,11 +72,11 @@ async fn show(manager: &ProxyManager, as_json: bool) -> Result<(), Failure> {
     let kinds = turn(&session, &stage).await?;
 
     stage.heading(3, "The turn is over. This is what still runs")?;
-    let processes = live(&session).await?;
+    let processes = live_processes(&session).await?;
     stage.block(&render::tree::render(&processes, stage.style(), Some(stage::ROOM)))?;
 
     stage.heading(4, "What other kills would have left (counted in that tree, not done)")?;
-    let spared = Spared::count(&processes)?;
+    let spared = WouldBeSurvivors::count(&processes)?;
     stage.block(&spared.render(&kinds, stage.style()))?;
 
     stage.heading(5, "Kill the session: SIGTERM, after 500 ms SIGKILL, until none is left")?;
@@ -106,18 +106,18 @@ fn line_of_descent(manager: &ProxyManager, session: &SessionHandle) -> String {
 }
 
 /// Reads the measures in force from the session's events.
-async fn measures(session: &SessionHandle) -> Result<Measures, Failure> {
+async fn measures(session: &SessionHandle) -> Result<ContainmentStatus, CommandFailure> {
     let mut events = session.subscribe();
     while let Some(envelope) = events.next().await {
         if let Event::SessionStarted { measures, .. } = &envelope.event {
             return Ok((**measures).clone());
         }
     }
-    Err(Problem::failed("the session ended before it said what holds it").into())
+    Err(ProblemDetails::failed("the session ended before it said what holds it").into())
 }
 
 /// Runs the turn, prints its output, and parses the kinds of the started processes from it.
-async fn turn(session: &SessionHandle, stage: &Stage) -> Result<Kinds, Failure> {
+async fn turn(session: &SessionHandle, stage: &DemoOutput) -> Result<DemoProcesses, CommandFailure> {
     for line in kinds::PROMPT.lines() {
         stage.aside(&format!("> {line}"))?;
     }
@@ -133,40 +133,44 @@ async fn turn(session: &SessionHandle, stage: &Stage) -> Result<Kinds, Failure> 
             }
             TurnStep::End(end) => {
                 if let Some(error) = end?.error {
-                    return Err(Problem::failed(format!("the turn failed: {error}")).into());
+                    return Err(ProblemDetails::failed(format!("the turn failed: {error}")).into());
                 }
             }
         }
     }
-    Ok(Kinds::from_answer(&answer)?)
+    Ok(DemoProcesses::from_answer(&answer)?)
 }
 
-async fn live(session: &SessionHandle) -> Result<Vec<ProcessInfo>, Failure> {
+async fn live_processes(session: &SessionHandle) -> Result<Vec<ProcessInfo>, CommandFailure> {
     let mut processes = session.processes().await?;
     processes.retain(|process| process.status == ProcessStatus::Running);
     Ok(processes)
 }
 
 /// Checks the demo's promise: every live process is in the receipt, and none is alive any more.
-fn judge(processes: &[ProcessInfo], kinds: &Kinds, receipt: &Receipt) -> Result<(), Failure> {
+fn judge(processes: &[ProcessInfo], kinds: &DemoProcesses, receipt: &Receipt) -> Result<(), CommandFailure> {
     if !receipt.is_empty() {
         return Err(Error::Survivors(Box::new(receipt.clone())).into());
     }
     for (pid, what) in kinds.iter() {
         if !processes.iter().any(|process| process.id.pid == pid) {
-            return Err(Problem::failed(format!("{what} ({pid}) was not in the listing of live processes")).into());
+            return Err(
+                ProblemDetails::failed(format!("{what} ({pid}) was not in the listing of live processes")).into()
+            );
         }
     }
     for process in processes {
         let id = process.id;
         if !receipt.processes.iter().any(|entry| entry.id == id) {
-            return Err(Problem::failed(format!("process {id} is not in the receipt")).into());
+            return Err(ProblemDetails::failed(format!("process {id} is not in the receipt")).into());
         }
         // Ask the kernel directly, instead of trusting the receipt.
         if registry::identify(id.pid).is_ok_and(|now| now == id) {
-            return Err(
-                Problem::new("survivors", format!("process {id} is alive, and the receipt says it is not")).into()
-            );
+            return Err(ProblemDetails::new(
+                "survivors",
+                format!("process {id} is alive, and the receipt says it is not"),
+            )
+            .into());
         }
     }
     Ok(())

@@ -3,11 +3,11 @@
 use proxy_manager::ProcessInfo;
 use serde::Serialize;
 
-use super::kinds::Kinds;
+use super::kinds::DemoProcesses;
 use crate::{
-    problem::Problem,
+    problem::ProblemDetails,
     render::table,
-    term::{Style, clip, printable},
+    term::{TermStyle, clip, printable},
 };
 
 /// Text for a process that is not reached.
@@ -29,7 +29,7 @@ const WIDTH: usize = 30;
 /// started them.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Spared {
+pub(super) struct WouldBeSurvivors {
     /// All processes but the agent.
     #[serde(skip)]
     others: Vec<(u32, String)>,
@@ -39,14 +39,15 @@ pub(super) struct Spared {
     group_killed: Vec<u32>,
 }
 
-impl Spared {
+impl WouldBeSurvivors {
     /// Counts the processes left by each kill.
     ///
     /// # Errors
     /// When the agent is not among the processes.
-    pub(super) fn count(processes: &[ProcessInfo]) -> Result<Self, Problem> {
+    pub(super) fn count(processes: &[ProcessInfo]) -> Result<Self, ProblemDetails> {
         let agent = processes.iter().find(|process| process.tracked);
-        let agent = agent.ok_or_else(|| Problem::failed("the agent is not in the listing of its own session"))?;
+        let agent =
+            agent.ok_or_else(|| ProblemDetails::failed("the agent is not in the listing of its own session"))?;
         let others: Vec<&ProcessInfo> = processes.iter().filter(|process| process.id != agent.id).collect();
         Ok(Self {
             agent_killed: others.iter().map(|process| process.id.pid).collect(),
@@ -56,7 +57,7 @@ impl Spared {
     }
 
     /// Formats one line for each process, then the totals.
-    pub(super) fn render(&self, kinds: &Kinds, style: Style) -> String {
+    pub(super) fn render(&self, kinds: &DemoProcesses, style: TermStyle) -> String {
         let fate = |left: &[u32], pid: u32| if left.contains(&pid) { LIVES } else { "dies" }.to_owned();
         let mut rows: Vec<Vec<String>> = self
             .others
@@ -93,11 +94,11 @@ mod tests {
 
     #[test]
     fn who_left_the_group_lives_on() {
-        let spared = Spared::count(&family()).expect("there is an agent");
+        let spared = WouldBeSurvivors::count(&family()).expect("there is an agent");
         assert_eq!(spared.agent_killed, [14, 12, 11, 13]);
         assert_eq!(spared.group_killed, [14, 13]);
-        let kinds = Kinds::from_answer("spawn 11\nsetsid 13\ndaemon 14\nignore-term 15\n").expect("all there");
-        let text = spared.render(&kinds, Style::PLAIN);
+        let kinds = DemoProcesses::from_answer("spawn 11\nsetsid 13\ndaemon 14\nignore-term 15\n").expect("all there");
+        let text = spared.render(&kinds, TermStyle::PLAIN);
         assert!(text.contains(" 14  a double-fork daemon  lives on"), "{text}");
         assert!(text.contains("4 of 4 left  2 of 4 left  0 of 4 left"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 76), "{text}");
@@ -105,6 +106,6 @@ mod tests {
 
     #[test]
     fn without_an_agent_nothing_is_claimed() {
-        assert!(Spared::count(&[]).is_err());
+        assert!(WouldBeSurvivors::count(&[]).is_err());
     }
 }

@@ -7,40 +7,40 @@ mod report;
 use std::time::{Duration, Instant};
 
 use proxy_manager::{
-    AgentSessionConfig, Child, Error, Event, KillOptions, OnAgentExit, ProxyManager, Receipt, SessionHandle,
+    AgentSessionConfig, ChildProgram, Error, Event, KillOptions, OnAgentExit, ProxyManager, Receipt, SessionHandle,
     Subscription,
 };
 
 use self::{
-    record::Record,
-    report::{Report, Verdict},
+    record::LeakRecord,
+    report::{LeakReport, LeakVerdict},
 };
-use super::interrupts::Interrupts;
+use super::interrupts::InterruptStream;
 use crate::{
     args::LeaktestArgs,
     environment,
-    exit::Exit,
-    problem::{Failure, Problem},
-    term::{self, Style},
+    exit::ProgramExit,
+    problem::{CommandFailure, ProblemDetails},
+    term::{self, TermStyle},
 };
 
 /// Interval between listings of the live processes while the command runs: a process changes group and session
 /// after it was first seen.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Interval between listings while started processes may still end by themselves.
-const SETTLING: Duration = Duration::from_millis(10);
+const SETTLE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Longest wait for the last events after the kill.
 const LAST_EVENTS: Duration = Duration::from_secs(10);
 
 /// Runs the command, kills the processes it leaves, and reports.
-pub(super) async fn run(child: Child, args: LeaktestArgs, as_json: bool) -> Result<(), Failure> {
-    let mut interrupts = Interrupts::new()?;
+pub(super) async fn run(child: ChildProgram, args: LeaktestArgs, as_json: bool) -> Result<(), CommandFailure> {
+    let mut interrupts = InterruptStream::new()?;
     let manager = ProxyManager::builder(child).base_env(environment::all()).build().await?;
     let tested = tokio::select! {
         tested = test(&manager, &args) => tested,
-        _ = interrupts.next() => Err(Failure::Exit(Exit::Interrupted)),
+        _ = interrupts.next() => Err(CommandFailure::Exit(ProgramExit::Interrupted)),
     };
     // End everything, whatever happened above.
     let left = manager.shutdown().await;
@@ -48,17 +48,17 @@ pub(super) async fn run(child: Child, args: LeaktestArgs, as_json: bool) -> Resu
     if as_json {
         term::json(&report.json())?;
     } else {
-        term::out(report.text(Style::stdout(), term::columns()))?;
+        term::out(report.text(TermStyle::stdout(), term::columns()))?;
     }
     let survived = std::iter::once(&report.receipt).chain(&left).find(|receipt| !receipt.is_empty());
     match (survived, report.verdict()) {
         (Some(receipt), _) => Err(Error::Survivors(Box::new(receipt.clone())).into()),
-        (None, Verdict::Clean) => Ok(()),
-        (None, _) => Err(Failure::Exit(Exit::Failed)),
+        (None, LeakVerdict::Clean) => Ok(()),
+        (None, _) => Err(CommandFailure::Exit(ProgramExit::Failed)),
     }
 }
 
-async fn test(manager: &ProxyManager, args: &LeaktestArgs) -> Result<Report, Failure> {
+async fn test(manager: &ProxyManager, args: &LeaktestArgs) -> Result<LeakReport, CommandFailure> {
     let config = AgentSessionConfig {
         command: args.command.clone(),
         cwd: Some(environment::cwd(None)?),
@@ -68,7 +68,7 @@ async fn test(manager: &ProxyManager, args: &LeaktestArgs) -> Result<Report, Fai
     };
     let begin = Instant::now();
     let session = manager.start_session(config).await?;
-    let mut test = Test { events: session.subscribe(), session, record: Record::default() };
+    let mut test = LeakTest { events: session.subscribe(), session, record: LeakRecord::default() };
     let exited = match tokio::time::timeout(args.timeout, test.until_exit()).await {
         Ok(done) => done.map(|()| true)?,
         Err(_) => false,
@@ -77,24 +77,24 @@ async fn test(manager: &ProxyManager, args: &LeaktestArgs) -> Result<Report, Fai
     if exited {
         test.settle(args.settle).await?;
     } else {
-        test.look().await?;
+        test.poll().await?;
     }
-    test.record.kill_begins();
+    test.record.begin_kill();
     let receipt = test.kill(KillOptions::grace(args.grace)).await?;
     test.record.receipt(&receipt);
-    Ok(Report { command: args.command.clone(), exited, ran, settle: args.settle, record: test.record, receipt })
+    Ok(LeakReport { command: args.command.clone(), exited, ran, settle: args.settle, record: test.record, receipt })
 }
 
-struct Test {
+struct LeakTest {
     session: SessionHandle,
     events: Subscription,
-    record: Record,
+    record: LeakRecord,
 }
 
-impl Test {
+impl LeakTest {
     /// Records everything until the command has exited.
-    async fn until_exit(&mut self) -> Result<(), Failure> {
-        let mut look = tokio::time::interval(LOOK);
+    async fn until_exit(&mut self) -> Result<(), CommandFailure> {
+        let mut look = tokio::time::interval(POLL_INTERVAL);
         loop {
             let mut batch = Vec::new();
             tokio::select! {
@@ -105,19 +105,19 @@ impl Test {
                     }
                 }
                 _ = look.tick() => {
-                    self.look().await?;
+                    self.poll().await?;
                 }
             }
         }
     }
 
     /// Waits until no process is left, or for the granted time.
-    async fn settle(&mut self, granted: Duration) -> Result<(), Failure> {
+    async fn settle(&mut self, granted: Duration) -> Result<(), CommandFailure> {
         let until = tokio::time::Instant::now() + granted;
-        while self.look().await? > 0 && tokio::time::Instant::now() < until {
+        while self.poll().await? > 0 && tokio::time::Instant::now() < until {
             let mut batch = Vec::new();
             // An event causes another listing; without one the next is due all the same.
-            let pause = SETTLING.min(until.saturating_duration_since(tokio::time::Instant::now()));
+            let pause = SETTLE_INTERVAL.min(until.saturating_duration_since(tokio::time::Instant::now()));
             let _ = tokio::time::timeout(pause, self.events.next_batch(&mut batch)).await;
             batch.iter().for_each(|envelope| self.event(&envelope.event));
         }
@@ -125,12 +125,12 @@ impl Test {
     }
 
     /// Lists the live processes. Returns their number, without the command itself.
-    async fn look(&mut self) -> Result<usize, Failure> {
+    async fn poll(&mut self) -> Result<usize, CommandFailure> {
         let listing = self.session.processes().await?;
-        Ok(self.record.listing(&listing))
+        Ok(self.record.record_listing(&listing))
     }
 
-    async fn kill(&mut self, options: KillOptions) -> Result<Receipt, Failure> {
+    async fn kill(&mut self, options: KillOptions) -> Result<Receipt, CommandFailure> {
         let receipt = match self.session.kill(options).await {
             Ok(receipt) => receipt,
             Err(Error::Survivors(receipt)) => *receipt,
@@ -143,7 +143,7 @@ impl Test {
             }
         };
         if tokio::time::timeout(LAST_EVENTS, last).await.is_err() {
-            return Err(Problem::new("deadline", "the session's last events did not come after its kill").into());
+            return Err(ProblemDetails::new("deadline", "the session's last events did not come after its kill").into());
         }
         Ok(receipt)
     }
@@ -151,7 +151,7 @@ impl Test {
     fn event(&mut self, event: &Event) {
         if let Event::Text { text } | Event::Log { text, .. } = event {
             // The user's own command, in the user's own terminal: print it unchanged.
-            term::part(text);
+            term::error_text(text);
         }
         self.record.event(event);
     }

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use ipc_protocol::Outcome;
+use ipc_protocol::ProcessOutcome;
 use proxy_manager::{
-    EndReason, Event, ExitStatus, Measures, Observer, Pid, ProcessId, ProcessInfo, ProcessStatus, Receipt, ReceiptEntry,
+    ContainmentStatus, EndReason, Event, ExitStatus, ObserverKind, Pid, ProcessId, ProcessInfo, ProcessStatus, Receipt,
+    ReceiptEntry,
 };
 
-use crate::render::marks::{Agent, Mark};
+use crate::render::marks::{AgentPosition, EscapeMark};
 
 /// Number of processes recorded one by one; further ones are only counted.
 const MAX_PROCESSES: usize = 20_000;
@@ -17,29 +18,29 @@ const MAX_DOUBTS: usize = 16;
 
 /// Process in the record.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct RecordedProcess {
     /// First observation, with the latest group, session and status.
     pub(super) info: ProcessInfo,
     /// True if the process was ever seen alive; else only its events came.
     pub(super) seen_alive: bool,
     /// Ways in which it left the command's reach before the command exited.
-    pub(super) marks: BTreeSet<Mark>,
+    pub(super) marks: BTreeSet<EscapeMark>,
     /// True if the process was alive when the kill began.
-    pub(super) left: bool,
+    pub(super) alive_at_kill: bool,
     /// True if the process survived the kill.
     pub(super) survived: bool,
 }
 
 /// Record of a session's processes, including the command itself.
 #[derive(Debug, Default)]
-pub(super) struct Record {
-    agent: Option<Agent>,
+pub(super) struct LeakRecord {
+    agent: Option<AgentPosition>,
     agent_process: Option<ProcessId>,
     agent_exited: bool,
     agent_exit: Option<ExitStatus>,
-    measures: Option<Measures>,
+    measures: Option<ContainmentStatus>,
     doubts: Vec<String>,
-    processes: Vec<Known>,
+    processes: Vec<RecordedProcess>,
     places: HashMap<ProcessId, usize>,
     /// Children by their parent, as first observed.
     children: HashMap<Pid, Vec<ProcessId>>,
@@ -48,7 +49,7 @@ pub(super) struct Record {
     alive: Vec<ProcessId>,
 }
 
-impl Record {
+impl LeakRecord {
     /// Records an event.
     pub(super) fn event(&mut self, event: &Event) {
         match event {
@@ -57,7 +58,7 @@ impl Record {
                 self.measures = Some((**measures).clone());
             }
             Event::ProcessSpawned(info) => {
-                self.see(info, false);
+                self.record_process(info, false);
                 if self.is_in_order() {
                     self.set_parent(info.id, info.ppid);
                 }
@@ -81,16 +82,16 @@ impl Record {
     }
 
     /// Records a listing. Returns the number of live processes, without the command itself.
-    pub(super) fn listing(&mut self, listing: &[ProcessInfo]) -> usize {
+    pub(super) fn record_listing(&mut self, listing: &[ProcessInfo]) -> usize {
         if self.agent.is_none() {
-            self.agent = Agent::among(listing);
+            self.agent = AgentPosition::among(listing);
         }
         let pids: BTreeSet<_> =
             listing.iter().filter(|process| is_alive(process)).map(|process| process.id.pid).collect();
         let agent_lives = listing.iter().any(|process| process.tracked && is_alive(process));
         self.alive.clear();
         for process in listing {
-            self.see(process, is_alive(process));
+            self.record_process(process, is_alive(process));
             if !is_alive(process) {
                 self.ended(process.id, process.exit);
                 continue;
@@ -105,10 +106,10 @@ impl Record {
     }
 
     /// Records that the live processes have to be killed.
-    pub(super) fn kill_begins(&mut self) {
+    pub(super) fn begin_kill(&mut self) {
         for process in std::mem::take(&mut self.alive) {
             if let Some(known) = self.places.get(&process).and_then(|place| self.processes.get_mut(*place)) {
-                known.left = true;
+                known.alive_at_kill = true;
             }
         }
     }
@@ -117,19 +118,19 @@ impl Record {
     pub(super) fn receipt(&mut self, receipt: &Receipt) {
         for entry in &receipt.processes {
             if !self.places.contains_key(&entry.id) {
-                self.insert(described(receipt, entry), true);
+                self.insert(from_receipt(receipt, entry), true);
             }
             let is_ours = self.is_ours(entry.id);
             let Some(known) = self.places.get(&entry.id).and_then(|place| self.processes.get_mut(*place)) else {
                 continue;
             };
             known.seen_alive = true;
-            known.survived = entry.outcome == Outcome::Survived;
+            known.survived = entry.outcome == ProcessOutcome::Survived;
             // The process may have started after the last listing.
-            known.left = !is_ours;
-            if let Outcome::Ended(exit) = entry.outcome {
+            known.alive_at_kill = !is_ours;
+            if let ProcessOutcome::Ended(exit) = entry.outcome {
                 self.ended(entry.id, Some(exit));
-            } else if entry.outcome == Outcome::Gone {
+            } else if entry.outcome == ProcessOutcome::Gone {
                 self.ended(entry.id, None);
             }
         }
@@ -147,7 +148,7 @@ impl Record {
     }
 
     /// Returns the measures in force for the session.
-    pub(super) fn measures(&self) -> Option<&Measures> {
+    pub(super) fn measures(&self) -> Option<&ContainmentStatus> {
         self.measures.as_ref()
     }
 
@@ -157,17 +158,17 @@ impl Record {
     }
 
     /// Returns all processes, in the order seen, including the command.
-    pub(super) fn processes(&self) -> &[Known] {
+    pub(super) fn processes(&self) -> &[RecordedProcess] {
         &self.processes
     }
 
     /// Returns the record of one process.
-    pub(super) fn known(&self, process: ProcessId) -> Option<&Known> {
+    pub(super) fn find(&self, process: ProcessId) -> Option<&RecordedProcess> {
         self.places.get(&process).and_then(|place| self.processes.get(*place))
     }
 
     /// Iterates over the processes that the command has started.
-    pub(super) fn spawned(&self) -> impl Iterator<Item = &Known> {
+    pub(super) fn spawned(&self) -> impl Iterator<Item = &RecordedProcess> {
         self.processes.iter().filter(|known| !self.is_ours(known.info.id))
     }
 
@@ -181,7 +182,7 @@ impl Record {
         self.omitted
     }
 
-    fn see(&mut self, info: &ProcessInfo, alive: bool) {
+    fn record_process(&mut self, info: &ProcessInfo, alive: bool) {
         let Some(known) = self.places.get(&info.id).and_then(|place| self.processes.get_mut(*place)) else {
             return self.insert(info.clone(), alive);
         };
@@ -202,11 +203,17 @@ impl Record {
             return;
         }
         if info.tracked && self.agent.is_none() {
-            self.agent = Some(Agent::from(&info));
+            self.agent = Some(AgentPosition::from(&info));
         }
         self.places.insert(info.id, self.processes.len());
         self.children.entry(info.ppid).or_default().push(info.id);
-        let known = Known { info: info.clone(), seen_alive, marks: BTreeSet::new(), left: false, survived: false };
+        let known = RecordedProcess {
+            info: info.clone(),
+            seen_alive,
+            marks: BTreeSet::new(),
+            alive_at_kill: false,
+            survived: false,
+        };
         self.processes.push(known);
         // Only callers know if the current parent is the one that started it: no `Reparented` mark here.
         self.mark(&info, |_| true, false);
@@ -216,18 +223,19 @@ impl Record {
     fn mark(&mut self, process: &ProcessInfo, known: impl Fn(u32) -> bool, orphans: bool) {
         let Some(agent) = self.agent else { return };
         let ids = [process.ppid, process.pgid, process.sid];
-        let marks = agent.marks(process.id, ids, known).into_iter().filter(|mark| orphans || *mark != Mark::Reparented);
+        let marks =
+            agent.marks(process.id, ids, known).into_iter().filter(|mark| orphans || *mark != EscapeMark::Reparented);
         if let Some(known) = self.places.get(&process.id).and_then(|place| self.processes.get_mut(*place)) {
             known.marks.extend(marks);
-            if known.marks.contains(&Mark::LeftSession) {
-                known.marks.remove(&Mark::LeftGroup);
+            if known.marks.contains(&EscapeMark::LeftSession) {
+                known.marks.remove(&EscapeMark::LeftGroup);
             }
         }
     }
 
     /// Returns true if events come in the kernel's order: a parent before its children, with their original parent.
     fn is_in_order(&self) -> bool {
-        self.measures.as_ref().is_some_and(|measures| measures.observer == Observer::Connector)
+        self.measures.as_ref().is_some_and(|measures| measures.observer == ObserverKind::Connector)
     }
 
     /// Corrects the parent of a process, if a listing came too late to see the original one.
@@ -251,7 +259,7 @@ impl Record {
         for child in children {
             let known = self.places.get(&child).and_then(|place| self.processes.get_mut(*place));
             if let Some(known) = known.filter(|known| is_alive(&known.info)) {
-                known.marks.insert(Mark::Reparented);
+                known.marks.insert(EscapeMark::Reparented);
             }
         }
     }
@@ -275,7 +283,7 @@ fn is_alive(process: &ProcessInfo) -> bool {
 }
 
 /// Describes a process that only the receipt has.
-fn described(receipt: &Receipt, entry: &ReceiptEntry) -> ProcessInfo {
+fn from_receipt(receipt: &Receipt, entry: &ReceiptEntry) -> ProcessInfo {
     ProcessInfo {
         id: entry.id,
         ppid: entry.ppid,
@@ -318,51 +326,51 @@ mod tests {
         Event::ProcessExited { process: id(pid), command: None, exit: Some(ExitStatus::Code(0)) }
     }
 
-    fn record(observer: Observer) -> Record {
-        let mut record = Record::default();
+    fn record(observer: ObserverKind) -> LeakRecord {
+        let mut record = LeakRecord::default();
         record.event(&Event::SessionStarted {
             agent: "command".into(),
             process: id(10),
             proxy: id(2),
             native_session_id: None,
-            measures: Box::new(Measures { observer, ..Measures::default() }),
+            measures: Box::new(ContainmentStatus { observer, ..ContainmentStatus::default() }),
         });
         record.event(&spawned(agent()));
         record
     }
 
-    fn marks(record: &Record, pid: Pid) -> Vec<Mark> {
-        record.known(id(pid)).expect("known").marks.iter().copied().collect()
+    fn marks(record: &LeakRecord, pid: Pid) -> Vec<EscapeMark> {
+        record.find(id(pid)).expect("known").marks.iter().copied().collect()
     }
 
     #[test]
     fn what_nobody_saw_alive_counts() {
-        let mut record = record(Observer::Connector);
+        let mut record = record(ObserverKind::Connector);
         // Gone before /proc could be read: no group, no session.
         record.event(&spawned(process(11, 10, 0, 0, "")));
         record.event(&exited(11));
-        assert_eq!(record.listing(&[agent()]), 0);
+        assert_eq!(record.record_listing(&[agent()]), 0);
         assert_eq!(record.spawned().count(), 1);
-        let known = record.known(id(11)).expect("known");
-        assert!(!known.seen_alive && !known.left && known.marks.is_empty(), "{known:?}");
+        let known = record.find(id(11)).expect("known");
+        assert!(!known.seen_alive && !known.alive_at_kill && known.marks.is_empty(), "{known:?}");
         assert_eq!(known.info.exit, Some(ExitStatus::Code(0)));
     }
 
     #[test]
     fn a_daemon_has_left_its_session_and_lost_its_parent() {
-        let mut record = record(Observer::Connector);
+        let mut record = record(ObserverKind::Connector);
         record.event(&spawned(process(11, 10, 10, 10, "sh")));
         record.event(&spawned(process(12, 11, 10, 10, "sh")));
         record.event(&exited(11));
-        assert_eq!(marks(&record, 12), [Mark::Reparented]);
-        record.listing(&[agent(), process(12, 2, 12, 12, "daemon")]);
-        assert_eq!(marks(&record, 12), [Mark::LeftSession, Mark::Reparented]);
-        assert_eq!(record.known(id(12)).expect("known").info.ppid, 11, "the tree shows who started it");
+        assert_eq!(marks(&record, 12), [EscapeMark::Reparented]);
+        record.record_listing(&[agent(), process(12, 2, 12, 12, "daemon")]);
+        assert_eq!(marks(&record, 12), [EscapeMark::LeftSession, EscapeMark::Reparented]);
+        assert_eq!(record.find(id(12)).expect("known").info.ppid, 11, "the tree shows who started it");
     }
 
     #[test]
     fn only_the_kernel_s_order_tells_who_outlived_its_parent() {
-        let mut record = record(Observer::Polling);
+        let mut record = record(ObserverKind::Polling);
         record.event(&spawned(process(11, 10, 10, 10, "sh")));
         record.event(&spawned(process(12, 11, 10, 10, "sh")));
         record.event(&exited(11));
@@ -371,32 +379,32 @@ mod tests {
 
     #[test]
     fn what_the_command_leaves_at_its_exit_has_not_slipped_away() {
-        let mut record = record(Observer::Connector);
+        let mut record = record(ObserverKind::Connector);
         record.event(&spawned(process(11, 10, 10, 10, "sleep 9")));
         record.event(&exited(10));
         record.event(&Event::SessionStatus { status: "agentExited".into(), detail: String::new() });
         assert!(record.agent_exited() && record.agent_exit() == Some(ExitStatus::Code(0)));
         let dead = ProcessInfo { status: ProcessStatus::Completed, ..agent() };
-        assert_eq!(record.listing(&[dead, process(11, 2, 10, 10, "sleep 9")]), 1);
-        record.kill_begins();
-        let known = record.known(id(11)).expect("known");
-        assert!(known.left && known.seen_alive && known.marks.is_empty(), "{known:?}");
+        assert_eq!(record.record_listing(&[dead, process(11, 2, 10, 10, "sleep 9")]), 1);
+        record.begin_kill();
+        let known = record.find(id(11)).expect("known");
+        assert!(known.alive_at_kill && known.seen_alive && known.marks.is_empty(), "{known:?}");
     }
 
     #[test]
     fn an_event_corrects_a_look_that_came_too_late() {
-        let mut record = record(Observer::Connector);
+        let mut record = record(ObserverKind::Connector);
         let dead = ProcessInfo { status: ProcessStatus::Completed, ..agent() };
         // The command is dead, but its exit was not reported yet; its child belongs to the proxy now.
-        record.listing(&[dead, process(11, 2, 11, 11, "sleep 9")]);
+        record.record_listing(&[dead, process(11, 2, 11, 11, "sleep 9")]);
         record.event(&spawned(process(11, 10, 10, 10, "sleep 9")));
-        assert_eq!(marks(&record, 11), [Mark::LeftSession]);
-        assert_eq!(record.known(id(11)).expect("known").info.ppid, 10);
+        assert_eq!(marks(&record, 11), [EscapeMark::LeftSession]);
+        assert_eq!(record.find(id(11)).expect("known").info.ppid, 10);
     }
 
     #[test]
     fn the_receipt_brings_what_came_last_and_not_the_init() {
-        let mut record = record(Observer::Connector);
+        let mut record = record(ObserverKind::Connector);
         let entry = |pid, outcome| ReceiptEntry {
             id: id(pid),
             ppid: 10,
@@ -407,11 +415,15 @@ mod tests {
             reaped_by: Some(ReapedBy::Proxy),
         };
         let mut receipt = Receipt::begin("s-1".parse().expect("a valid id"), KillCause::KillSession);
-        receipt.processes =
-            vec![entry(2, Outcome::Gone), entry(10, Outcome::Gone), entry(13, Outcome::Ended(ExitStatus::Signal(9)))];
+        receipt.processes = vec![
+            entry(2, ProcessOutcome::Gone),
+            entry(10, ProcessOutcome::Gone),
+            entry(13, ProcessOutcome::Ended(ExitStatus::Signal(9))),
+        ];
         receipt.omitted = 4;
         record.receipt(&receipt);
-        let left: Vec<_> = record.spawned().filter(|known| known.left).map(|known| known.info.id.pid).collect();
+        let left: Vec<_> =
+            record.spawned().filter(|known| known.alive_at_kill).map(|known| known.info.id.pid).collect();
         assert_eq!((left, record.omitted()), (vec![13], 4));
     }
 }

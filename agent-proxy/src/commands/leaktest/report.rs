@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use proxy_manager::{ExitStatus, Measures, Pid, ProcessId, ProcessInfo, ProcessStatus, Receipt};
+use proxy_manager::{ContainmentStatus, ExitStatus, Pid, ProcessId, ProcessInfo, ProcessStatus, Receipt};
 use serde::Serialize;
 
-use super::record::{Known, Record};
+use super::record::{LeakRecord, RecordedProcess};
 use crate::{
     render::{
         self, count, duration,
-        marks::Mark,
+        marks::EscapeMark,
         table,
-        tree::{self, Node},
+        tree::{self, TreeNode},
     },
-    term::{Style, printable},
+    term::{TermStyle, printable},
 };
 
 /// Most processes shown to people.
@@ -21,7 +21,7 @@ const MAX_LINES: usize = 100;
 
 /// Finished leak test.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct LeakReport {
     /// Command that was run.
     pub(super) command: Vec<String>,
     /// True if the command exited by itself within its time.
@@ -31,7 +31,7 @@ pub(super) struct Report {
     /// Time granted to the started processes after its exit.
     pub(super) settle: Duration,
     /// Record of everything observed.
-    pub(super) record: Record,
+    pub(super) record: LeakRecord,
     /// Receipt of the kill.
     pub(super) receipt: Receipt,
 }
@@ -39,7 +39,7 @@ pub(super) struct Report {
 /// Result of a leak test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum Verdict {
+pub(super) enum LeakVerdict {
     /// The command exited, and nothing was left.
     Clean,
     /// The command exited, and left processes that had to be killed.
@@ -53,15 +53,15 @@ pub(super) enum Verdict {
 /// JSON form of the report. Times are in microseconds.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Json<'a> {
+pub(super) struct LeakReportJson<'a> {
     command: &'a [String],
-    verdict: Verdict,
+    verdict: LeakVerdict,
     exited: bool,
     /// Exit status of the command, where known.
     exit: Option<ExitStatus>,
     ran_us: u64,
     /// Measures in force for the session.
-    measures: Option<&'a Measures>,
+    measures: Option<&'a ContainmentStatus>,
     /// Reasons why the report may be incomplete.
     doubts: &'a [String],
     /// Number of processes the command started, at any depth, without itself.
@@ -77,7 +77,7 @@ pub(super) struct Json<'a> {
     /// Duration of the kill.
     kill_us: u64,
     /// All processes, the command first.
-    processes: Vec<Process<'a>>,
+    processes: Vec<LeakProcessJson<'a>>,
     /// Number of processes that are counted and in no list.
     omitted: u64,
     receipt: &'a Receipt,
@@ -86,7 +86,7 @@ pub(super) struct Json<'a> {
 /// Process in the JSON report.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Process<'a> {
+struct LeakProcessJson<'a> {
     id: ProcessId,
     ppid: Pid,
     pgid: Pid,
@@ -94,13 +94,13 @@ struct Process<'a> {
     command: Option<&'a str>,
     args: &'a [String],
     exit: Option<ExitStatus>,
-    marks: Vec<Mark>,
+    marks: Vec<EscapeMark>,
     seen_alive: bool,
     left: bool,
 }
 
-impl<'a> Process<'a> {
-    fn of(known: &'a Known) -> Self {
+impl<'a> LeakProcessJson<'a> {
+    fn of(known: &'a RecordedProcess) -> Self {
         let info = &known.info;
         Self {
             id: info.id,
@@ -112,27 +112,27 @@ impl<'a> Process<'a> {
             exit: info.exit,
             marks: known.marks.iter().copied().collect(),
             seen_alive: known.seen_alive,
-            left: known.left,
+            left: known.alive_at_kill,
         }
     }
 }
 
-impl Report {
+impl LeakReport {
     /// Returns the result.
-    pub(super) fn verdict(&self) -> Verdict {
+    pub(super) fn verdict(&self) -> LeakVerdict {
         if !self.receipt.is_empty() {
-            Verdict::Survivors
+            LeakVerdict::Survivors
         } else if !self.exited {
-            Verdict::TimedOut
+            LeakVerdict::TimedOut
         } else if self.left().next().is_some() || self.receipt.omitted > 0 {
-            Verdict::Leaks
+            LeakVerdict::Leaks
         } else {
-            Verdict::Clean
+            LeakVerdict::Clean
         }
     }
 
-    fn left(&self) -> impl Iterator<Item = &Known> {
-        self.record.spawned().filter(|known| known.left)
+    fn left(&self) -> impl Iterator<Item = &RecordedProcess> {
+        self.record.spawned().filter(|known| known.alive_at_kill)
     }
 
     fn spawned(&self) -> u64 {
@@ -143,13 +143,13 @@ impl Report {
         self.record.spawned().filter(|known| !known.seen_alive).count()
     }
 
-    fn marked(&self, mark: Mark) -> usize {
+    fn marked(&self, mark: EscapeMark) -> usize {
         self.record.spawned().filter(|known| known.marks.contains(&mark)).count()
     }
 
     /// Converts the report to JSON.
-    pub(super) fn json(&self) -> Json<'_> {
-        Json {
+    pub(super) fn json(&self) -> LeakReportJson<'_> {
+        LeakReportJson {
             command: &self.command,
             verdict: self.verdict(),
             exited: self.exited,
@@ -159,19 +159,19 @@ impl Report {
             doubts: self.record.doubts(),
             spawned: self.spawned(),
             only_events: self.only_events(),
-            left_group: self.marked(Mark::LeftGroup),
-            left_session: self.marked(Mark::LeftSession),
-            re_parented: self.marked(Mark::Reparented),
+            left_group: self.marked(EscapeMark::LeftGroup),
+            left_session: self.marked(EscapeMark::LeftSession),
+            re_parented: self.marked(EscapeMark::Reparented),
             left: self.left().map(|known| known.info.id).collect(),
             kill_us: self.receipt.duration_us,
-            processes: self.record.processes().iter().map(Process::of).collect(),
+            processes: self.record.processes().iter().map(LeakProcessJson::of).collect(),
             omitted: self.record.omitted(),
             receipt: &self.receipt,
         }
     }
 
     /// Formats the report for people, clipped to `width` columns.
-    pub(super) fn text(&self, style: Style, width: Option<usize>) -> String {
+    pub(super) fn text(&self, style: TermStyle, width: Option<usize>) -> String {
         let mut text = self.tree(style, width);
         text.push('\n');
         text.push_str(&format!("{}\n", self.end()));
@@ -180,9 +180,9 @@ impl Report {
             "it started {} ({} gone before anybody looked): {} left its session, {} its group, {} lost its parent\n",
             count(spawned, "process", "processes"),
             self.only_events(),
-            self.marked(Mark::LeftSession),
-            self.marked(Mark::LeftGroup),
-            self.marked(Mark::Reparented),
+            self.marked(EscapeMark::LeftSession),
+            self.marked(EscapeMark::LeftGroup),
+            self.marked(EscapeMark::Reparented),
         ));
         if let Some(measures) = self.record.measures() {
             text.push_str(&style.dim(format_args!("held by {}\n", render::event::measures(measures))));
@@ -191,7 +191,7 @@ impl Report {
             text.push_str(&style.yellow(format_args!("not all may have been seen: {}\n", printable(doubt, false))));
         }
         text.push_str(&self.conclusion(style));
-        if self.verdict() != Verdict::Clean {
+        if self.verdict() != LeakVerdict::Clean {
             text.push_str(&render::receipt::verdict(&self.receipt, style));
         }
         text
@@ -206,30 +206,30 @@ impl Report {
         }
     }
 
-    fn conclusion(&self, style: Style) -> String {
+    fn conclusion(&self, style: TermStyle) -> String {
         let left = self.left().count();
         let processes = count(left, "process", "processes");
         match self.verdict() {
-            Verdict::Clean => style.green("CLEAN: nothing was left after its exit\n"),
-            Verdict::Leaks => {
+            LeakVerdict::Clean => style.green("CLEAN: nothing was left after its exit\n"),
+            LeakVerdict::Leaks => {
                 let settle = duration(self.settle);
                 style.red(format_args!("LEAKS: {processes} left {settle} after its exit, and killed:\n"))
             }
-            Verdict::TimedOut => {
+            LeakVerdict::TimedOut => {
                 style.red(format_args!("TIMED OUT: it was killed, with {processes} that it had started:\n"))
             }
-            Verdict::Survivors => style.red("SURVIVORS: the kill did not end everything, or could not prove it:\n"),
+            LeakVerdict::Survivors => style.red("SURVIVORS: the kill did not end everything, or could not prove it:\n"),
         }
     }
 
     /// Formats all processes as a tree, each under the one that started it, with its exit.
-    fn tree(&self, style: Style, width: Option<usize>) -> String {
+    fn tree(&self, style: TermStyle, width: Option<usize>) -> String {
         let processes: Vec<ProcessInfo> = self.record.processes().iter().map(|known| known.info.clone()).collect();
         let nodes = tree::arrange(&processes);
         let room = width.map(|width| width.saturating_sub(7 + 2 + 12 + 2).max(20));
-        let row = |node: &Node<'_>| {
+        let row = |node: &TreeNode<'_>| {
             let id = node.process.id;
-            let known = self.record.known(id);
+            let known = self.record.find(id);
             vec![id.pid.to_string(), ended_by(node.process), tree::describe(node, self.notes(known), style, room)]
         };
         let rows = nodes.iter().take(MAX_LINES).map(row).collect();
@@ -241,12 +241,12 @@ impl Report {
         text
     }
 
-    fn notes(&self, known: Option<&Known>) -> Vec<String> {
+    fn notes(&self, known: Option<&RecordedProcess>) -> Vec<String> {
         let Some(known) = known else { return Vec::new() };
         let mut notes: Vec<String> = known.marks.iter().map(ToString::to_string).collect();
         if known.survived {
             notes.push("SURVIVED".into());
-        } else if known.left && self.exited {
+        } else if known.alive_at_kill && self.exited {
             notes.push("LEAKED".into());
         }
         notes

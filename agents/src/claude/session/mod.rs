@@ -11,17 +11,20 @@ use ipc_protocol::{
 };
 use serde_json::{Value, json};
 
-use self::operate::Compaction;
+use self::operate::ClaudeCompaction;
 use super::{
-    messages::{self, Messages},
-    operations::{self, Pending, Purpose, Simple},
+    messages::{self, ClaudeMessages},
+    operations::{self, ClaudePending, ClaudeRequestPurpose, SingleRequest},
     outgoing,
-    permissions::{Asked, Permissions},
+    permissions::{CanUseTool, ClaudePermissions},
     stored,
-    system::{self, System},
-    turn::{Outcome, Turn},
-    usage::{Meter, Taken},
-    wire::{self, ControlCancel, ControlRequest, ControlResponse, Delta, Head, Interrupted, Lifecycle, Subtype},
+    system::{self, SystemLine},
+    turn::{ClaudeTurn, TurnResult},
+    usage::{ClaudeUsage, ResultUsage},
+    wire::{
+        self, ClaudeDelta, CommandLifecycle, ControlCancel, ControlRequest, ControlResponse, ControlSubtype,
+        InterruptResponse, LineHead,
+    },
 };
 use crate::{
     Action, Adapter, AdapterSetup, ListedFile, Result,
@@ -38,25 +41,25 @@ use crate::{
 /// Most prompts that steer a turn.
 const MAX_STEERS: usize = 64;
 /// Most events that are held back until the agent is ready.
-const MAX_HELD: usize = 256;
+const MAX_HELD_EVENTS: usize = 256;
 /// Id of the file list that the start waits for; ids of operations follow.
 const START_LIST: u64 = 0;
 
 /// Phase of the conversation.
 #[derive(Debug)]
-enum State {
+enum ClaudeState {
     New,
     /// Searching for conversations of the working directory: a continued conversation must exist.
     Looking,
     /// Handshake, then the session's configuration.
     Starting,
-    Ready(Option<Turn>),
+    Ready(Option<ClaudeTurn>),
     /// The session has failed, or the agent has ended.
     Over,
 }
 
 #[derive(Debug)]
-pub(in crate::claude) struct Session {
+pub(in crate::claude) struct ClaudeSession {
     agent: String,
     config: AgentSessionConfig,
     resume: Option<NativeResume>,
@@ -64,32 +67,32 @@ pub(in crate::claude) struct Session {
     /// The agent's id of the conversation, if known.
     native_id: Option<String>,
     /// Ids that the most recent conversation may have.
-    known: Option<Vec<String>>,
-    state: State,
-    pending: Pending,
-    permissions: Permissions,
-    messages: Messages,
-    meter: Meter,
-    compaction: Option<Compaction>,
+    recent_ids: Option<Vec<String>>,
+    state: ClaudeState,
+    pending: ClaudePending,
+    permissions: ClaudePermissions,
+    messages: ClaudeMessages,
+    meter: ClaudeUsage,
+    compaction: Option<ClaudeCompaction>,
     /// Operations that wait for a list of files.
     lists: PendingRequests<RequestId>,
     output: AgentOutput,
     /// Stem of the names of our messages; a number follows.
     name: String,
-    said: u64,
+    messages_sent: u64,
     /// Working directory, as the agent reports it.
     cwd: Option<String>,
     thinking_off: bool,
     /// True while the agent runs a turn that no prompt started.
-    by_itself: bool,
+    runs_unprompted: bool,
     tools_checked: bool,
     stderr: String,
     /// Events from before the agent was ready; `lost` counts those beyond the bound.
-    held: Vec<Action>,
-    lost: usize,
+    held_events: Vec<Action>,
+    lost_events: usize,
 }
 
-impl Session {
+impl ClaudeSession {
     /// # Errors
     /// The missing ability, as the end of "agent … cannot".
     pub(in crate::claude) fn new(setup: AdapterSetup) -> Result<Self, String> {
@@ -104,28 +107,28 @@ impl Session {
         };
         Ok(Self {
             thinking_off: config.thinking.as_deref() == Some("off"),
-            meter: Meter::new(resume.is_some()),
+            meter: ClaudeUsage::new(resume.is_some()),
             name: fresh_id,
             agent,
             config,
             resume,
             directories,
             native_id,
-            known: None,
-            state: State::New,
-            pending: Pending::default(),
-            permissions: Permissions::default(),
-            messages: Messages::default(),
+            recent_ids: None,
+            state: ClaudeState::New,
+            pending: ClaudePending::default(),
+            permissions: ClaudePermissions::default(),
+            messages: ClaudeMessages::default(),
             compaction: None,
             lists: PendingRequests::default(),
             output: AgentOutput::default(),
-            said: 0,
+            messages_sent: 0,
             cwd: None,
-            by_itself: false,
+            runs_unprompted: false,
             tools_checked: false,
             stderr: String::new(),
-            held: Vec::new(),
-            lost: 0,
+            held_events: Vec::new(),
+            lost_events: 0,
         })
     }
 
@@ -135,12 +138,12 @@ impl Session {
 
     /// Makes a unique name for one of our messages: a UUID.
     fn uuid(&mut self) -> String {
-        self.said += 1;
+        self.messages_sent += 1;
         let stem = self.name.get(..24).filter(|stem| stem.ends_with('-'));
-        format!("{}{:012x}", stem.unwrap_or("00000000-0000-4000-8000-"), self.said)
+        format!("{}{:012x}", stem.unwrap_or("00000000-0000-4000-8000-"), self.messages_sent)
     }
 
-    fn typed_message(&mut self, head: &Head<'_>, line: &[u8], out: &mut Vec<Action>) -> bool {
+    fn typed_message(&mut self, head: &LineHead<'_>, line: &[u8], out: &mut Vec<Action>) -> bool {
         let parent = head.parent_tool_use_id.as_deref().filter(|id| id.len() <= MAX_ID);
         if let (Some(agent), Some(parent)) = (head.agent_id.as_deref(), parent) {
             self.messages.agent(agent, parent);
@@ -150,29 +153,29 @@ impl Session {
             "assistant" => {
                 let before = out.len();
                 let understood = self.messages.assistant(line, parent, &mut self.meter, out);
-                if matches!(self.state, State::Ready(None))
+                if matches!(self.state, ClaudeState::Ready(None))
                     && let Some(compaction) = &mut self.compaction
                 {
                     // The text belongs to the compaction's reply only.
-                    compaction.take_words(out, before);
+                    compaction.take_text(out, before);
                 }
                 understood
             }
             "user" => self.messages.user(line, parent, out),
             "system" => self.system(head, line, out),
             "result" => self.result(head, line, out),
-            "control_request" => self.asked(line, out),
+            "control_request" => self.handle_request(line, out),
             "control_cancel_request" => {
                 let Ok(ControlCancel { request_id }) = serde_json::from_slice(line) else { return false };
                 let by = if self.cancelled() { ResolvedBy::Abort } else { ResolvedBy::Agent };
-                self.permissions.taken_back(&request_id, &by, out);
+                self.permissions.withdraw(&request_id, &by, out);
                 true
             }
-            "control_response" => self.answered(line, out),
+            "control_response" => self.handle_response(line, out),
             "command_lifecycle" => self.lifecycle(line, out),
             "conversation_reset" => {
                 self.meter.reset();
-                out.push(note("conversationReset", "the agent's conversation begins anew"));
+                out.push(status_action("conversationReset", "the agent's conversation begins anew"));
                 true
             }
             "rate_limit_event" => system::rate_limit(line, out),
@@ -183,12 +186,12 @@ impl Session {
     }
 
     fn cancelled(&self) -> bool {
-        matches!(&self.state, State::Ready(Some(turn)) if turn.cancelled)
+        matches!(&self.state, ClaudeState::Ready(Some(turn)) if turn.cancelled)
     }
 
-    fn turn(&mut self) -> Option<&mut Turn> {
+    fn turn(&mut self) -> Option<&mut ClaudeTurn> {
         match &mut self.state {
-            State::Ready(turn) => turn.as_mut(),
+            ClaudeState::Ready(turn) => turn.as_mut(),
             _ => None,
         }
     }
@@ -196,10 +199,10 @@ impl Session {
     /// Records the conversation id that the agent reports.
     fn conversation(&mut self, id: Option<&str>, out: &mut Vec<Action>) -> bool {
         let Some(id) = id.filter(|id| !id.is_empty() && id.len() <= MAX_ID) else { return true };
-        if self.native_id.as_deref() == Some(id) || !matches!(self.state, State::Ready(_)) {
+        if self.native_id.as_deref() == Some(id) || !matches!(self.state, ClaudeState::Ready(_)) {
             return true;
         }
-        if self.known.take().is_some_and(|known| !known.iter().any(|known| known == id)) {
+        if self.recent_ids.take().is_some_and(|known| !known.iter().any(|known| known == id)) {
             self.fail_missing("it began a new one instead", out);
             return false;
         }
@@ -208,15 +211,15 @@ impl Session {
         true
     }
 
-    fn system(&mut self, head: &Head<'_>, line: &[u8], out: &mut Vec<Action>) -> bool {
-        let Ok(said) = serde_json::from_slice::<System>(line) else { return false };
+    fn system(&mut self, head: &LineHead<'_>, line: &[u8], out: &mut Vec<Action>) -> bool {
+        let Ok(said) = serde_json::from_slice::<SystemLine>(line) else { return false };
         match head.subtype.as_deref().unwrap_or_default() {
             "init" => {
                 if !self.conversation(head.session_id.as_deref(), out) {
                     return true;
                 }
-                self.known = None;
-                self.by_itself = self.turn().is_none() && self.compaction.is_none();
+                self.recent_ids = None;
+                self.runs_unprompted = self.turn().is_none() && self.compaction.is_none();
                 self.cwd = said.cwd.filter(|cwd| cwd.starts_with('/'));
                 self.check_tools(said.tools.as_deref().unwrap_or_default(), out);
             }
@@ -231,7 +234,7 @@ impl Session {
                 }
                 let count = |tokens: Option<u64>| tokens.map_or_else(|| "?".to_owned(), |tokens| tokens.to_string());
                 let detail = format!("{} tokens became {}", count(tokens("pre_tokens")), count(tokens("post_tokens")));
-                out.push(note("compaction", detail));
+                out.push(status_action("compaction", detail));
                 if let Some(compaction) = &mut self.compaction {
                     compaction.answer = Some(metadata);
                 }
@@ -243,7 +246,7 @@ impl Session {
             }
             "task_progress" => {
                 let title = said.description.as_deref().map(words);
-                if let Some(call) = said.tool_use_id.as_deref().filter(|call| self.messages.knows(call)) {
+                if let Some(call) = said.tool_use_id.as_deref().filter(|call| self.messages.has_call(call)) {
                     out.push(messages::update(call, title, None, None));
                 }
             }
@@ -251,22 +254,22 @@ impl Session {
                 if let Some(call) = &said.tool_use_id {
                     self.messages.agent_ended(call, out);
                 }
-                out.extend(said.note("task_notification").flatten().map(Action::Event));
+                out.extend(said.event("task_notification").flatten().map(Action::Event));
             }
             subtype => {
-                let Some(note) = said.note(subtype) else { return false };
+                let Some(note) = said.event(subtype) else { return false };
                 out.extend(note.map(Action::Event));
             }
         }
         true
     }
 
-    fn status(&mut self, said: System, out: &mut Vec<Action>) {
+    fn status(&mut self, said: SystemLine, out: &mut Vec<Action>) {
         if said.status.as_ref().and_then(Value::as_str) == Some("compacting") {
-            out.push(note("compaction", "begun"));
+            out.push(status_action("compaction", "begun"));
         }
         if let Some(mode) = &said.permission_mode {
-            out.push(note("mode", words(mode)));
+            out.push(status_action("mode", words(mode)));
         }
         if said.compact_result.as_deref() == Some("failed") {
             let reason = words(said.compact_error.as_deref().unwrap_or("compaction failed"));
@@ -292,9 +295,9 @@ impl Session {
         }
     }
 
-    fn result(&mut self, head: &Head<'_>, line: &[u8], out: &mut Vec<Action>) -> bool {
-        let Ok(outcome) = serde_json::from_slice::<Outcome>(line) else { return false };
-        if !matches!(self.state, State::Ready(_)) {
+    fn result(&mut self, head: &LineHead<'_>, line: &[u8], out: &mut Vec<Action>) -> bool {
+        let Ok(outcome) = serde_json::from_slice::<TurnResult>(line) else { return false };
+        if !matches!(self.state, ClaudeState::Ready(_)) {
             if !outcome.is_error() {
                 return false;
             }
@@ -304,9 +307,9 @@ impl Session {
         if !self.conversation(head.session_id.as_deref(), out) {
             return true;
         }
-        let taken = self.meter.taken(serde_json::from_slice::<Taken>(line).unwrap_or_default());
+        let taken = self.meter.record_result(serde_json::from_slice::<ResultUsage>(line).unwrap_or_default());
         let window = self.meter.context_window();
-        self.by_itself = false;
+        self.runs_unprompted = false;
         self.messages.answered();
         let (usage, error) = match self.turn().filter(|turn| turn.has(&outcome)) {
             Some(turn) => turn.result(&outcome, taken),
@@ -317,15 +320,15 @@ impl Session {
         if let Some(compaction) = self.compaction.take_if(|compaction| outcome.answers(&compaction.uuid)) {
             out.push(self.compacted(compaction, &outcome));
         } else if !outcome.is_ours() {
-            out.push(note("ownTurn", "the agent has ended a turn that it began by itself"));
+            out.push(status_action("ownTurn", "the agent has ended a turn that it began by itself"));
         }
-        self.end_if_over(out);
+        self.end_finished_turn(out);
         true
     }
 
-    fn end_if_over(&mut self, out: &mut Vec<Action>) {
-        let State::Ready(slot) = &mut self.state else { return };
-        let Some(turn) = slot.take_if(|turn| turn.over()) else { return };
+    fn end_finished_turn(&mut self, out: &mut Vec<Action>) {
+        let ClaudeState::Ready(slot) = &mut self.state else { return };
+        let Some(turn) = slot.take_if(|turn| turn.is_complete()) else { return };
         self.messages.turn_ended(out);
         out.extend(turn.complete().map(Action::Event));
         out.push(Action::TurnEnded);
@@ -333,49 +336,49 @@ impl Session {
 
     /// Handles the progress of one of our messages.
     fn lifecycle(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
-        let Ok(Lifecycle { command_uuid, state }) = serde_json::from_slice(line) else { return false };
+        let Ok(CommandLifecycle { command_uuid, state }) = serde_json::from_slice(line) else { return false };
         match state.as_ref() {
             "queued" | "started" => {
                 if let Some(turn) = self.turn() {
-                    turn.taken(&command_uuid);
+                    turn.mark_taken(&command_uuid);
                 }
             }
             // A message that the agent had started on has its result by now.
-            "cancelled" => self.dropped(&command_uuid, out),
-            "completed" if self.turn().is_some_and(|turn| turn.passed_over(&command_uuid)) => {
+            "cancelled" => self.handle_dropped_line(&command_uuid, out),
+            "completed" if self.turn().is_some_and(|turn| turn.mark_finished(&command_uuid)) => {
                 let message = "the agent passed over the message: it has had one of that name";
                 out.push(Action::Event(Event::error("message-dropped", message, false)));
-                self.end_if_over(out);
+                self.end_finished_turn(out);
             }
             _ => {}
         }
         true
     }
 
-    fn dropped(&mut self, uuid: &str, out: &mut Vec<Action>) {
+    fn handle_dropped_line(&mut self, uuid: &str, out: &mut Vec<Action>) {
         if let Some(compaction) = self.compaction.take_if(|compaction| compaction.uuid == uuid) {
             let reply = Err(self.refused("it was cancelled"));
             out.push(Action::Reply { request: compaction.request, reply });
         }
         if let Some(turn) = self.turn() {
-            turn.dropped(uuid);
-            self.end_if_over(out);
+            turn.remove(uuid);
+            self.end_finished_turn(out);
         }
     }
 
     /// Handles a request from the agent.
-    fn asked(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
+    fn handle_request(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
         let Ok(ControlRequest { request_id, request }) = serde_json::from_slice(line) else { return false };
-        let Ok(Subtype { subtype }) = serde_json::from_str(request.get()) else { return false };
+        let Ok(ControlSubtype { subtype }) = serde_json::from_str(request.get()) else { return false };
         if subtype != "can_use_tool" {
             wire::refuse(&request_id, "this host has no such request", out);
             return false;
         }
-        if !matches!(self.state, State::Ready(_)) {
+        if !matches!(self.state, ClaudeState::Ready(_)) {
             wire::refuse(&request_id, "the session is not ready", out);
             return true;
         }
-        match serde_json::from_str::<Asked<'_>>(request.get()) {
+        match serde_json::from_str::<CanUseTool<'_>>(request.get()) {
             Ok(asked) => {
                 let parent = asked.agent_id.as_deref().and_then(|agent| self.messages.caller(agent));
                 self.permissions.ask(&request_id, asked, parent, out);
@@ -389,27 +392,27 @@ impl Session {
     }
 
     /// Handles the answer to one of our requests.
-    fn answered(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
+    fn handle_response(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
         let Ok(ControlResponse { response }) = serde_json::from_slice(line) else { return false };
-        let Ok(answer) = serde_json::from_str::<wire::Answer<'_>>(response.get()) else { return false };
-        let Some(purpose) = self.pending.answered(&answer.request_id) else { return false };
+        let Ok(answer) = serde_json::from_str::<wire::ControlOutcome<'_>>(response.get()) else { return false };
+        let Some(purpose) = self.pending.take(&answer.request_id) else { return false };
         match (purpose, answer.outcome()) {
-            (Purpose::Initialize, Ok(_)) => self.configure(out),
-            (Purpose::Initialize, Err(refused)) => {
+            (ClaudeRequestPurpose::Initialize, Ok(_)) => self.configure(out),
+            (ClaudeRequestPurpose::Initialize, Err(refused)) => {
                 let error = self.refused(format!("initialize: {}", refused.reason));
                 self.fail(error, out);
             }
-            (Purpose::Configure, Ok(_)) => self.configured(out),
-            (Purpose::Configure, Err(refused)) => {
+            (ClaudeRequestPurpose::Configure, Ok(_)) => self.configured(out),
+            (ClaudeRequestPurpose::Configure, Err(refused)) => {
                 let error = operations::error(refused, &self.agent);
                 self.fail(error, out);
             }
-            (Purpose::Servers, Ok(response)) => system::server_errors(response, out),
-            (Purpose::Servers, Err(refused)) => {
+            (ClaudeRequestPurpose::Servers, Ok(response)) => system::server_errors(response, out),
+            (ClaudeRequestPurpose::Servers, Err(refused)) => {
                 out.push(Action::Event(Event::error("mcp-server", refused.reason, false)));
             }
-            (Purpose::Interrupt, Ok(response)) => self.interrupted(response, out),
-            (Purpose::Interrupt, Err(refused)) => {
+            (ClaudeRequestPurpose::Interrupt, Ok(response)) => self.interrupted(response, out),
+            (ClaudeRequestPurpose::Interrupt, Err(refused)) => {
                 out.push(Action::Event(Event::error("interrupt", refused.reason, true)));
             }
             _ => self.pending.reply(purpose, &answer, response, &self.agent, out),
@@ -419,20 +422,20 @@ impl Session {
 
     /// Handles messages that the cancelled turn had not started on: the agent drops them, and they get no result.
     fn interrupted(&mut self, response: &str, out: &mut Vec<Action>) {
-        let Interrupted { cancelled } = serde_json::from_str(response).unwrap_or_default();
+        let InterruptResponse { cancelled } = serde_json::from_str(response).unwrap_or_default();
         for uuid in cancelled {
-            self.dropped(&uuid, out);
+            self.handle_dropped_line(&uuid, out);
         }
     }
 }
 
-impl Adapter for Session {
+impl Adapter for ClaudeSession {
     fn agent(&self) -> &str {
         &self.agent
     }
 
     fn start(&mut self, out: &mut Vec<Action>) {
-        if !matches!(self.state, State::New) {
+        if !matches!(self.state, ClaudeState::New) {
             return;
         }
         if !matches!(self.resume, Some(NativeResume { id: None, .. })) {
@@ -441,7 +444,7 @@ impl Adapter for Session {
         // Asked to continue the most recent conversation, the agent silently starts a new one if there is none.
         match self.conversations() {
             Some(directory) => {
-                self.state = State::Looking;
+                self.state = ClaudeState::Looking;
                 out.push(Action::List { id: START_LIST, directory, suffix: stored::SUFFIX });
             }
             None => self.fail_missing("where its conversations are is not known", out),
@@ -458,7 +461,7 @@ impl Adapter for Session {
 
     fn listed(&mut self, id: u64, files: Vec<ListedFile>, out: &mut Vec<Action>) {
         if id == START_LIST {
-            return self.looked(&files, out);
+            return self.handle_lookup(&files, out);
         }
         let Some(request) = self.lists.take(id) else { return };
         let conversations = Value::Array(files.iter().filter_map(stored::describe).collect());
@@ -468,11 +471,11 @@ impl Adapter for Session {
     fn finish(&mut self, out: &mut Vec<Action>) {
         self.read_rest(out);
         self.close(out);
-        let waited_for = match std::mem::replace(&mut self.state, State::Over) {
-            State::Ready(Some(_)) => return cut_turn_short(out),
-            State::Looking => "it was asked anything",
-            State::Starting => "it answered initialize",
-            State::New | State::Ready(None) | State::Over => return,
+        let waited_for = match std::mem::replace(&mut self.state, ClaudeState::Over) {
+            ClaudeState::Ready(Some(_)) => return cut_turn_short(out),
+            ClaudeState::Looking => "it was asked anything",
+            ClaudeState::Starting => "it answered initialize",
+            ClaudeState::New | ClaudeState::Ready(None) | ClaudeState::Over => return,
         };
         let said = self.stderr.trim();
         if self.resume.is_some() && said.contains("No conversation found") {
@@ -485,13 +488,13 @@ impl Adapter for Session {
 
     fn prompt(&mut self, prompt: &Prompt, out: &mut Vec<Action>) -> Result<()> {
         match &self.state {
-            State::Ready(None) => {}
-            State::Ready(Some(_)) => return Err(WireError::Busy),
+            ClaudeState::Ready(None) => {}
+            ClaudeState::Ready(Some(_)) => return Err(WireError::Busy),
             _ => return Err(self.unsupported("take a prompt: its session is not ready, or over")),
         }
         let uuid = self.uuid();
         wire::user(&uuid, outgoing::content(prompt), out);
-        self.state = State::Ready(Some(Turn::new(uuid)));
+        self.state = ClaudeState::Ready(Some(ClaudeTurn::new(uuid)));
         Ok(())
     }
 
@@ -516,7 +519,7 @@ impl Adapter for Session {
                 turn.cancelled = true;
                 true
             }
-            None => self.by_itself || self.compaction.is_some(),
+            None => self.runs_unprompted || self.compaction.is_some(),
         };
         if runs && !self.pending.interrupt(out) { Err(WireError::Busy) } else { Ok(()) }
     }
@@ -526,16 +529,20 @@ impl Adapter for Session {
     }
 
     fn operate(&mut self, request: RequestId, operation: &Operation, out: &mut Vec<Action>) -> Result<()> {
-        if !matches!(self.state, State::Ready(_)) {
+        if !matches!(self.state, ClaudeState::Ready(_)) {
             return Err(self.unsupported("be asked anything: its session is not ready, or over"));
         }
-        if self.pending.full() {
+        if self.pending.is_full() {
             return Err(self.refused("too many requests wait for its answer"));
         }
         match operations::simple(operation).map_err(|operation| self.unsupported(&operation))? {
-            Some(Simple::Change(message)) => self.pending.send(Purpose::Change(request), message, out),
-            Some(Simple::Ask(message)) => self.pending.send(Purpose::Ask(request), message, out),
-            Some(Simple::Native(message)) => self.pending.send(Purpose::Native(request), message, out),
+            Some(SingleRequest::Change(message)) => {
+                self.pending.send(ClaudeRequestPurpose::Change(request), message, out)
+            }
+            Some(SingleRequest::Ask(message)) => self.pending.send(ClaudeRequestPurpose::Ask(request), message, out),
+            Some(SingleRequest::Native(message)) => {
+                self.pending.send(ClaudeRequestPurpose::Native(request), message, out)
+            }
             None => match operation {
                 Operation::SetThinking { level } => self.set_thinking(request, level, out)?,
                 Operation::ListSessions => self.list(request, out)?,
@@ -546,7 +553,7 @@ impl Adapter for Session {
     }
 }
 
-impl JsonLinesAgent for Session {
+impl JsonLinesAgent for ClaudeSession {
     fn output(&mut self) -> &mut AgentOutput {
         &mut self.output
     }
@@ -556,26 +563,26 @@ impl JsonLinesAgent for Session {
     }
 
     fn delta(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
-        if !matches!(self.state, State::Ready(_)) {
+        if !matches!(self.state, ClaudeState::Ready(_)) {
             return false;
         }
-        let Some(event) = Delta::of(line) else { return false };
+        let Some(event) = ClaudeDelta::of(line) else { return false };
         out.extend(event.map(Action::Event));
         true
     }
 
     fn message(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
         let before = out.len();
-        let understood = match serde_json::from_slice::<Head<'_>>(line) {
-            Ok(head) if !matches!(self.state, State::Over) => self.typed_message(&head, line, out),
+        let understood = match serde_json::from_slice::<LineHead<'_>>(line) {
+            Ok(head) if !matches!(self.state, ClaudeState::Over) => self.typed_message(&head, line, out),
             _ => false,
         };
-        if matches!(self.state, State::Starting) {
+        if matches!(self.state, ClaudeState::Starting) {
             // No event is emitted before the agent is ready.
             let early = out.extract_if(before.., |action| matches!(action, Action::Event(_)));
-            self.held.extend(early);
-            self.lost += self.held.len().saturating_sub(MAX_HELD);
-            self.held.truncate(MAX_HELD);
+            self.held_events.extend(early);
+            self.lost_events += self.held_events.len().saturating_sub(MAX_HELD_EVENTS);
+            self.held_events.truncate(MAX_HELD_EVENTS);
         }
         understood
     }
@@ -607,11 +614,11 @@ impl JsonLinesAgent for Session {
     }
 
     fn stderr_line(&mut self, line: &[u8], out: &mut Vec<Action>) {
-        self.complained(line);
+        self.record_stderr(line);
         out.push(stderr_line(line));
     }
 }
 
-fn note(status: &str, detail: impl Into<String>) -> Action {
+fn status_action(status: &str, detail: impl Into<String>) -> Action {
     Action::Event(system::status(status, detail))
 }

@@ -3,13 +3,13 @@
 use ipc_protocol::{Event, WireError, message::RequestId};
 use serde_json::{Value, json};
 
-use super::Session;
+use super::ClaudeSession;
 use crate::{
     Action, Adapter as _, Result,
     claude::{
-        operations::{self, Purpose},
+        operations::{self, ClaudeRequestPurpose},
         stored,
-        turn::Outcome,
+        turn::TurnResult,
         wire,
     },
     kit::bounds,
@@ -20,35 +20,36 @@ const MAX_LISTS: usize = 16;
 
 /// Compaction in progress.
 #[derive(Debug)]
-pub(super) struct Compaction {
+pub(super) struct ClaudeCompaction {
     pub(super) request: RequestId,
     pub(super) uuid: String,
     pub(super) answer: Option<Value>,
     pub(super) error: Option<String>,
     /// Text of the agent during the compaction.
-    words: String,
+    text: String,
 }
 
-impl Compaction {
+impl ClaudeCompaction {
     /// Moves the texts out of `out`, from index `from` on.
-    pub(super) fn take_words(&mut self, out: &mut Vec<Action>, from: usize) {
+    pub(super) fn take_text(&mut self, out: &mut Vec<Action>, from: usize) {
         let spoken = out.extract_if(from.., |action| matches!(action, Action::Event(Event::Text { .. })));
         for action in spoken {
             if let Action::Event(Event::Text { text }) = action {
-                self.words = bounds::words(&(std::mem::take(&mut self.words) + &text));
+                self.text = bounds::words(&(std::mem::take(&mut self.text) + &text));
             }
         }
     }
 }
 
-impl Session {
+impl ClaudeSession {
     pub(super) fn set_thinking(&mut self, request: RequestId, level: &str, out: &mut Vec<Action>) -> Result<()> {
         let requests =
             operations::thinking(level, self.thinking_off).map_err(|operation| self.unsupported(&operation))?;
         self.thinking_off = level == "off";
         let last = requests.len().saturating_sub(1);
         for (at, message) in requests.into_iter().enumerate() {
-            let purpose = if at == last { Purpose::Change(request) } else { Purpose::Step(request) };
+            let purpose =
+                if at == last { ClaudeRequestPurpose::Change(request) } else { ClaudeRequestPurpose::Step(request) };
             self.pending.send(purpose, message, out);
         }
         Ok(())
@@ -61,7 +62,7 @@ impl Session {
         }
         let uuid = self.uuid();
         wire::user(&uuid, json!([{ "type": "text", "text": "/compact" }]), out);
-        self.compaction = Some(Compaction { request, uuid, answer: None, error: None, words: String::new() });
+        self.compaction = Some(ClaudeCompaction { request, uuid, answer: None, error: None, text: String::new() });
         Ok(())
     }
 
@@ -81,8 +82,8 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn compacted(&self, compaction: Compaction, outcome: &Outcome) -> Action {
-        let Compaction { request, answer, error, words, .. } = compaction;
+    pub(super) fn compacted(&self, compaction: ClaudeCompaction, outcome: &TurnResult) -> Action {
+        let ClaudeCompaction { request, answer, error, text: words, .. } = compaction;
         let words = Some(words).filter(|words| !words.is_empty());
         let reply = match (error, answer) {
             (None, Some(answer)) if !outcome.is_error() => Ok((&answer).into()),

@@ -3,13 +3,13 @@
 use ipc_protocol::{Event, WireError};
 use serde_json::json;
 
-use super::{Session, State};
+use super::{ClaudeSession, ClaudeState};
 use crate::{
     Action, ListedFile,
     claude::{
-        operations::{self, Purpose},
+        operations::{self, ClaudeRequestPurpose},
         outgoing, stored,
-        turn::Outcome,
+        turn::TurnResult,
     },
     kit::{missing_conversation, unanswered},
 };
@@ -17,37 +17,38 @@ use crate::{
 /// Most bytes of standard error that are kept as the reason of a failed start.
 const MAX_STDERR: usize = 4096;
 
-impl Session {
+impl ClaudeSession {
     pub(super) fn initialize(&mut self, out: &mut Vec<Action>) {
-        self.state = State::Starting;
+        self.state = ClaudeState::Starting;
         let mut request = json!({ "subtype": "initialize" });
         if let Some(prompt) = &self.config.system_prompt {
             // Not in the arguments: every user can see those.
             request["appendSystemPrompt"] = prompt.as_str().into();
         }
-        self.pending.send(Purpose::Initialize, request, out);
+        self.pending.send(ClaudeRequestPurpose::Initialize, request, out);
     }
 
     /// Sends the rest of the session's configuration after the handshake.
     pub(super) fn configure(&mut self, out: &mut Vec<Action>) {
         if !self.config.mcp_servers.is_empty() {
             let request = json!({ "subtype": "mcp_set_servers", "servers": outgoing::servers(&self.config) });
-            self.pending.send(Purpose::Servers, request, out);
+            self.pending.send(ClaudeRequestPurpose::Servers, request, out);
         }
         let level = self.config.thinking.as_deref();
         for request in level.and_then(|level| operations::thinking(level, false).ok()).unwrap_or_default() {
-            self.pending.send(Purpose::Configure, request, out);
+            self.pending.send(ClaudeRequestPurpose::Configure, request, out);
         }
         self.configured(out);
     }
 
     pub(super) fn configured(&mut self, out: &mut Vec<Action>) {
-        if matches!(self.state, State::Starting) && self.pending.configured() {
-            self.state = State::Ready(None);
+        if matches!(self.state, ClaudeState::Starting) && self.pending.is_configured() {
+            self.state = ClaudeState::Ready(None);
             out.push(Action::Ready { native_session_id: self.native_id.clone() });
-            out.append(&mut self.held);
-            if self.lost > 0 {
-                let reason = format!("{} events from before the agent was ready are lost: too many to hold", self.lost);
+            out.append(&mut self.held_events);
+            if self.lost_events > 0 {
+                let reason =
+                    format!("{} events from before the agent was ready are lost: too many to hold", self.lost_events);
                 out.push(Action::Event(Event::SessionLossy { reason }));
             }
         }
@@ -55,7 +56,7 @@ impl Session {
 
     pub(super) fn fail(&mut self, error: WireError, out: &mut Vec<Action>) {
         self.close(out);
-        self.state = State::Over;
+        self.state = ClaudeState::Over;
         out.push(Action::Fail(error));
     }
 
@@ -65,8 +66,8 @@ impl Session {
     }
 
     /// Records the conversations that the most recent one can be.
-    pub(super) fn looked(&mut self, files: &[ListedFile], out: &mut Vec<Action>) {
-        if !matches!(self.state, State::Looking) {
+    pub(super) fn handle_lookup(&mut self, files: &[ListedFile], out: &mut Vec<Action>) {
+        if !matches!(self.state, ClaudeState::Looking) {
             return;
         }
         let known: Vec<_> = files
@@ -81,13 +82,13 @@ impl Session {
         // two apart, so this is the only check.
         if self.native_id.is_none() {
             self.native_id = Some(newest.clone());
-            self.known = Some(known);
+            self.recent_ids = Some(known);
         }
         self.initialize(out);
     }
 
     /// Handles the result of an agent that refuses to start.
-    pub(super) fn start_failed(&mut self, outcome: &Outcome, out: &mut Vec<Action>) {
+    pub(super) fn start_failed(&mut self, outcome: &TurnResult, out: &mut Vec<Action>) {
         let reason = outcome.reason();
         let about_conversation = match outcome.startup_failure_reason.as_deref() {
             None => true,
@@ -102,8 +103,8 @@ impl Session {
     }
 
     /// Records a line of standard error.
-    pub(super) fn complained(&mut self, line: &[u8]) {
-        if !matches!(self.state, State::Ready(_)) && self.stderr.len() < MAX_STDERR {
+    pub(super) fn record_stderr(&mut self, line: &[u8]) {
+        if !matches!(self.state, ClaudeState::Ready(_)) && self.stderr.len() < MAX_STDERR {
             let room = MAX_STDERR - self.stderr.len();
             self.stderr.push_str(&String::from_utf8_lossy(&line[..line.len().min(room)]));
         }
@@ -114,7 +115,7 @@ impl Session {
         let before = out.len();
         self.permissions.close_all(out);
         self.messages.end_all(out);
-        if !matches!(self.state, State::Ready(_)) {
+        if !matches!(self.state, ClaudeState::Ready(_)) {
             // Their starts were not emitted either.
             out.truncate(before);
         }

@@ -1,6 +1,6 @@
 //! What is told of an answer.
 
-use agents::{Action, Patience};
+use agents::{Action, HttpPatience};
 use ipc_protocol::{AgentSessionConfig, Event, Operation, Usage};
 use serde_json::{Value, json};
 
@@ -163,7 +163,7 @@ fn trap_a_compaction_answers_when_the_model_is_done() {
         Action::Http(request) if request.path.contains("/summarize") => Some(request.patience),
         _ => None,
     });
-    assert_eq!(patience, Some(Patience::Long));
+    assert_eq!(patience, Some(HttpPatience::Long));
 }
 
 #[test]

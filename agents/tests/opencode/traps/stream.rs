@@ -1,7 +1,7 @@
 //! The event stream, and what is not on it.
 
 use agents::{Action, AdapterSetup, HttpEvent};
-use ipc_protocol::{Endpoint, Event, NativeResume, PermissionAnswer, ResolvedBy, StopReason, WireError};
+use ipc_protocol::{AgentEndpoint, Event, NativeResume, PermissionAnswer, ResolvedBy, StopReason, WireError};
 use serde_json::json;
 
 use super::*;
@@ -29,7 +29,7 @@ fn trap_resume_of_a_missing_conversation_is_404() {
 
 #[test]
 fn trap_the_stream_has_events_of_other_sessions() {
-    let endpoint = Endpoint { url: Some("http://127.0.0.1:1".into()), user: String::new(), password: None };
+    let endpoint = AgentEndpoint { url: Some("http://127.0.0.1:1".into()), user: String::new(), password: None };
     let mut replay = Replay::new(AdapterSetup { endpoint: Some(endpoint), ..setup(config()) });
     replay.event("server.connected", json!({}));
     run(&mut replay);

@@ -18,7 +18,7 @@ fn mcp_server() -> impl Strategy<Value = McpServer> {
     (text(), transport).prop_map(|(name, transport)| McpServer { name, transport })
 }
 
-fn resume() -> impl Strategy<Value = Resume> {
+fn resume() -> impl Strategy<Value = ResumeRequest> {
     let from = prop_oneof![
         text().prop_map(|id| ResumeFrom::Native { id }),
         session_id().prop_map(|id| ResumeFrom::Session { id }),
@@ -29,7 +29,7 @@ fn resume() -> impl Strategy<Value = Resume> {
         Just(OnMissing::StartAnew),
         text().prop_map(|history| OnMissing::Inject { history }),
     ];
-    (from, any::<bool>(), on_missing).prop_map(|(from, fork, on_missing)| Resume { from, fork, on_missing })
+    (from, any::<bool>(), on_missing).prop_map(|(from, fork, on_missing)| ResumeRequest { from, fork, on_missing })
 }
 
 pub(crate) fn native_resume() -> impl Strategy<Value = NativeResume> {
@@ -41,7 +41,7 @@ pub(crate) fn permission_mode() -> impl Strategy<Value = PermissionMode> {
 }
 
 fn permission_policy() -> impl Strategy<Value = PermissionPolicy> {
-    let decisions = one_of(&[Decision::Ask, Decision::Allow, Decision::Deny]);
+    let decisions = one_of(&[RuleDecision::Ask, RuleDecision::Allow, RuleDecision::Deny]);
     let rule = (of(text()), of(text()), of(text()), decisions)
         .prop_map(|(tool, command, path, decision)| PermissionRule { tool, command, path, decision });
     (vec(rule, 0..3), of(any::<u64>()), any::<bool>())
@@ -143,7 +143,7 @@ pub(crate) fn config() -> impl Strategy<Value = Box<AgentSessionConfig>> {
     let policies = (permission_mode(), bounds, limits(), ends, containment, hardening, permission_policy());
     let names = (of(text()), of(text()), of(text()), of(text()), of(text()));
     let conversation = (of(resume()), any::<bool>(), of(one_of(&[Home::Shared, Home::Own])), of(any::<bool>()));
-    let explicit = (btree_set(one_of(&Setting::ALL), 0..4), btree_set(text(), 0..3));
+    let explicit = (btree_set(one_of(&ConfigSetting::ALL), 0..4), btree_set(text(), 0..3));
     let limited = one_of(&[OnUsageLimit::Fail, OnUsageLimit::Wait]);
     let sandbox = of(one_of(&[AgentSandbox::ReadOnly, AgentSandbox::WorkspaceWrite, AgentSandbox::None]));
     let nesting = (timeouts(), any::<bool>(), any::<u32>(), explicit, lifecycle(), budget(), limited, sandbox);

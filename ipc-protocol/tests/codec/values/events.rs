@@ -124,7 +124,7 @@ pub(crate) fn event() -> BoxedStrategy<Event> {
             version,
             payload
         }),
-        any::<(u64, u64)>().prop_map(|(from, to)| Event::SessionGap(Gap { from, to })),
+        any::<(u64, u64)>().prop_map(|(from, to)| Event::SessionGap(OffsetGap { from, to })),
         text().prop_map(|reason| Event::SessionLossy { reason }),
         (text(), vec(text(), 0..3)).prop_map(|(prompt, attachments)| Event::TurnStarted { prompt, attachments }),
         text().prop_map(|text| Event::Text { text }),

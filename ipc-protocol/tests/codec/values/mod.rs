@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use ipc_protocol::{
     message::{
-        AgentCommand, AgentFact, Asking, Attached, Detach, DetachedSession, FromForkServer, FromProxy, Handover, Hello,
-        ProxyCommand, ToForkServer, ToProxy,
+        AgentCommand, AgentFact, AttachedSession, DetachSpec, DetachedSession, FromForkServer, FromProxy, Hello,
+        PermissionSupport, ProxyCommand, ProxyHandover, ToForkServer, ToProxy,
     },
     *,
 };
@@ -100,7 +100,11 @@ fn process_info() -> impl Strategy<Value = ProcessInfo> {
 }
 
 fn receipt_entry() -> impl Strategy<Value = ReceiptEntry> {
-    let outcome = prop_oneof![exit_status().prop_map(Outcome::Ended), Just(Outcome::Gone), Just(Outcome::Survived)];
+    let outcome = prop_oneof![
+        exit_status().prop_map(ProcessOutcome::Ended),
+        Just(ProcessOutcome::Gone),
+        Just(ProcessOutcome::Survived)
+    ];
     let reaped_by = of(one_of(&[ReapedBy::Proxy, ReapedBy::ForkServer, ReapedBy::Parent, ReapedBy::System]));
     (process_id(), any::<[u32; 3]>(), of(text()), outcome, reaped_by).prop_map(
         |(id, [ppid, pgid, sid], command, outcome, reaped_by)| ReceiptEntry {
@@ -158,8 +162,8 @@ fn receipt() -> impl Strategy<Value = Box<Receipt>> {
     )
 }
 
-fn layers() -> impl Strategy<Value = Vec<Layer>> {
-    vec(one_of(&[Layer::Baseline, Layer::Cgroup, Layer::Strict]), 0..3)
+fn layers() -> impl Strategy<Value = Vec<ContainmentLayer>> {
+    vec(one_of(&[ContainmentLayer::Baseline, ContainmentLayer::Cgroup, ContainmentLayer::Strict]), 0..3)
 }
 
 fn limit_kind() -> impl Strategy<Value = LimitKind> {
@@ -192,30 +196,38 @@ fn limits() -> impl Strategy<Value = Limits> {
     })
 }
 
-fn measures() -> impl Strategy<Value = Box<Measures>> {
+fn measures() -> impl Strategy<Value = Box<ContainmentStatus>> {
     let limit = (limit_kind(), any::<u64>(), limit_form());
     let limit = limit.prop_map(|(limit, value, form)| LimitInForce { limit, value, form });
-    let observer = one_of(&[Observer::Connector, Observer::Polling]);
+    let observer = one_of(&[ObserverKind::Connector, ObserverKind::Polling]);
     (layers(), observer, vec(limit, 0..4), any::<(bool, bool, bool)>(), of(text())).prop_map(
         |(layers, observer, limits, (undumpable, landlock, own_cgroups_only), agent_sandbox)| {
-            Box::new(Measures { layers, observer, limits, undumpable, landlock, own_cgroups_only, agent_sandbox })
+            Box::new(ContainmentStatus {
+                layers,
+                observer,
+                limits,
+                undumpable,
+                landlock,
+                own_cgroups_only,
+                agent_sandbox,
+            })
         },
     )
 }
 
-fn enclosure() -> impl Strategy<Value = Enclosure> {
-    (text(), of(text()), any::<bool>()).prop_map(|(marker, cgroup, strict)| Enclosure { marker, cgroup, strict })
+fn enclosure() -> impl Strategy<Value = ContainmentSpec> {
+    (text(), of(text()), any::<bool>()).prop_map(|(marker, cgroup, strict)| ContainmentSpec { marker, cgroup, strict })
 }
 
-pub(crate) fn handover() -> impl Strategy<Value = Handover> {
+pub(crate) fn handover() -> impl Strategy<Value = ProxyHandover> {
     let session = (session_id(), any::<bool>(), of(detach().prop_map(Box::new)))
-        .prop_map(|(session, observed, detach)| Handover::Session { session, observed, detach });
-    let adopt = any::<(u64, bool)>().prop_map(|(after_seq, described)| Handover::Adopt { after_seq, described });
-    prop_oneof![session, adopt, Just(Handover::HostGone)]
+        .prop_map(|(session, observed, detach)| ProxyHandover::Session { session, observed, detach });
+    let adopt = any::<(u64, bool)>().prop_map(|(after_seq, described)| ProxyHandover::Adopt { after_seq, described });
+    prop_oneof![session, adopt, Just(ProxyHandover::HostGone)]
 }
 
-fn detach() -> impl Strategy<Value = Detach> {
-    (text(), any::<(u64, u64)>()).prop_map(|(directory, (fetch_within_ms, spool_bytes))| Detach {
+fn detach() -> impl Strategy<Value = DetachSpec> {
+    (text(), any::<(u64, u64)>()).prop_map(|(directory, (fetch_within_ms, spool_bytes))| DetachSpec {
         directory,
         fetch_within_ms,
         spool_bytes,
@@ -270,11 +282,12 @@ fn hello() -> impl Strategy<Value = Hello> {
 }
 
 fn agent_command() -> impl Strategy<Value = Box<AgentCommand>> {
-    let endpoint = (of(text()), text(), of(text())).prop_map(|(url, user, password)| Endpoint { url, user, password });
+    let endpoint =
+        (of(text()), text(), of(text())).prop_map(|(url, user, password)| AgentEndpoint { url, user, password });
     let names = (text(), text(), vec(text(), 0..4), env(), of(text()), json(), text());
     let private = vec(text(), 0..3);
     let asking = (vec(text(), 0..3), any::<bool>(), vec(text(), 0..3), of(text()), of(text())).prop_map(
-        |(asks, has_user_settings, tried, program, sandbox)| Asking {
+        |(asks, has_user_settings, tried, program, sandbox)| PermissionSupport {
             asks,
             has_user_settings,
             tried,
@@ -381,7 +394,7 @@ pub(crate) fn from_proxy() -> BoxedStrategy<FromProxy> {
     .boxed()
 }
 
-fn attached() -> impl Strategy<Value = Attached> {
+fn attached() -> impl Strategy<Value = AttachedSession> {
     let numbers = any::<(u64, u64, u64, u64)>();
     let names = (of(text()), of(text()), of(text()), of(text()));
     let turns = any::<(bool, Option<u64>, u64)>();
@@ -390,7 +403,7 @@ fn attached() -> impl Strategy<Value = Attached> {
             let (epoch, next_seq, waiting, detached_ms) = numbers;
             let (native_session_id, model, mode, thinking) = names;
             let (measures, permissions) = (measures.map(|measures| *measures), Vec::new());
-            Attached {
+            AttachedSession {
                 epoch,
                 next_seq,
                 waiting,

@@ -1,6 +1,6 @@
 use std::net::Ipv6Addr;
 
-use agents::Patience;
+use agents::HttpPatience;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpListener,
@@ -13,12 +13,12 @@ use super::*;
 /// Deadline of a test: a test that hangs fails.
 const SOON: Duration = Duration::from_secs(120);
 
-fn endpoint(url: impl Into<String>) -> Endpoint {
-    Endpoint { url: Some(url.into()), user: "opencode".into(), password: Some("pa:ss".into()) }
+fn endpoint(url: impl Into<String>) -> AgentEndpoint {
+    AgentEndpoint { url: Some(url.into()), user: "opencode".into(), password: Some("pa:ss".into()) }
 }
 
-fn get(id: u64, path: &str, patience: Patience) -> HttpRequest {
-    HttpRequest { id, method: "GET", path: path.into(), body: None, patience, told: false }
+fn get(id: u64, path: &str, patience: HttpPatience) -> HttpRequest {
+    HttpRequest { id, method: "GET", path: path.into(), body: None, patience, emits_raw: false }
 }
 
 async fn server() -> (TcpListener, String) {
@@ -27,8 +27,8 @@ async fn server() -> (TcpListener, String) {
     (listener, url)
 }
 
-fn client(url: &str, deadline: Duration) -> Http {
-    Http { client: Some(Box::new(Client::new(target(&endpoint(url)), deadline))) }
+fn client(url: &str, deadline: Duration) -> HttpClients {
+    HttpClients { client: Some(Box::new(HttpClient::new(target(&endpoint(url)), deadline))) }
 }
 
 /// Accepts a connection and reads its request to the end of the head.
@@ -47,7 +47,7 @@ async fn answer(listener: &TcpListener, text: &str) -> String {
     head
 }
 
-async fn next(http: &mut Http) -> Answered {
+async fn next(http: &mut HttpClients) -> ResponsePiece {
     loop {
         if let Some(answered) = http.take() {
             return answered;
@@ -57,17 +57,17 @@ async fn next(http: &mut Http) -> Answered {
 }
 
 /// Returns whether `outcome` is the last of its request.
-fn is_last(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::End | Outcome::Failed(_))
+fn is_last(outcome: &HttpOutcome) -> bool {
+    matches!(outcome, HttpOutcome::End | HttpOutcome::Failed(_))
 }
 
-async fn outcome(http: &mut Http) -> Outcome {
+async fn outcome(http: &mut HttpClients) -> HttpOutcome {
     next(http).await.outcome
 }
 
-async fn failure(http: &mut Http) -> String {
+async fn failure(http: &mut HttpClients) -> String {
     match outcome(http).await {
-        Outcome::Failed(why) => why,
+        HttpOutcome::Failed(why) => why,
         other => panic!("no failure: {other:?}"),
     }
 }
@@ -78,7 +78,7 @@ async fn a_request_is_answered_and_carries_the_password() {
     let mut http = client(&url, SOON);
     let body = br#"{"a":1}"#;
     let path = "/session?directory=%2Ftmp";
-    let request = HttpRequest { method: "POST", body: Some(body.to_vec()), ..get(7, path, Patience::Short) };
+    let request = HttpRequest { method: "POST", body: Some(body.to_vec()), ..get(7, path, HttpPatience::Short) };
     http.request(request);
     let (mut stream, head) = accept(&listener).await;
     let mut sent = [0; 7];
@@ -91,8 +91,8 @@ async fn a_request_is_answered_and_carries_the_password() {
     assert!(head.contains(&format!("host: {}\r\n", &url["http://".len()..])), "{head}");
     assert_eq!(&sent, body);
     let answered = [next(&mut http).await, next(&mut http).await, next(&mut http).await];
-    let expected = [Outcome::Head(201), Outcome::Body("true".into()), Outcome::End];
-    assert_eq!(answered, expected.map(|outcome| Answered { id: 7, stream: false, told: false, outcome }));
+    let expected = [HttpOutcome::Head(201), HttpOutcome::Body("true".into()), HttpOutcome::End];
+    assert_eq!(answered, expected.map(|outcome| ResponsePiece { id: 7, stream: false, emits_raw: false, outcome }));
     assert_eq!(http.take(), None);
 }
 
@@ -100,16 +100,16 @@ async fn a_request_is_answered_and_carries_the_password() {
 async fn a_stream_comes_as_it_is_written_and_its_cut_is_told() {
     let (listener, url) = server().await;
     let mut http = client(&url, SOON);
-    http.request(get(1, "/event", Patience::Stream));
+    http.request(get(1, "/event", HttpPatience::Stream));
     let (mut stream, _) = accept(&listener).await;
     stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\ndata:\r\n").await.expect("written");
-    assert_eq!(outcome(&mut http).await, Outcome::Head(200));
+    assert_eq!(outcome(&mut http).await, HttpOutcome::Head(200));
     assert_eq!(
         next(&mut http).await,
-        Answered { id: 1, stream: true, told: false, outcome: Outcome::Body("data:".into()) }
+        ResponsePiece { id: 1, stream: true, emits_raw: false, outcome: HttpOutcome::Body("data:".into()) }
     );
     stream.write_all(b"3\r\n hi\r\n").await.expect("written");
-    assert_eq!(outcome(&mut http).await, Outcome::Body(" hi".into()));
+    assert_eq!(outcome(&mut http).await, HttpOutcome::Body(" hi".into()));
     drop(stream);
     let why = failure(&mut http).await;
     assert!(!why.is_empty());
@@ -120,10 +120,10 @@ async fn a_stream_comes_as_it_is_written_and_its_cut_is_told() {
 async fn a_stream_that_ends_as_it_should_ends() {
     let (listener, url) = server().await;
     let mut http = client(&url, SOON);
-    http.request(get(1, "/event", Patience::Stream));
+    http.request(get(1, "/event", HttpPatience::Stream));
     answer(&listener, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n").await;
     let outcomes = [outcome(&mut http).await, outcome(&mut http).await, outcome(&mut http).await];
-    assert_eq!(outcomes, [Outcome::Head(200), Outcome::Body("hi".into()), Outcome::End]);
+    assert_eq!(outcomes, [HttpOutcome::Head(200), HttpOutcome::Body("hi".into()), HttpOutcome::End]);
 }
 
 /// A client that does not take the answer blocks the server: the server cannot write for ever.
@@ -131,7 +131,7 @@ async fn a_stream_that_ends_as_it_should_ends() {
 async fn a_stream_that_nobody_takes_is_not_read() {
     let (listener, url) = server().await;
     let mut http = client(&url, SOON);
-    http.request(get(1, "/event", Patience::Stream));
+    http.request(get(1, "/event", HttpPatience::Stream));
     let (mut stream, _) = accept(&listener).await;
     stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n").await.expect("written");
     let total = 64 * 1024 * 1024;
@@ -160,8 +160,8 @@ async fn a_stream_that_nobody_takes_is_not_read() {
     let mut seen = 0;
     while seen < total {
         match outcome(&mut http).await {
-            Outcome::Head(200) => {}
-            Outcome::Body(bytes) => {
+            HttpOutcome::Head(200) => {}
+            HttpOutcome::Body(bytes) => {
                 assert!(bytes.len() <= 2 * CHUNK, "a piece of {}", bytes.len());
                 seen += bytes.len();
             }
@@ -176,9 +176,9 @@ async fn an_answer_that_comes_too_late_is_a_failure() {
     let (listener, url) = server().await;
     // Without a head, with half a body, and a stream without a head: the paused clock advances when all tasks wait.
     for (patience, text) in [
-        (Patience::Short, ""),
-        (Patience::Short, "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ntr"),
-        (Patience::Stream, ""),
+        (HttpPatience::Short, ""),
+        (HttpPatience::Short, "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ntr"),
+        (HttpPatience::Stream, ""),
     ] {
         let mut http = client(&url, DEADLINE);
         http.request(get(1, "/slow", patience));
@@ -193,19 +193,19 @@ async fn an_answer_that_comes_too_late_is_a_failure() {
 async fn a_long_answer_may_take_longer_and_a_stream_as_long_as_it_likes() {
     let (listener, url) = server().await;
     let mut http = client(&url, DEADLINE);
-    http.request(get(1, "/summarize", Patience::Long));
+    http.request(get(1, "/summarize", HttpPatience::Long));
     let (mut stream, _) = accept(&listener).await;
     tokio::time::advance(LONG_DEADLINE - DEADLINE).await;
     stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ntrue").await.expect("written");
-    assert_eq!(outcome(&mut http).await, Outcome::Head(200));
-    http.request(get(2, "/event", Patience::Stream));
+    assert_eq!(outcome(&mut http).await, HttpOutcome::Head(200));
+    http.request(get(2, "/event", HttpPatience::Stream));
     let (mut stream, _) = accept(&listener).await;
     stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.expect("written");
     let rest = [outcome(&mut http).await, outcome(&mut http).await, outcome(&mut http).await];
-    assert_eq!(rest, [Outcome::Body("true".into()), Outcome::End, Outcome::Head(200)]);
+    assert_eq!(rest, [HttpOutcome::Body("true".into()), HttpOutcome::End, HttpOutcome::Head(200)]);
     tokio::time::advance(DEADLINE * 20).await;
     stream.write_all(b"data").await.expect("written");
-    assert_eq!(outcome(&mut http).await, Outcome::Body("data".into()));
+    assert_eq!(outcome(&mut http).await, HttpOutcome::Body("data".into()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -216,18 +216,18 @@ async fn hung_requests_end_and_a_short_one_waits_for_none_of_the_long() {
     let many = u64::try_from(CONCURRENT).expect("small");
     let mut hung = Vec::new();
     for id in 0..=many {
-        http.request(get(id, "/summarize", Patience::Long));
+        http.request(get(id, "/summarize", HttpPatience::Long));
     }
     for _ in 0..CONCURRENT {
         hung.push(accept(&listener).await.0);
     }
-    http.request(get(99, "/abort", Patience::Short));
+    http.request(get(99, "/abort", HttpPatience::Short));
     answer(&listener, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
     let head = next(&mut http).await;
-    assert_eq!((head.id, head.outcome), (99, Outcome::Head(200)));
+    assert_eq!((head.id, head.outcome), (99, HttpOutcome::Head(200)));
     // Short requests wait for others of their kind, with no connection yet.
     for id in 100..=100 + many {
-        http.request(get(id, "/hangs", Patience::Short));
+        http.request(get(id, "/hangs", HttpPatience::Short));
     }
     for _ in 0..CONCURRENT {
         hung.push(accept(&listener).await.0);
@@ -236,8 +236,8 @@ async fn hung_requests_end_and_a_short_one_waits_for_none_of_the_long() {
     while short + long < 2 * CONCURRENT + 2 {
         let answered = next(&mut http).await;
         match (&answered.outcome, answered.id) {
-            (Outcome::Failed(why), 100..) if why == "no answer within 30000 ms" => short += 1,
-            (Outcome::Failed(why), ..99) if why == "no answer within 60000 ms" => long += 1,
+            (HttpOutcome::Failed(why), 100..) if why == "no answer within 30000 ms" => short += 1,
+            (HttpOutcome::Failed(why), ..99) if why == "no answer within 60000 ms" => long += 1,
             (_, 99) => {}
             _ => panic!("{answered:?}"),
         }
@@ -249,7 +249,7 @@ async fn hung_requests_end_and_a_short_one_waits_for_none_of_the_long() {
 async fn an_answer_longer_than_the_bound_is_a_failure() {
     let (listener, url) = server().await;
     let mut http = client(&url, SOON);
-    http.request(get(1, "/huge", Patience::Short));
+    http.request(get(1, "/huge", HttpPatience::Short));
     let (mut stream, _) = accept(&listener).await;
     let writer = tokio::spawn(async move {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n").await;
@@ -276,9 +276,9 @@ async fn what_is_not_on_this_machine_is_refused() {
         "nonsense",
         "",
     ] {
-        let mut http = Http::default();
+        let mut http = HttpClients::default();
         http.connect(&endpoint(url));
-        http.request(get(1, "/", Patience::Short));
+        http.request(get(1, "/", HttpPatience::Short));
         let why = failure(&mut http).await;
         assert!(!why.contains("secret") && !why.contains("pa:ss"), "{why}");
         assert_eq!(http.take(), None, "{url}");
@@ -297,27 +297,32 @@ async fn what_is_not_on_this_machine_is_refused() {
 
 #[tokio::test]
 async fn a_request_without_a_server_fails() {
-    let mut http = Http::default();
-    http.request(get(3, "/", Patience::Short));
+    let mut http = HttpClients::default();
+    http.request(get(3, "/", HttpPatience::Short));
     let answered = next(&mut http).await;
     assert_eq!(
         answered,
-        Answered { id: 3, stream: false, told: false, outcome: Outcome::Failed("no server is known yet".into()) }
+        ResponsePiece {
+            id: 3,
+            stream: false,
+            emits_raw: false,
+            outcome: HttpOutcome::Failed("no server is known yet".into())
+        }
     );
     // A port without a listener.
     let (listener, url) = server().await;
     drop(listener);
     http.connect(&endpoint(url.as_str()));
-    http.request(get(4, "/", Patience::Short));
+    http.request(get(4, "/", HttpPatience::Short));
     let why = failure(&mut http).await;
     assert!(why.contains(&url["http://".len()..]), "{why}");
     // A server that speaks no HTTP.
     let (listener, url) = server().await;
     http.connect(&endpoint(url.as_str()));
-    http.request(get(5, "/", Patience::Short));
+    http.request(get(5, "/", HttpPatience::Short));
     answer(&listener, "SSH-2.0-OpenSSH\r\n\r\n").await;
     failure(&mut http).await;
-    http.request(get(6, "no slash", Patience::Short));
+    http.request(get(6, "no slash", HttpPatience::Short));
     failure(&mut http).await;
     assert_eq!(http.take(), None);
 }
@@ -328,11 +333,11 @@ async fn requests_are_concurrent_up_to_a_bound() {
     let mut http = client(&url, SOON);
     let all = u64::try_from(MAX_REQUESTS).expect("small") + 1;
     for id in 0..all {
-        http.request(get(id, &format!("/{id}"), Patience::Short));
+        http.request(get(id, &format!("/{id}"), HttpPatience::Short));
     }
     let refused = next(&mut http).await;
     assert_eq!(refused.id, all - 1);
-    assert!(matches!(refused.outcome, Outcome::Failed(why) if why.contains("256 requests")));
+    assert!(matches!(refused.outcome, HttpOutcome::Failed(why) if why.contains("256 requests")));
     let mut streams = Vec::new();
     for _ in 0..CONCURRENT {
         streams.push(accept(&listener).await.0);
@@ -355,7 +360,7 @@ async fn requests_are_concurrent_up_to_a_bound() {
     while ended.len() < MAX_REQUESTS {
         let answered = next(&mut http).await;
         if is_last(&answered.outcome) {
-            assert_eq!(answered.outcome, Outcome::End, "{}", answered.id);
+            assert_eq!(answered.outcome, HttpOutcome::End, "{}", answered.id);
             assert!(ended.insert(answered.id), "{} ended twice", answered.id);
         }
     }
@@ -366,7 +371,7 @@ async fn requests_are_concurrent_up_to_a_bound() {
 async fn closing_drops_the_connections() {
     let (listener, url) = server().await;
     let mut http = client(&url, SOON);
-    http.request(get(1, "/event", Patience::Stream));
+    http.request(get(1, "/event", HttpPatience::Stream));
     let (mut stream, _) = accept(&listener).await;
     http.close();
     let read = timeout(SOON, stream.read(&mut [0; 1])).await.expect("closed in time");
@@ -377,15 +382,15 @@ async fn closing_drops_the_connections() {
 async fn the_last_words_of_a_dead_server_are_waited_for_a_moment() {
     let (listener, url) = server().await;
     let mut http = client(&url, SOON);
-    assert_eq!(http.last_words_until(), None, "nothing is open");
-    http.request(get(1, "/event", Patience::Stream));
+    assert_eq!(http.drain_deadline(), None, "nothing is open");
+    http.request(get(1, "/event", HttpPatience::Stream));
     let (mut stream, _) = accept(&listener).await;
-    let until = http.last_words_until().expect("a stream is open");
+    let until = http.drain_deadline().expect("a stream is open");
     assert_eq!(http.next_due(), Some(until));
     stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nbye").await.expect("written");
     drop(stream);
     while !is_last(&outcome(&mut http).await) {}
-    assert_eq!((http.last_words_until(), http.next_due()), (None, None), "said");
+    assert_eq!((http.drain_deadline(), http.next_due()), (None, None), "said");
 }
 
 /// A server may be restarting; the client gives up on one that never comes.
@@ -396,14 +401,14 @@ async fn a_stream_waits_for_a_server_that_is_not_there_yet() {
     let address = listener.local_addr().expect("an address");
     drop(listener);
     let mut http = client(&format!("http://{address}"), SOON);
-    http.request(get(1, "/event", Patience::Stream));
-    http.request(get(2, "/other", Patience::Short));
+    http.request(get(1, "/event", HttpPatience::Stream));
+    http.request(get(2, "/other", HttpPatience::Short));
     assert_eq!(next(&mut http).await.id, 2, "any other fails at once");
-    assert_eq!(http.last_words_until(), None, "nobody has said anything");
+    assert_eq!(http.drain_deadline(), None, "nobody has said anything");
     let listener = TcpListener::bind(address).await.expect("the same port");
     answer(&listener, "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
-    assert_eq!([outcome(&mut http).await, outcome(&mut http).await], [Outcome::Head(200), Outcome::End]);
+    assert_eq!([outcome(&mut http).await, outcome(&mut http).await], [HttpOutcome::Head(200), HttpOutcome::End]);
     drop(listener);
-    http.request(get(3, "/event", Patience::Stream));
+    http.request(get(3, "/event", HttpPatience::Stream));
     assert!(failure(&mut http).await.contains("no connection"));
 }

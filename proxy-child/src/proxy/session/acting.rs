@@ -11,17 +11,17 @@ use ipc_protocol::{
     message::{FromProxy, RequestId},
 };
 
-use super::{Running, Session};
+use super::{ProxySession, RunningAgent};
 use crate::proxy::{
     files::{self, FileListing},
-    link::Link,
+    link::HostLink,
     pieces,
 };
 
 /// The lists' share of the proxy's one thread, after which kills and requests have their turn.
 const LIST_SLICE: Duration = Duration::from_millis(5);
 
-impl Running {
+impl RunningAgent {
     /// Returns true if a list of files is being made for an adapter that wants it.
     pub(super) fn is_listing(&self) -> bool {
         self.exited.is_none() && !self.listings.is_empty()
@@ -38,11 +38,11 @@ impl Running {
     }
 }
 
-impl Session<'_> {
+impl ProxySession<'_> {
     /// Runs `work` on the adapter, and executes the resulting actions.
-    pub(super) fn adapt(
+    pub(super) fn run_adapter(
         &mut self,
-        link: &mut Link,
+        link: &mut HostLink,
         work: impl FnOnce(&mut dyn Adapter, &mut Vec<Action>) -> Result<(), WireError>,
     ) -> Result<(), WireError> {
         let Some(running) = &mut self.running else {
@@ -53,19 +53,19 @@ impl Session<'_> {
         }
         let mut actions = Vec::new();
         let result = work(running.adapter.as_mut(), &mut actions);
-        let acted = self.act(actions, link);
+        let acted = self.apply_actions(actions, link);
         result.and(acted)
     }
 
     /// Starts an operation. Its answer is an action, now or later.
-    pub(super) fn operate(&mut self, request: RequestId, operation: &Operation, link: &mut Link) {
+    pub(super) fn operate(&mut self, request: RequestId, operation: &Operation, link: &mut HostLink) {
         let begun = self.running.as_mut().map_or(Ok(None), |running| running.operations.begin(request, Instant::now()));
-        self.told.asked(request, operation);
+        self.reported_state.record_operation(request, operation);
         let result = begun.and_then(|pushed_out| {
             if let Some((request, error)) = pushed_out {
                 link.send(&FromProxy::Failed { request, error });
             }
-            let asked = self.adapt(link, |adapter, out| adapter.operate(request, operation, out));
+            let asked = self.run_adapter(link, |adapter, out| adapter.operate(request, operation, out));
             // A reply that was sent in spite of the error counts.
             let open = self.running.as_mut().is_none_or(|running| asked.is_ok() || running.operations.end(request));
             if open { asked } else { Ok(()) }
@@ -76,7 +76,7 @@ impl Session<'_> {
     }
 
     /// Executes the actions in order. Actions that result from one come before the next.
-    pub(super) fn act(&mut self, actions: Vec<Action>, link: &mut Link) -> Result<(), WireError> {
+    pub(super) fn apply_actions(&mut self, actions: Vec<Action>, link: &mut HostLink) -> Result<(), WireError> {
         let mut result = Ok(());
         let mut actions = VecDeque::from(actions);
         while let Some(action) = actions.pop_front() {
@@ -85,14 +85,14 @@ impl Session<'_> {
             match action {
                 Action::Event(mut event) => {
                     if running.exited.is_none() {
-                        first = running.permissions.note(&event, Instant::now(), running.adapter.as_mut());
+                        first = running.permissions.handle_event(&event, Instant::now(), running.adapter.as_mut());
                         if self.turn.is_some() {
                             first.extend(running.replies.note(&mut event, running.adapter.as_mut()));
                         }
                     }
-                    self.told.note(&event);
+                    self.reported_state.record_event(&event);
                     let turn = self.turn.unwrap_or(0);
-                    pieces::give(event, |event| link.send(&FromProxy::Event { turn, event }));
+                    pieces::split_event(event, |event| link.send(&FromProxy::Event { turn, event }));
                 }
                 Action::Write(bytes) => {
                     let written = running.agent.as_mut().map(|agent| agent.write(&bytes));
@@ -124,12 +124,12 @@ impl Session<'_> {
                 Action::Program(program) => running.versions.program = Some(program),
                 Action::Fact(fact) => link.send(&FromProxy::Fact(fact)),
                 Action::NativeSession(id) => {
-                    self.told.native_session_id = Some(id.clone());
+                    self.reported_state.native_session_id = Some(id.clone());
                     link.send(&FromProxy::NativeSession { id });
                 }
                 Action::Reply { request, reply } => {
                     if running.operations.end(request) {
-                        self.told.answered(request, reply.is_ok());
+                        self.reported_state.record_answer(request, reply.is_ok());
                         link.send(&match reply {
                             Ok(reply) => FromProxy::Reply { request, reply },
                             Err(error) => FromProxy::Failed { request, error },
@@ -157,12 +157,12 @@ impl Session<'_> {
     }
 
     /// Fails the session, since the agent is not usable any more.
-    fn fail(&mut self, error: WireError, link: &mut Link) {
+    fn fail(&mut self, error: WireError, link: &mut HostLink) {
         let exited =
             self.running.as_ref().filter(|running| running.starting.is_some()).and_then(|running| running.exited);
         let error = match (error, exited) {
             // The agent's own last words are more useful than the fact that it ended.
-            (WireError::AgentDied { .. }, Some(exit)) => self.died_starting(exit),
+            (WireError::AgentDied { .. }, Some(exit)) => self.start_exit_error(exit),
             (error, _) => error,
         };
         let reason = EndReason::Failed(error.to_string());
@@ -177,27 +177,27 @@ impl Session<'_> {
     }
 
     /// Goes on with the lists of files that are being made.
-    pub(super) fn step_listings(&mut self, link: &mut Link) {
+    pub(super) fn step_listings(&mut self, link: &mut HostLink) {
         let Some(running) = self.running.as_mut().filter(|running| running.is_listing()) else { return };
         let mut actions = Vec::new();
         running.step_listings(&mut actions);
-        self.act_and_report(actions, link);
+        self.apply_actions_and_report(actions, link);
     }
 
     /// Same as [`Session::act`], for actions without a caller that waits for the result.
-    pub(super) fn act_and_report(&mut self, actions: Vec<Action>, link: &mut Link) {
-        if let Err(error) = self.act(actions, link) {
+    pub(super) fn apply_actions_and_report(&mut self, actions: Vec<Action>, link: &mut HostLink) {
+        if let Err(error) = self.apply_actions(actions, link) {
             let event = Event::ActionFailed { action: "answering the agent".into(), error: error.to_string() };
             link.send(&FromProxy::Event { turn: self.turn.unwrap_or(0), event });
         }
     }
 
     /// Passes the time to the adapter, which emits what it held back.
-    pub(super) fn tick_adapter(&mut self, now: Instant, link: &mut Link) {
+    pub(super) fn tick_adapter(&mut self, now: Instant, link: &mut HostLink) {
         let Some(running) = self.running.as_mut().filter(|running| running.exited.is_none()) else { return };
         let mut actions = Vec::new();
         running.next_tick = running.adapter.tick(now, &mut actions);
-        self.act_and_report(actions, link);
+        self.apply_actions_and_report(actions, link);
     }
 
     /// Returns the next deadline of a permission request or an operation, or the time at which the adapter has something to emit.
@@ -207,7 +207,7 @@ impl Session<'_> {
     }
 
     /// Handles the deadlines that have passed.
-    pub(super) fn check_deadlines(&mut self, now: Instant, link: &mut Link) {
+    pub(super) fn check_deadlines(&mut self, now: Instant, link: &mut HostLink) {
         if self.next_deadline().is_none_or(|next| now < next) {
             return;
         }
@@ -216,6 +216,6 @@ impl Session<'_> {
             link.send(&FromProxy::Failed { request, error });
         }
         let actions = running.permissions.expire(now, running.adapter.as_mut());
-        self.act_and_report(actions, link);
+        self.apply_actions_and_report(actions, link);
     }
 }

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 use ipc_protocol::{
     Event, Operation, PermissionRequest,
-    message::{Attached, RequestId},
+    message::{AttachedSession, RequestId},
 };
 
-use super::Session;
-use crate::proxy::{agent::Agent, kept::Kept, link::Link};
+use super::ProxySession;
+use crate::proxy::{agent::AgentProcess, kept::ReplayBuffer, link::HostLink};
 
 /// Most permission requests remembered.
-const MOST: usize = 1024;
+const MAX_REMEMBERED: usize = 1024;
 
 /// Change that an operation makes if it succeeds.
 #[derive(Debug)]
-enum Change {
+enum OperationChange {
     Model(String),
     Mode(String),
     Thinking(String),
@@ -23,85 +23,85 @@ enum Change {
 
 /// State that was reported to the host.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct ReportedState {
     pub(super) native_session_id: Option<String>,
     /// Number of the last turn; for an agent without turns the number of prompts.
     turns: u64,
     /// Open permission requests.
-    open: BTreeMap<String, PermissionRequest>,
-    changes: BTreeMap<RequestId, Change>,
+    open_permissions: BTreeMap<String, PermissionRequest>,
+    changes: BTreeMap<RequestId, OperationChange>,
     model: Option<String>,
     mode: Option<String>,
     thinking: Option<String>,
 }
 
-impl Told {
+impl ReportedState {
     /// Records a prompt, the first of this turn; `turn` is 0 for an agent without turns.
-    pub(super) fn prompted(&mut self, turn: u64) {
+    pub(super) fn record_prompt(&mut self, turn: u64) {
         self.turns = if turn == 0 { self.turns + 1 } else { turn };
     }
 
     /// Records an event.
-    pub(super) fn note(&mut self, event: &Event) {
+    pub(super) fn record_event(&mut self, event: &Event) {
         match event {
-            Event::PermissionRequested(request) if self.open.len() < MOST => {
-                self.open.insert(request.id.clone(), request.as_ref().clone());
+            Event::PermissionRequested(request) if self.open_permissions.len() < MAX_REMEMBERED => {
+                self.open_permissions.insert(request.id.clone(), request.as_ref().clone());
             }
-            Event::PermissionResolved { id, .. } => _ = self.open.remove(id),
+            Event::PermissionResolved { id, .. } => _ = self.open_permissions.remove(id),
             _ => {}
         }
     }
 
     /// Records an operation. The number of operations is bounded elsewhere.
-    pub(super) fn asked(&mut self, request: RequestId, operation: &Operation) {
+    pub(super) fn record_operation(&mut self, request: RequestId, operation: &Operation) {
         let change = match operation {
-            Operation::SetModel { model } => Change::Model(model.clone()),
-            Operation::SetMode { mode } => Change::Mode(mode.clone()),
-            Operation::SetThinking { level } => Change::Thinking(level.clone()),
+            Operation::SetModel { model } => OperationChange::Model(model.clone()),
+            Operation::SetMode { mode } => OperationChange::Mode(mode.clone()),
+            Operation::SetThinking { level } => OperationChange::Thinking(level.clone()),
             _ => return,
         };
-        while self.changes.len() >= MOST {
+        while self.changes.len() >= MAX_REMEMBERED {
             self.changes.pop_first();
         }
         self.changes.insert(request, change);
     }
 
     /// Records the answer to an operation; `done` says whether it succeeded.
-    pub(super) fn answered(&mut self, request: RequestId, done: bool) {
+    pub(super) fn record_answer(&mut self, request: RequestId, done: bool) {
         match self.changes.remove(&request).filter(|_| done) {
-            Some(Change::Model(model)) => self.model = Some(model),
-            Some(Change::Mode(mode)) => self.mode = Some(mode),
-            Some(Change::Thinking(level)) => self.thinking = Some(level),
+            Some(OperationChange::Model(model)) => self.model = Some(model),
+            Some(OperationChange::Mode(mode)) => self.mode = Some(mode),
+            Some(OperationChange::Thinking(level)) => self.thinking = Some(level),
             None => {}
         }
     }
 }
 
-impl Session<'_> {
+impl ProxySession<'_> {
     /// Returns the session's state before the messages that the new host has missed, which follow. The rest is the current state.
-    pub(crate) fn attached(&self, kept: &Kept) -> Attached {
+    pub(crate) fn attached_state(&self, kept: &ReplayBuffer) -> AttachedSession {
         let started = self.running.as_ref().filter(|_| !kept.is_start_after(kept.acked()));
-        Attached {
-            agent: started.map(|running| running.agent.as_ref().map_or(self.proxy, Agent::id)),
-            native_session_id: self.told.native_session_id.clone(),
+        AttachedSession {
+            agent: started.map(|running| running.agent.as_ref().map_or(self.proxy, AgentProcess::id)),
+            native_session_id: self.reported_state.native_session_id.clone(),
             turns: self.running.as_ref().is_some_and(|running| running.adapter.has_turns()),
-            measures: started.map(|_| self.measures_in_force()),
+            measures: started.map(|_| self.containment_in_force()),
             turn: kept.turn_after(kept.acked(), self.turn),
-            turn_count: self.told.turns,
-            permissions: self.told.open.values().cloned().collect(),
-            model: self.told.model.clone(),
-            mode: self.told.mode.clone(),
-            thinking: self.told.thinking.clone(),
+            turn_count: self.reported_state.turns,
+            permissions: self.reported_state.open_permissions.values().cloned().collect(),
+            model: self.reported_state.model.clone(),
+            mode: self.reported_state.mode.clone(),
+            thinking: self.reported_state.thinking.clone(),
             ending: self.ending.clone(),
-            ..Attached::default()
+            ..AttachedSession::default()
         }
     }
 
     /// Starts polling, since the fork server does not report the session's processes any more.
-    pub(crate) fn unobserved(&mut self, link: &mut Link) {
+    pub(crate) fn fall_back_to_polling(&mut self, link: &mut HostLink) {
         if std::mem::take(&mut self.observed) && self.running.is_some() {
-            self.tell_of_polling(link);
-            self.polling.hurry();
+            self.emit_polling_notice(link);
+            self.polling.poll_now();
         }
     }
 }

@@ -6,10 +6,10 @@ use ipc_protocol::{
     EndReason, KillCause, KillOptions, Receipt, WireError,
     message::{FromProxy, RequestId},
 };
-use registry::{Kill, KillScope, KillStep, MarkerLook};
+use registry::{KillLoop, KillStep, KillTarget, MarkerLook};
 
-use super::{Ended, Session, answer};
-use crate::proxy::link::Link;
+use super::{ProxySession, SessionOutcome, answer};
+use crate::proxy::link::HostLink;
 
 /// A kill's share of the proxy's one thread.
 const KILL_SLICE: Duration = Duration::from_millis(20);
@@ -18,7 +18,7 @@ const MAX_KILLS: usize = 64;
 
 /// A kill in progress, and whom to tell.
 pub(super) struct ActiveKill {
-    kill: Kill,
+    kill: KillLoop,
     /// Request to answer; `None` for the kill that ends the session.
     request: Option<RequestId>,
     pub(super) next: Instant,
@@ -30,13 +30,13 @@ impl ActiveKill {
     }
 }
 
-impl Session<'_> {
+impl ProxySession<'_> {
     /// Goes on with the kills that are due.
-    pub(super) fn step_kills(&mut self, now: Instant, link: &mut Link) {
+    pub(super) fn step_kills(&mut self, now: Instant, link: &mut HostLink) {
         // The fork server looks for the marker after the proxy's end, once for all that end: each proxy by itself would look at
         // every process of the machine. A session that waits for another host may not have its end seen soon, and one without
         // fork server has nobody else.
-        let is_guarded = !self.lost_guard && (!link.outlives_host() || link.has_host());
+        let is_guarded = !self.lost_guard && (!link.is_detachable() || link.has_host());
         let mut at = 0;
         while at < self.kills.len() {
             let active = &mut self.kills[at];
@@ -47,7 +47,7 @@ impl Session<'_> {
             let ends = active.request.is_none();
             active.kill.set_marker_look(if ends && is_guarded { MarkerLook::Guard } else { MarkerLook::Own });
             match active.kill.step(&mut self.registry) {
-                KillStep::Again(pause) => {
+                KillStep::Continue(pause) => {
                     active.next = Instant::now() + pause;
                     at += 1;
                 }
@@ -65,16 +65,16 @@ impl Session<'_> {
     /// Begins a kill that somebody asked for.
     pub(super) fn begin_kill(
         &mut self,
-        scope: KillScope,
+        scope: KillTarget,
         cause: KillCause,
         options: KillOptions,
         request: RequestId,
-        link: &mut Link,
+        link: &mut HostLink,
     ) {
         if self.kills.len() >= MAX_KILLS {
             return answer(link, request, Err(WireError::Busy));
         }
-        let kill = Kill::new(scope, cause, options, KILL_SLICE);
+        let kill = KillLoop::new(scope, cause, options, KILL_SLICE);
         self.kills.push(ActiveKill { kill, request: Some(request), next: Instant::now() });
     }
 
@@ -83,20 +83,20 @@ impl Session<'_> {
     pub(crate) fn end(&mut self, reason: EndReason, options: KillOptions) {
         if self.ending.is_some() {
             for active in self.kills.iter_mut().filter(|active| active.request.is_none()) {
-                active.kill.hurry(options);
+                active.kill.shorten_grace(options);
                 active.next = Instant::now();
             }
             return;
         }
         let cause = KillCause::of(&reason);
         self.ending = Some(reason);
-        let kill = Kill::new(KillScope::All, cause, options, KILL_SLICE);
+        let kill = KillLoop::new(KillTarget::All, cause, options, KILL_SLICE);
         self.kills.push(ActiveKill { kill, request: None, next: Instant::now() });
     }
 
     /// Everything is dead: gives out what is left to say.
-    fn finish(&mut self, receipt: Receipt, link: &mut Link) {
-        self.tell_process_events(link, usize::MAX);
+    fn finish(&mut self, receipt: Receipt, link: &mut HostLink) {
+        self.emit_process_events(link, usize::MAX);
         self.drain_agent(link);
         if let Some(request) = self.running.as_mut().and_then(|running| running.starting.take()) {
             let reason = self.ending.as_ref().map_or_else(String::new, ToString::to_string);
@@ -105,12 +105,12 @@ impl Session<'_> {
         for active in std::mem::take(&mut self.kills) {
             // Whatever these were to end has ended too.
             if let Some(request) = active.request {
-                let receipt = Box::new(active.kill.overtaken(&self.registry, &receipt));
+                let receipt = Box::new(active.kill.superseded_receipt(&self.registry, &receipt));
                 link.send(&FromProxy::Receipt { request, receipt });
             }
         }
         let reason = self.ending.clone().unwrap_or(EndReason::Killed);
         link.send(&FromProxy::Ended { reason: reason.clone(), receipt: Box::new(receipt.clone()) });
-        self.ended = Some(Ended { reason, receipt });
+        self.ended = Some(SessionOutcome { reason, receipt });
     }
 }

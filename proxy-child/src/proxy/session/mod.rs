@@ -14,39 +14,40 @@ use std::{
 
 use agents::{Adapter, Adapters, KnownVersions};
 use ipc_protocol::{
-    AbortPolicy, EndReason, Event, ExitStatus, KillCause, KillOptions, KillScope, Measures, OnAgentExit, ProcessId,
-    Prompt, Receipt, ResolvedBy, SessionId, StopReason, WireError,
+    AbortPolicy, ContainmentStatus, EndReason, Event, ExitStatus, KillCause, KillOptions, KillScope, OnAgentExit,
+    ProcessId, Prompt, Receipt, ResolvedBy, SessionId, StopReason, WireError,
     message::{FromProxy, Hello, ProxyCommand, RequestId, ToProxy, VERSION},
 };
 use registry::ProcessRegistry;
 
-use self::{attaching::Told, ending::ActiveKill};
+use self::{attaching::ReportedState, ending::ActiveKill};
 use super::{
-    HIGH_WATER, agent::Agent, files::FileListing, http::Http, limits::Limiter, link::Link, operations::Operations,
-    permissions::Permissions, polling::Polling, reply_limit::ReplyLimit, verbatim::Stream,
+    HIGH_WATER, agent::AgentProcess, files::FileListing, http::HttpClients, limits::SessionLimiter, link::HostLink,
+    operations::OpenOperations, permissions::SessionPermissions, polling::ProcessPolling, reply_limit::ReplyLimit,
+    verbatim::RawLineStream,
 };
 
 /// Grace of the processes that an agent leaves when it exits by itself.
 const AGENT_EXIT_GRACE: Duration = Duration::from_millis(500);
 /// Time for which ended processes are remembered.
-const REMEMBER: Duration = Duration::from_secs(600);
+const FINISHED_RETENTION: Duration = Duration::from_secs(600);
 /// Most dead children reaped at a time.
 const REAP_BOUND: usize = 256;
 
 /// Running agent with its adapter.
-struct Running {
+struct RunningAgent {
     adapter: Box<dyn Adapter>,
     /// Process of the agent; `None` if its server was already running.
-    agent: Option<Agent>,
+    agent: Option<AgentProcess>,
     /// Standard output as lines.
-    stdout: Stream,
+    stdout: RawLineStream,
     /// Event stream of the agent's server as lines.
-    events: Stream,
-    permissions: Permissions,
+    events: RawLineStream,
+    permissions: SessionPermissions,
     replies: ReplyLimit,
     /// Version, and those that this release was tried with.
     versions: KnownVersions,
-    operations: Operations,
+    operations: OpenOperations,
     /// Time at which the adapter emits what it holds back.
     next_tick: Option<Instant>,
     on_exit: OnAgentExit,
@@ -56,17 +57,17 @@ struct Running {
     starting: Option<RequestId>,
     exited: Option<ExitStatus>,
     /// Last line on standard error, for the error of an agent that dies at start.
-    last_words: String,
+    last_stderr_line: String,
 }
 
 /// End of the session.
 #[derive(Clone, Debug)]
-pub(crate) struct Ended {
+pub(crate) struct SessionOutcome {
     pub(crate) reason: EndReason,
     pub(crate) receipt: Receipt,
 }
 
-pub(crate) struct Session<'a> {
+pub(crate) struct ProxySession<'a> {
     id: SessionId,
     adapters: &'a Adapters,
     /// True if the fork server reports the processes to the host; otherwise this session does.
@@ -74,30 +75,30 @@ pub(crate) struct Session<'a> {
     /// Process id of the proxy itself.
     proxy: ProcessId,
     registry: ProcessRegistry,
-    running: Option<Running>,
+    running: Option<RunningAgent>,
     /// Client for the agent's server, if the agent is one.
-    http: Http,
+    http: HttpClients,
     /// Limiter of the session, if it has limits.
-    limiter: Option<Limiter>,
+    limiter: Option<SessionLimiter>,
     /// Containment of the agent.
-    measures: Measures,
+    containment: ContainmentStatus,
     turn: Option<u64>,
     /// Processes that were alive when the last turn began.
     before_turn: BTreeSet<ProcessId>,
     kills: Vec<ActiveKill>,
     /// Prompt that waits for the kill of the last turn's processes, which would also hit those of the next turn.
-    held: Option<(RequestId, u64, Prompt)>,
+    held_prompt: Option<(RequestId, u64, Prompt)>,
     /// Reason why the session is being ended.
     ending: Option<EndReason>,
     /// Result, once the session has ended.
-    ended: Option<Ended>,
+    ended: Option<SessionOutcome>,
     /// State as a host knows it, for the next host.
-    told: Told,
-    polling: Polling,
+    reported_state: ReportedState,
+    polling: ProcessPolling,
     lost_guard: bool,
 }
 
-impl<'a> Session<'a> {
+impl<'a> ProxySession<'a> {
     /// Makes a session without an agent; `observed` says whether the fork server observes its processes.
     pub(crate) fn new(
         session: SessionId,
@@ -112,17 +113,17 @@ impl<'a> Session<'a> {
             proxy,
             registry: ProcessRegistry::new(session)?,
             running: None,
-            http: Http::default(),
+            http: HttpClients::default(),
             limiter: None,
-            measures: Measures::default(),
+            containment: ContainmentStatus::default(),
             turn: None,
             before_turn: BTreeSet::new(),
             kills: Vec::new(),
-            held: None,
+            held_prompt: None,
             ending: None,
             ended: None,
-            told: Told::default(),
-            polling: Polling::new(),
+            reported_state: ReportedState::default(),
+            polling: ProcessPolling::new(),
             lost_guard: false,
         })
     }
@@ -137,17 +138,17 @@ impl<'a> Session<'a> {
     }
 
     /// Returns the end of the session.
-    pub(crate) fn last(&self) -> Option<&Ended> {
+    pub(crate) fn outcome(&self) -> Option<&SessionOutcome> {
         self.ended.as_ref()
     }
 
     /// Returns whether nobody has asked for the session's end.
-    pub(crate) fn is_wanted(&self) -> bool {
+    pub(crate) fn is_live(&self) -> bool {
         self.ending.is_none()
     }
 
     /// Returns the sources of the agent's output: its pipes, and its server.
-    pub(crate) fn sources(&mut self) -> (Option<&Agent>, &mut Http) {
+    pub(crate) fn agent_io(&mut self) -> (Option<&AgentProcess>, &mut HttpClients) {
         (self.running.as_ref().and_then(|running| running.agent.as_ref()), &mut self.http)
     }
 
@@ -155,7 +156,7 @@ impl<'a> Session<'a> {
         self.lost_guard
     }
 
-    pub(crate) fn guard_died(&mut self) {
+    pub(crate) fn handle_guard_death(&mut self) {
         self.lost_guard = true;
     }
 
@@ -166,7 +167,7 @@ impl<'a> Session<'a> {
         let scan = polls.then(|| self.polling.next());
         let limits = self.limiter.as_ref().filter(|_| self.ending.is_none());
         let limits = limits.and_then(|limiter| limiter.next(self.is_working(Instant::now())));
-        let is_listing = self.running.as_ref().is_some_and(Running::is_listing);
+        let is_listing = self.running.as_ref().is_some_and(RunningAgent::is_listing);
         self.kills
             .iter()
             .map(|kill| kill.next)
@@ -183,52 +184,52 @@ impl<'a> Session<'a> {
         self.polling.is_working(now, self.turn.is_some())
     }
 
-    pub(crate) fn greet(&mut self, link: &mut Link) {
+    pub(crate) fn greet(&mut self, link: &mut HostLink) {
         link.send(&FromProxy::Hello(Hello { version: VERSION, process: self.proxy }));
     }
 
     /// Handles a message of the host.
-    pub(crate) fn receive(&mut self, message: ToProxy, link: &mut Link) {
+    pub(crate) fn receive(&mut self, message: ToProxy, link: &mut HostLink) {
         match message {
-            ToProxy::Hello(hello) if hello.version == VERSION || link.wire().is_described() => {}
+            ToProxy::Hello(hello) if hello.version == VERSION || link.wire().is_json() => {}
             // The host has our Hello and reports the mismatch; this side can only stop.
             ToProxy::Hello(_) => self.end(EndReason::Failed("the host is of another version".into()), KillOptions::NOW),
             ToProxy::Request { request, command } => self.command(request, command, link),
             ToProxy::GiveUp { request } => {
-                self.running.iter_mut().for_each(|running| running.operations.give_up(request));
+                self.running.iter_mut().for_each(|running| running.operations.abandon(request));
             }
             ToProxy::Ack { seq } => link.acknowledge(seq),
         }
     }
 
     /// Carries out a command of the host.
-    fn command(&mut self, request: RequestId, command: ProxyCommand, link: &mut Link) {
+    fn command(&mut self, request: RequestId, command: ProxyCommand, link: &mut HostLink) {
         let result = match command {
             ProxyCommand::Start { config, command, enclosure } => {
                 return self.start(request, *config, *command, *enclosure, link);
             }
-            ProxyCommand::Prompt { turn, prompt } if self.has_to_wait() => {
-                if self.held.is_none() {
-                    self.held = Some((request, turn, prompt));
+            ProxyCommand::Prompt { turn, prompt } if self.must_hold_prompt() => {
+                if self.held_prompt.is_none() {
+                    self.held_prompt = Some((request, turn, prompt));
                     return;
                 }
                 Err(WireError::Busy)
             }
             ProxyCommand::Prompt { turn, prompt } => self.prompt(turn, &prompt, link),
-            ProxyCommand::Steer { prompt } => self.adapt(link, |adapter, out| adapter.steer(&prompt, out)),
+            ProxyCommand::Steer { prompt } => self.run_adapter(link, |adapter, out| adapter.steer(&prompt, out)),
             ProxyCommand::Operate { operation } => return self.operate(request, &operation, link),
             ProxyCommand::Abort { policy, options } => {
-                self.cancel_held(link);
-                let result = self.adapt(link, |adapter, out| adapter.abort(out));
+                self.cancel_held_prompt(link);
+                let result = self.run_adapter(link, |adapter, out| adapter.abort(out));
                 if policy == AbortPolicy::KillTurnProcesses && result.is_ok() {
-                    let scope = registry::KillScope::AllBut(self.before_turn.clone());
+                    let scope = registry::KillTarget::AllBut(self.before_turn.clone());
                     return self.begin_kill(scope, KillCause::AbortTurn, options, request, link);
                 }
                 result
             }
             ProxyCommand::Permission { id, answer: chosen, by } => {
                 let by = ResolvedBy::User { name: by };
-                self.adapt(link, |adapter, out| adapter.permission(&id, &chosen, by, out))
+                self.run_adapter(link, |adapter, out| adapter.permission(&id, &chosen, by, out))
             }
             ProxyCommand::ListProcesses => {
                 let processes = self.registry.list();
@@ -239,14 +240,14 @@ impl<'a> Session<'a> {
                 let living = self.running.as_ref().filter(|running| running.exited.is_none());
                 let agent = living.and_then(|running| running.agent.as_ref());
                 let scope =
-                    agent.map_or(registry::KillScope::All, |agent| registry::KillScope::AllBut([agent.id()].into()));
+                    agent.map_or(registry::KillTarget::All, |agent| registry::KillTarget::AllBut([agent.id()].into()));
                 return self.begin_kill(scope, KillCause::KillAll, options, request, link);
             }
             ProxyCommand::Kill { scope: KillScope::Process { pid, tree }, options, .. } => {
                 self.registry.scan();
-                match self.registry.live(pid) {
+                match self.registry.find_living(pid) {
                     Some(process) => {
-                        let scope = if tree { registry::KillScope::Tree } else { registry::KillScope::One };
+                        let scope = if tree { registry::KillTarget::Tree } else { registry::KillTarget::One };
                         return self.begin_kill(scope(process), KillCause::KillProcess, options, request, link);
                     }
                     None => Err(WireError::UnknownProcess { pid }),
@@ -257,18 +258,18 @@ impl<'a> Session<'a> {
         answer(link, request, result);
     }
 
-    fn prompt(&mut self, turn: u64, prompt: &Prompt, link: &mut Link) -> Result<(), WireError> {
+    fn prompt(&mut self, turn: u64, prompt: &Prompt, link: &mut HostLink) -> Result<(), WireError> {
         if self.turn.is_some() {
             return Err(WireError::Busy);
         }
         let has_turns = self.running.as_ref().is_some_and(|running| running.adapter.has_turns());
         self.polling.work_begins();
         self.turn = has_turns.then_some(turn);
-        self.told.prompted(turn);
+        self.reported_state.record_prompt(turn);
         self.running.iter_mut().for_each(|running| running.replies.begin());
         self.registry.scan();
         self.before_turn = self.registry.living().collect();
-        let result = self.adapt(link, |adapter, out| adapter.prompt(prompt, out));
+        let result = self.run_adapter(link, |adapter, out| adapter.prompt(prompt, out));
         if result.is_err() {
             self.turn = None;
         }
@@ -276,15 +277,15 @@ impl<'a> Session<'a> {
     }
 
     /// Returns whether a turn cannot start yet: the processes of the last one are being killed, and new ones would be too.
-    fn has_to_wait(&self) -> bool {
+    fn must_hold_prompt(&self) -> bool {
         self.turn.is_none() && self.kills.iter().any(|active| active.cause() == KillCause::AbortTurn)
     }
 
     /// Sends the agent the prompt that had to wait.
-    fn give_held(&mut self, link: &mut Link) {
+    fn send_held_prompt(&mut self, link: &mut HostLink) {
         if self.ending.is_none()
-            && !self.has_to_wait()
-            && let Some((request, turn, prompt)) = self.held.take()
+            && !self.must_hold_prompt()
+            && let Some((request, turn, prompt)) = self.held_prompt.take()
         {
             let result = self.prompt(turn, &prompt, link);
             answer(link, request, result);
@@ -292,8 +293,8 @@ impl<'a> Session<'a> {
     }
 
     /// Aborts a turn whose prompt was not sent yet.
-    fn cancel_held(&mut self, link: &mut Link) {
-        let Some((request, turn, _)) = self.held.take() else { return };
+    fn cancel_held_prompt(&mut self, link: &mut HostLink) {
+        let Some((request, turn, _)) = self.held_prompt.take() else { return };
         answer(link, request, Ok(()));
         let event = Event::Complete { stop_reason: StopReason::Cancelled, usage: None };
         link.send(&FromProxy::Event { turn, event });
@@ -301,35 +302,35 @@ impl<'a> Session<'a> {
     }
 
     /// Makes a scan due, since the fork server saw that something came or went.
-    pub(crate) fn nudged(&mut self) {
-        self.polling.hurry();
+    pub(crate) fn processes_changed(&mut self) {
+        self.polling.poll_now();
     }
 
     /// Reaps dead children.
     pub(crate) fn reap(&mut self) {
         // Remaining ones are found by the scan that is now due.
         let _ = self.registry.reap(REAP_BOUND);
-        self.registry.cleanup(REMEMBER);
-        self.polling.hurry();
+        self.registry.cleanup(FINISHED_RETENTION);
+        self.polling.poll_now();
         for kill in &mut self.kills {
             kill.next = Instant::now();
         }
     }
 
     /// Does the work that is due, after every wake.
-    pub(crate) fn after(&mut self, link: &mut Link) {
+    pub(crate) fn run_due(&mut self, link: &mut HostLink) {
         let now = Instant::now();
         let has_scanned = self.check_limits(now, link);
         let polls = !self.observed && self.running.is_some() && self.kills.is_empty();
         if polls && self.polling.is_due(now, self.turn.is_some()) && !has_scanned {
             let _ = self.registry.reap(REAP_BOUND);
             self.registry.scan();
-            self.registry.cleanup(REMEMBER);
+            self.registry.cleanup(FINISHED_RETENTION);
         }
         self.step_kills(now, link);
         self.step_listings(link);
-        self.give_held(link);
-        self.tell_process_events(link, HIGH_WATER);
+        self.send_held_prompt(link);
+        self.emit_process_events(link, HIGH_WATER);
         self.check_agent(link);
         self.tick_adapter(now, link);
         self.check_deadlines(now, link);
@@ -337,7 +338,7 @@ impl<'a> Session<'a> {
 }
 
 /// Answers a request that has no result.
-fn answer(link: &mut Link, request: RequestId, result: Result<(), WireError>) {
+fn answer(link: &mut HostLink, request: RequestId, result: Result<(), WireError>) {
     link.send(&match result {
         Ok(()) => FromProxy::Done { request },
         Err(error) => FromProxy::Failed { request, error },

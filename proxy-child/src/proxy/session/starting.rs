@@ -4,36 +4,37 @@ use std::collections::VecDeque;
 
 use agents::{AdapterSetup, KnownVersions};
 use ipc_protocol::{
-    AgentSessionConfig, Enclosure, EndReason, Event, KillOptions, Measures, Observer, UNTRIED_VERSION, WireError,
+    AgentSessionConfig, ContainmentSpec, ContainmentStatus, EndReason, Event, KillOptions, ObserverKind,
+    UNTRIED_VERSION, WireError,
     message::{AgentCommand, FromProxy, RequestId},
 };
-use registry::{Input, Output as SpawnOutput, Spawn, Spawned};
+use registry::{SpawnInput, SpawnOutput, SpawnRequest, SpawnedProcess};
 
-use super::{Running, Session};
+use super::{ProxySession, RunningAgent};
 use crate::{
-    fork_server::LOOK_INTERVAL,
+    fork_server::POLL_INTERVAL,
     proxy::{
-        agent::Agent,
+        agent::AgentProcess,
         enclose::{enclose, sees_own_cgroups_only},
-        limits::{self, Limiter},
-        link::Link,
-        operations::Operations,
-        permissions::Permissions,
-        polling::FAST,
+        limits::{self, SessionLimiter},
+        link::HostLink,
+        operations::OpenOperations,
+        permissions::SessionPermissions,
+        polling::FAST_INTERVAL,
         reply_limit::ReplyLimit,
-        verbatim::Stream,
+        verbatim::RawLineStream,
     },
 };
 
-impl Session<'_> {
+impl ProxySession<'_> {
     /// Starts the agent. The request is answered when the agent is ready, or has failed to start.
     pub(super) fn start(
         &mut self,
         request: RequestId,
         config: AgentSessionConfig,
         command: AgentCommand,
-        enclosure: Enclosure,
-        link: &mut Link,
+        enclosure: ContainmentSpec,
+        link: &mut HostLink,
     ) {
         match self.try_start(request, config, command, enclosure) {
             Ok(()) => {
@@ -42,7 +43,7 @@ impl Session<'_> {
                 if let Some(running) = &mut self.running {
                     running.adapter.start(&mut actions);
                 }
-                self.act_and_report(actions, link);
+                self.apply_actions_and_report(actions, link);
             }
             Err(error) => {
                 let reason = EndReason::Failed(error.to_string());
@@ -57,7 +58,7 @@ impl Session<'_> {
         request: RequestId,
         config: AgentSessionConfig,
         command: AgentCommand,
-        enclosure: Enclosure,
+        enclosure: ContainmentSpec,
     ) -> Result<(), WireError> {
         let AgentCommand { agent, protocol, argv, env, cwd, protocol_config, .. } = command;
         let AgentCommand { fresh_id, resume, endpoint, max_turns, private, asking, .. } = command;
@@ -73,20 +74,20 @@ impl Session<'_> {
         if argv.is_empty() && !connects {
             return Err(WireError::Protocol { reason: "a start without a program".into() });
         }
-        let mut program = Spawn {
+        let mut program = SpawnRequest {
             argv: argv.iter().map(Into::into).collect(),
             env: env.0.iter().map(|(name, value)| (name.into(), value.into())).collect(),
             cwd: cwd.as_ref().or(config.cwd.as_ref()).map(Into::into),
-            stdin: Input::Pipe,
+            stdin: SpawnInput::Pipe,
             stdout: SpawnOutput::Pipe,
             stderr: SpawnOutput::Pipe,
-            ..Spawn::new(argv.first().map_or("", String::as_str))
+            ..SpawnRequest::new(argv.first().map_or("", String::as_str))
         };
-        self.measures = enclose(&mut self.registry, &mut program, self.proxy, &config, (enclosure, &private))?;
-        self.measures.agent_sandbox.clone_from(&asking.sandbox);
+        self.containment = enclose(&mut self.registry, &mut program, self.proxy, &config, (enclosure, &private))?;
+        self.containment.agent_sandbox.clone_from(&asking.sandbox);
         let known = KnownVersions { tried: asking.tried.clone(), program: asking.program.clone() };
-        let permissions =
-            Permissions::new(&config, asking).map_err(|error| WireError::Protocol { reason: error.to_string() })?;
+        let permissions = SessionPermissions::new(&config, asking)
+            .map_err(|error| WireError::Protocol { reason: error.to_string() })?;
         let on_exit = config.on_agent_exit;
         let limits = config.limits.clone();
         let verbatim = config.verbatim;
@@ -101,41 +102,41 @@ impl Session<'_> {
             directories: directories.map(|(name, value)| (name.clone(), value.clone())).collect(),
         })?;
         let verbatim = verbatim.unwrap_or_else(|| adapter.has_turns()).then(|| Box::from(agent));
-        let in_force = limits::put_in_force(&limits, self.registry.held().group.as_ref());
+        let in_force = limits::put_in_force(&limits, self.registry.session_hold().group.as_ref());
         program.rlimits = limits::rlimits(&limits, &in_force);
         let spawned = if connects { None } else { Some(self.registry.spawn(program)?) };
-        sees_own_cgroups_only(&mut self.measures, spawned.as_ref());
-        self.limiter = Limiter::new(limits, in_force, spawned.as_ref().map_or(self.proxy, Spawned::id));
+        sees_own_cgroups_only(&mut self.containment, spawned.as_ref());
+        self.limiter = SessionLimiter::new(limits, in_force, spawned.as_ref().map_or(self.proxy, SpawnedProcess::id));
         let agent = spawned
-            .map(Agent::new)
+            .map(AgentProcess::new)
             .transpose()
             .map_err(|error| WireError::system("taking the agent's pipes", &error))?;
-        self.running = Some(Running {
+        self.running = Some(RunningAgent {
             adapter,
             agent,
-            stdout: Stream::new(verbatim.clone()),
-            events: Stream::new(verbatim),
+            stdout: RawLineStream::new(verbatim.clone()),
+            events: RawLineStream::new(verbatim),
             permissions,
             replies: ReplyLimit::new(max_turns),
             versions: known,
-            operations: Operations::default(),
+            operations: OpenOperations::default(),
             listings: VecDeque::new(),
             next_tick: None,
             on_exit,
             starting: Some(request),
             exited: None,
-            last_words: String::new(),
+            last_stderr_line: String::new(),
         });
         Ok(())
     }
 
     /// Answers the start, since the agent is ready.
-    pub(super) fn ready(&mut self, native_session_id: Option<String>, link: &mut Link) {
+    pub(super) fn ready(&mut self, native_session_id: Option<String>, link: &mut HostLink) {
         let Some(running) = &mut self.running else { return };
         let Some(request) = running.starting.take() else { return };
-        let measures = Box::new(in_force(&self.measures, self.observed, self.limiter.as_ref()));
-        let process = running.agent.as_ref().map_or(self.proxy, Agent::id);
-        self.told.native_session_id.clone_from(&native_session_id);
+        let measures = Box::new(with_limits_in_force(&self.containment, self.observed, self.limiter.as_ref()));
+        let process = running.agent.as_ref().map_or(self.proxy, AgentProcess::id);
+        self.reported_state.native_session_id.clone_from(&native_session_id);
         let turns = running.adapter.has_turns();
         if let Some(detail) = running.versions.untried() {
             let event = Event::SessionStatus { status: UNTRIED_VERSION.to_owned(), detail };
@@ -143,29 +144,33 @@ impl Session<'_> {
         }
         link.send(&FromProxy::Started { request, process, native_session_id, turns, measures });
         if !self.observed {
-            self.tell_of_polling(link);
+            self.emit_polling_notice(link);
         }
     }
 
-    pub(super) fn tell_of_polling(&mut self, link: &mut Link) {
+    pub(super) fn emit_polling_notice(&mut self, link: &mut HostLink) {
         let reason = format!(
             "process events come from looking every {} to {} ms: what lives shorter can be missed",
-            FAST.as_millis(),
-            LOOK_INTERVAL.as_millis()
+            FAST_INTERVAL.as_millis(),
+            POLL_INTERVAL.as_millis()
         );
         link.send(&FromProxy::Event { turn: 0, event: Event::SessionLossy { reason } });
     }
 
     /// Returns the containment, the observer and the limits that are currently in force.
-    pub(super) fn measures_in_force(&self) -> Measures {
-        in_force(&self.measures, self.observed, self.limiter.as_ref())
+    pub(super) fn containment_in_force(&self) -> ContainmentStatus {
+        with_limits_in_force(&self.containment, self.observed, self.limiter.as_ref())
     }
 }
 
-fn in_force(measures: &Measures, observed: bool, limiter: Option<&Limiter>) -> Measures {
-    Measures {
-        observer: if observed { Observer::Connector } else { Observer::Polling },
-        limits: limiter.map(Limiter::in_force).unwrap_or_default(),
+fn with_limits_in_force(
+    measures: &ContainmentStatus,
+    observed: bool,
+    limiter: Option<&SessionLimiter>,
+) -> ContainmentStatus {
+    ContainmentStatus {
+        observer: if observed { ObserverKind::Connector } else { ObserverKind::Polling },
+        limits: limiter.map(SessionLimiter::in_force).unwrap_or_default(),
         ..measures.clone()
     }
 }

@@ -5,12 +5,12 @@ use std::time::Instant;
 use agents::{Action, HttpEvent};
 use ipc_protocol::{EndReason, Event, ExitStatus, KillOptions, OnAgentExit, Signal, WireError, message::FromProxy};
 
-use super::{AGENT_EXIT_GRACE, Running, Session};
+use super::{AGENT_EXIT_GRACE, ProxySession, RunningAgent};
 use crate::proxy::{
     HIGH_WATER,
-    agent::Output,
-    http::{Answered, Outcome},
-    link::Link,
+    agent::OutputStream,
+    http::{HttpOutcome, ResponsePiece},
+    link::HostLink,
 };
 
 /// Reads of agent output before anything else gets its turn.
@@ -18,31 +18,31 @@ const READS: usize = 4;
 /// Enough reads for the capacity of a pipe (at most 1 MiB), when its writer is dead.
 const DRAIN: usize = 32;
 
-impl Session<'_> {
+impl ProxySession<'_> {
     /// Passes the agent's output to its adapter, until the host is behind.
-    pub(crate) fn read(&mut self, output: Output, link: &mut Link) {
+    pub(crate) fn read(&mut self, output: OutputStream, link: &mut HostLink) {
         self.read_up_to(output, link, READS, HIGH_WATER);
     }
 
-    fn read_up_to(&mut self, output: Output, link: &mut Link, reads: usize, high_water: usize) {
+    fn read_up_to(&mut self, output: OutputStream, link: &mut HostLink, reads: usize, high_water: usize) {
         for _ in 0..reads {
             let Some(running) = &mut self.running else { return };
             let Some(bytes) = running.agent.as_mut().and_then(|agent| agent.read(output)) else { return };
             let mut actions = Vec::new();
             match output {
-                Output::Stdout => {
+                OutputStream::Stdout => {
                     running.stdout.push(bytes, &mut actions, |line, out| running.adapter.stdout(line, out));
                 }
-                Output::Stderr => {
+                OutputStream::Stderr => {
                     running.adapter.stderr(bytes, &mut actions);
                     if running.starting.is_some() {
                         let text = String::from_utf8_lossy(bytes);
                         let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-                        running.last_words = last.chars().take(300).collect();
+                        running.last_stderr_line = last.chars().take(300).collect();
                     }
                 }
             }
-            self.act_and_report(actions, link);
+            self.apply_actions_and_report(actions, link);
             link.flush();
             if link.unsent() >= high_water {
                 return;
@@ -51,32 +51,32 @@ impl Session<'_> {
     }
 
     /// Passes the answers of the agent's server to its adapter, until the host is behind.
-    pub(crate) fn read_answers(&mut self, link: &mut Link) {
-        self.read_answers_up_to(link, READS, HIGH_WATER);
+    pub(crate) fn read_http(&mut self, link: &mut HostLink) {
+        self.read_http_up_to(link, READS, HIGH_WATER);
     }
 
-    fn read_answers_up_to(&mut self, link: &mut Link, reads: usize, high_water: usize) {
+    fn read_http_up_to(&mut self, link: &mut HostLink, reads: usize, high_water: usize) {
         for _ in 0..reads {
-            let Some(Answered { id, stream, told, outcome }) = self.http.take() else { return };
-            let Some(Running { adapter, events, .. }) = &mut self.running else { return };
+            let Some(ResponsePiece { id, stream, emits_raw: told, outcome }) = self.http.take() else { return };
+            let Some(RunningAgent { adapter, events, .. }) = &mut self.running else { return };
             let mut actions = Vec::new();
             let mut line = |line: &[u8], out: &mut Vec<Action>| adapter.http(id, HttpEvent::Body(line), out);
             match &outcome {
-                Outcome::Body(bytes) if stream => events.push(bytes, &mut actions, line),
-                Outcome::End | Outcome::Failed(_) if stream => {
+                HttpOutcome::Body(bytes) if stream => events.push(bytes, &mut actions, line),
+                HttpOutcome::End | HttpOutcome::Failed(_) if stream => {
                     events.finish(&mut actions, &mut line);
                     adapter.http(id, outcome.event(), &mut actions);
                 }
                 outcome => {
-                    if let Outcome::Body(bytes) = outcome
+                    if let HttpOutcome::Body(bytes) = outcome
                         && told
                     {
-                        events.tell(bytes, &mut actions);
+                        events.emit_raw(bytes, &mut actions);
                     }
                     adapter.http(id, outcome.event(), &mut actions);
                 }
             }
-            self.act_and_report(actions, link);
+            self.apply_actions_and_report(actions, link);
             link.flush();
             if link.unsent() >= high_water {
                 return;
@@ -85,7 +85,7 @@ impl Session<'_> {
     }
 
     /// Writes queued input to the agent.
-    pub(crate) fn write_stdin(&mut self, link: &mut Link) {
+    pub(crate) fn write_stdin(&mut self, link: &mut HostLink) {
         let Some(agent) = self.running.as_mut().and_then(|running| running.agent.as_mut()) else { return };
         if let Err(error) = agent.flush() {
             let event = Event::ActionFailed { action: "writing to the agent".into(), error: error.to_string() };
@@ -94,16 +94,16 @@ impl Session<'_> {
     }
 
     /// Reads the output that a dead agent left in its pipes.
-    fn read_rest(&mut self, link: &mut Link) {
-        self.read_up_to(Output::Stdout, link, DRAIN, usize::MAX);
-        self.read_up_to(Output::Stderr, link, DRAIN, usize::MAX);
-        self.read_answers_up_to(link, DRAIN, usize::MAX);
+    fn drain_output(&mut self, link: &mut HostLink) {
+        self.read_up_to(OutputStream::Stdout, link, DRAIN, usize::MAX);
+        self.read_up_to(OutputStream::Stderr, link, DRAIN, usize::MAX);
+        self.read_http_up_to(link, DRAIN, usize::MAX);
     }
 
     /// Reads the output that a dead agent left, and lets the adapter end what is open. Later output of survivors that hold the pipes is
     /// not awaited.
-    pub(super) fn drain_agent(&mut self, link: &mut Link) {
-        self.read_rest(link);
+    pub(super) fn drain_agent(&mut self, link: &mut HostLink) {
+        self.drain_output(link);
         let mut actions = Vec::new();
         if let Some(running) = &mut self.running {
             running.stdout.finish(&mut actions, |line, out| running.adapter.stdout(line, out));
@@ -111,7 +111,7 @@ impl Session<'_> {
             running.events.finish(&mut actions, |_, _| {});
             running.adapter.finish(&mut actions);
         }
-        self.act_and_report(actions, link);
+        self.apply_actions_and_report(actions, link);
         self.http.close();
         if let Some(running) = &mut self.running {
             let reason = running.exited.map_or_else(|| "the session has ended".to_owned(), |exit| exit.to_string());
@@ -124,8 +124,8 @@ impl Session<'_> {
     }
 
     /// Makes the error for an agent that exited before it was ready.
-    pub(super) fn died_starting(&self, exit: ExitStatus) -> WireError {
-        let words = self.running.as_ref().map(|running| running.last_words.as_str()).unwrap_or_default();
+    pub(super) fn start_exit_error(&self, exit: ExitStatus) -> WireError {
+        let words = self.running.as_ref().map(|running| running.last_stderr_line.as_str()).unwrap_or_default();
         let reason = match words {
             "" => format!("{exit} before it was ready"),
             words => format!("{exit} before it was ready; its last words: {words}"),
@@ -134,18 +134,18 @@ impl Session<'_> {
     }
 
     /// Checks whether the agent has exited, and handles its exit.
-    pub(super) fn check_agent(&mut self, link: &mut Link) {
+    pub(super) fn check_agent(&mut self, link: &mut HostLink) {
         let Some(running) = &mut self.running else { return };
         if running.exited.is_some() {
             return;
         }
         let Some(exit) = running.agent.as_ref().and_then(|agent| self.registry.exit_of(agent.id())) else { return };
-        if self.ending.is_none() && self.http.last_words_until().is_some() {
+        if self.ending.is_none() && self.http.drain_deadline().is_some() {
             return;
         }
         if self.ending.is_none() && exit == ExitStatus::Signal(Signal::Kill.number()) {
             // The kernel may have killed it, for lack of memory in the session's cgroup.
-            self.look_at_limits(Instant::now(), link);
+            self.sample_limits(Instant::now(), link);
         }
         let Some(running) = &mut self.running else { return };
         if self.ending.is_some() {
@@ -154,7 +154,7 @@ impl Session<'_> {
             return;
         }
         // The last output may be the end of its turn.
-        self.read_rest(link);
+        self.drain_output(link);
         let Some(running) = &mut self.running else { return };
         running.exited = Some(exit);
         let mut kept = running.on_exit == OnAgentExit::Keep;
@@ -162,7 +162,7 @@ impl Session<'_> {
         self.drain_agent(link);
         // For an agent that was not ready, its adapter may have reported the reason already.
         if let Some(request) = self.running.as_mut().and_then(|running| running.starting.take()) {
-            let error = self.died_starting(exit);
+            let error = self.start_exit_error(exit);
             link.send(&FromProxy::Failed { request, error });
         }
         link.send(&FromProxy::AgentExited { exit, kept });

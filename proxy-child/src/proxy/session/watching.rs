@@ -3,22 +3,22 @@
 use std::time::Instant;
 
 use ipc_protocol::{EndReason, Event, ExitStatus, LimitAction, ProcessInfo, Signal, message::FromProxy};
-use registry::{ProcFs, RegistryEvent, Verdict};
+use registry::{LimitVerdict, ProcFs, RegistryEvent};
 
-use super::Session;
-use crate::proxy::link::Link;
+use super::ProxySession;
+use crate::proxy::link::HostLink;
 
-impl Session<'_> {
+impl ProxySession<'_> {
     /// Checks the limits, if that is due. Returns whether all processes were scanned.
-    pub(super) fn check_limits(&mut self, now: Instant, link: &mut Link) -> bool {
+    pub(super) fn check_limits(&mut self, now: Instant, link: &mut HostLink) -> bool {
         let working = self.is_working(now);
         let limiter = self.limiter.as_ref().filter(|_| self.ending.is_none());
         let is_due = limiter.and_then(|limiter| limiter.next(working)).is_some_and(|next| next <= now);
-        is_due && self.look_at_limits(now, link)
+        is_due && self.sample_limits(now, link)
     }
 
     /// Measures the session's usage. Returns whether all processes were scanned.
-    pub(super) fn look_at_limits(&mut self, now: Instant, link: &mut Link) -> bool {
+    pub(super) fn sample_limits(&mut self, now: Instant, link: &mut HostLink) -> bool {
         let Some(limiter) = &mut self.limiter else { return false };
         let verdicts = limiter.look(now, &mut self.registry);
         let has_scanned = limiter.scans();
@@ -29,7 +29,7 @@ impl Session<'_> {
     }
 
     /// Reports an exceeded limit, and takes its action.
-    fn enforce(&mut self, verdict: &Verdict, link: &mut Link) {
+    fn enforce(&mut self, verdict: &LimitVerdict, link: &mut HostLink) {
         if verdict.announce {
             let event = Event::LimitExceeded(Box::new(verdict.exceeded));
             link.send(&FromProxy::Event { turn: self.turn.unwrap_or(0), event });
@@ -52,17 +52,17 @@ impl Session<'_> {
 
     /// Sends the registry's process events. While the host is behind they wait in the registry, in a bounded queue that counts its losses.
     /// If the fork server reports the processes, this sends none.
-    pub(super) fn tell_process_events(&mut self, link: &mut Link, high_water: usize) {
+    pub(super) fn emit_process_events(&mut self, link: &mut HostLink, high_water: usize) {
         let turn = self.turn.unwrap_or(0);
         // A process that is about to be killed may never get to its exec.
         let may_wait = high_water < usize::MAX && self.kills.is_empty();
-        let spawned = |told: Vec<ProcessInfo>, link: &mut Link| {
+        let spawned = |told: Vec<ProcessInfo>, link: &mut HostLink| {
             for info in told {
                 link.send(&FromProxy::Event { turn, event: Event::ProcessSpawned(Box::new(info)) });
             }
         };
         if link.unsent() < high_water {
-            spawned(self.polling.ready(may_wait, &mut ProcFs), link);
+            spawned(self.polling.take_ready(may_wait, &mut ProcFs), link);
         }
         while link.unsent() < high_water
             && self.polling.has_room()
@@ -72,19 +72,19 @@ impl Session<'_> {
                 RegistryEvent::Error { operation, error } => Event::ActionFailed { action: operation, error },
                 _ if self.observed => continue,
                 RegistryEvent::Spawned(info) => {
-                    spawned(self.polling.seen(*info, may_wait, &mut ProcFs), link);
+                    spawned(self.polling.on_found(*info, may_wait, &mut ProcFs), link);
                     continue;
                 }
                 RegistryEvent::Exited { process, command, exit } => {
-                    spawned(self.polling.ended(process.pid, &mut ProcFs), link);
+                    spawned(self.polling.on_exit(process.pid, &mut ProcFs), link);
                     Event::ProcessExited { process, command, exit }
                 }
                 RegistryEvent::Killed { process, command, signal } => {
-                    spawned(self.polling.ended(process.pid, &mut ProcFs), link);
+                    spawned(self.polling.on_exit(process.pid, &mut ProcFs), link);
                     let exit = ExitStatus::Signal(signal);
                     // If the fork server observes, the host sees every end, and judges it.
                     let limiter = self.limiter.as_mut().filter(|_| !self.observed && self.ending.is_none());
-                    if let Some(verdict) = limiter.and_then(|limiter| limiter.note_exit(process, exit)) {
+                    if let Some(verdict) = limiter.and_then(|limiter| limiter.record_exit(process, exit)) {
                         self.enforce(&verdict, link);
                     }
                     Event::ProcessExited { process, command, exit: Some(exit) }

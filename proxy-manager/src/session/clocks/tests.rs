@@ -55,9 +55,9 @@ fn resolved(id: usize) -> Event {
 }
 
 /// What comes of `events`, each at its millisecond, in `length` milliseconds of a turn: at which one, what.
-fn played(timeouts: Timeouts, events: &[(u64, Event)], length: u64) -> Vec<(u64, Due)> {
+fn played(timeouts: Timeouts, events: &[(u64, Event)], length: u64) -> Vec<(u64, ClockDue)> {
     let start = Instant::now();
-    let mut clocks = Clocks::new(timeouts);
+    let mut clocks = SessionClocks::new(timeouts);
     clocks.begin(start);
     let mut all = Vec::new();
     for ms in 0..length {
@@ -69,7 +69,7 @@ fn played(timeouts: Timeouts, events: &[(u64, Event)], length: u64) -> Vec<(u64,
         }
         assert!(clocks.next().is_none_or(|next| next > now), "due again at once");
         for (_, event) in events.iter().filter(|(at, _)| *at == ms) {
-            clocks.note(event, now);
+            clocks.record(event, now);
         }
     }
     clocks.end();
@@ -77,12 +77,12 @@ fn played(timeouts: Timeouts, events: &[(u64, Event)], length: u64) -> Vec<(u64,
     all
 }
 
-fn fired(kind: TimeoutKind, ms: u64) -> Due {
-    Due::Fired(kind, Duration::from_millis(ms))
+fn fired(kind: TimeoutKind, ms: u64) -> ClockDue {
+    ClockDue::Fired(kind, Duration::from_millis(ms))
 }
 
-fn silent(ms: u64) -> Due {
-    Due::Silent(Duration::from_millis(ms))
+fn silent(ms: u64) -> ClockDue {
+    ClockDue::Silent(Duration::from_millis(ms))
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn silence_is_told_again_and_again_but_not_while_a_permission_is_asked_for() {
 }
 
 /// The same, counted millisecond by millisecond.
-fn counted(timeouts: Timeouts, events: &[(u64, Event)], length: u64) -> Vec<(u64, Due)> {
+fn counted(timeouts: Timeouts, events: &[(u64, Event)], length: u64) -> Vec<(u64, ClockDue)> {
     let (mut tools, mut asked) = (BTreeSet::new(), BTreeSet::new());
     let (mut ran, mut idle, mut quiet) = (0, 0, 0);
     let (mut answered, mut told) = (false, None);
@@ -251,7 +251,7 @@ proptest! {
         };
         let mut played = played(timeouts, &events, 300);
         let mut counted = counted(timeouts, &events, 300);
-        let order = |(ms, due): &(u64, Due)| (*ms, format!("{due:?}"));
+        let order = |(ms, due): &(u64, ClockDue)| (*ms, format!("{due:?}"));
         played.sort_by_key(order);
         counted.sort_by_key(order);
         prop_assert_eq!(played, counted);

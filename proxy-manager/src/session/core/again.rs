@@ -4,29 +4,32 @@
 use ipc_protocol::{EndReason, Receipt, codec::Outbox};
 use tokio::time::Instant;
 
-use super::{AgentStart, Core, End, FAILURE, SessionTimers, attach::Outliving, limits::Overseer, witness::Witness};
+use super::{
+    AgentStart, FAILURE, SessionCore, SessionEnd, SessionTimers, attach::DetachState, limits::LimitSupervisor,
+    witness::ExitStatusCollector,
+};
 use crate::{
     error::{Error, Result},
-    session::{ending::Ending, listing::Listing},
+    session::{ending::SessionEnding, listing::ProcessListings},
 };
 
 /// Whether a second attempt follows the first.
 #[derive(Debug, Default)]
-pub(super) struct Retry {
+pub(super) struct LaunchRetry {
     /// Error of the first attempt, while that attempt is being ended.
-    pub(super) missing: Option<Error>,
+    pub(super) first_error: Option<Error>,
     /// True if the first attempt is over, and nothing is left of it.
     pub(super) is_due: bool,
 }
 
-impl Retry {
+impl LaunchRetry {
     /// Returns true if the end of the first attempt is not the end of the session.
-    pub(super) fn is_coming(&self) -> bool {
-        self.missing.is_some()
+    pub(super) fn is_pending(&self) -> bool {
+        self.first_error.is_some()
     }
 }
 
-impl Core {
+impl SessionCore {
     /// Handles a start that failed with `error`. `has_fallback`: the agent can be started without the conversation.
     pub(crate) fn start_failed(&mut self, error: Error, has_fallback: bool, now: Instant) {
         let reason = EndReason::Failed(error.chain());
@@ -36,14 +39,14 @@ impl Core {
             self.stop(error, now);
             return self.end(FAILURE, reason, now);
         }
-        self.retry.missing = Some(error);
+        self.retry.first_error = Some(error);
         let step = self.ending.request(FAILURE, reason, now);
-        self.take(step, now);
+        self.perform(step, now);
     }
 
     /// Decides after the first attempt whether a second one follows.
-    pub(super) fn tries_again(&mut self, receipt: Option<&Receipt>, now: Instant) -> bool {
-        if !self.retry.is_coming() {
+    pub(super) fn will_retry(&mut self, receipt: Option<&Receipt>, now: Instant) -> bool {
+        if !self.retry.is_pending() {
             return false;
         }
         if receipt.is_some_and(Receipt::is_empty) {
@@ -51,14 +54,14 @@ impl Core {
             return true;
         }
         // Two attempts must not run at once.
-        if let Some(error) = self.retry.missing.take() {
+        if let Some(error) = self.retry.first_error.take() {
             self.stop(error, now);
         }
         false
     }
 
     /// Returns true if the second attempt is due.
-    pub(crate) fn is_to_be_started_again(&self) -> bool {
+    pub(crate) fn is_retry_due(&self) -> bool {
         self.retry.is_due
     }
 
@@ -67,7 +70,7 @@ impl Core {
         if !std::mem::take(&mut self.retry.is_due) {
             return None;
         }
-        let error = self.retry.missing.take()?;
+        let error = self.retry.first_error.take()?;
         tracing::info!(error = %error.chain(), "agent failed to resume: starting a new conversation");
         // These requests were for the proxy that is gone.
         self.fail_pending(&error);
@@ -78,23 +81,24 @@ impl Core {
     ///
     /// # Errors
     /// [`Error::InvalidConfig`] if the configuration is too long to be sent.
-    pub(crate) fn begin_again(&mut self, start: AgentStart, now: Instant) -> Result<()> {
+    pub(crate) fn begin_retry(&mut self, start: AgentStart, now: Instant) -> Result<()> {
         let deadlines = self.deadlines;
-        (self.outbox, self.listing, self.witness) = (Outbox::default(), Listing::default(), Witness::default());
-        self.ending = Ending::new(deadlines.wedged, deadlines.kill);
-        self.limits = Overseer::new(start.config.limits.clone(), deadlines.wedged);
+        (self.outbox, self.listing, self.exit_statuses) =
+            (Outbox::default(), ProcessListings::default(), ExitStatusCollector::default());
+        self.ending = SessionEnding::new(deadlines.wedged, deadlines.kill);
+        self.limits = LimitSupervisor::new(start.config.limits.clone(), deadlines.wedged);
         self.proxy = None;
         // The new proxy counts from one.
-        self.outliving.iter_mut().for_each(Outliving::begin_again);
+        self.detach_state.iter_mut().for_each(DetachState::reset);
         self.timers = SessionTimers::default();
         self.arm_start(now);
         self.begin(start, now)
     }
 
     /// Ends the session, since the second attempt failed.
-    pub(crate) fn cannot_begin_again(&mut self, error: Error, now: Instant) {
+    pub(crate) fn fail_retry(&mut self, error: Error, now: Instant) {
         let reason = EndReason::Failed(error.chain());
         self.stop(error, now);
-        self.finish(End { reason, receipt: None }, false, now);
+        self.finish(SessionEnd { reason, receipt: None }, false, now);
     }
 }

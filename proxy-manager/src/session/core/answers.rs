@@ -1,27 +1,28 @@
 //! Messages of the proxy: the requests they answer, and the changes they cause.
 
 use ipc_protocol::{
-    EndReason, Event, ExitStatus, Measures, NOT_KEPT, Observer, ProcessId, SERVER_LISTENS, WireError,
+    CONVERSATION_NOT_KEPT, ContainmentStatus, EndReason, Event, ExitStatus, ObserverKind, ProcessId, SERVER_LISTENS,
+    WireError,
     message::{AgentFact, FromProxy, Hello, RequestId, VERSION},
 };
 use tokio::time::Instant;
 
-use super::{Core, FAILURE, LeasePurpose, Phase, SessionEffect, Step, TimerKind};
+use super::{EndingStep, FAILURE, LeasePurpose, SessionCore, SessionEffect, SessionPhase, TimerKind};
 use crate::{
     description::SessionState,
     error::{Error, Result},
-    session::{ENDED, pending::Waiting},
+    session::{ENDED, pending::PendingAnswer},
 };
 
-impl Core {
+impl SessionCore {
     /// Handles a message of the proxy.
     pub(crate) fn message(&mut self, message: FromProxy, now: Instant) {
         if self.proxy.is_none() && !matches!(message, FromProxy::Hello(_)) {
             return self.broken("its first message is no hello".to_owned(), now);
         }
-        self.heard(now);
+        self.record_activity(now);
         if message.is_numbered() {
-            self.count();
+            self.count_message();
         }
         match message {
             FromProxy::Event { turn, event } => self.event(turn, event, now),
@@ -29,38 +30,38 @@ impl Core {
             FromProxy::Hello(hello) => self.hello(&hello, now),
             FromProxy::Started { request, process, native_session_id, turns, measures } => {
                 // A host that adopted the session has not sent the request.
-                if matches!(self.pending.take(request), Some(Waiting::Start)) || self.awaits_start() {
+                if matches!(self.pending.take(request), Some(PendingAnswer::Start)) || self.awaits_start() {
                     self.limits.started(&mut self.timers, now);
                     self.started(process, native_session_id, turns, measures, now);
                 }
             }
             FromProxy::AgentExited { exit, kept } => self.agent_exited(exit, kept, now),
-            FromProxy::Processes { request, processes } => match self.answered(request) {
-                Some(Waiting::Processes(reply)) => self.reply(reply, Ok(processes)),
+            FromProxy::Processes { request, processes } => match self.take_pending(request) {
+                Some(PendingAnswer::Processes(reply)) => self.reply(reply, Ok(processes)),
                 other => self.mismatch(other, now),
             },
-            FromProxy::Receipt { request, receipt } => match self.answered(request) {
-                Some(Waiting::Receipt(reply)) => {
-                    self.witness.answer(reply, receipt, now);
+            FromProxy::Receipt { request, receipt } => match self.take_pending(request) {
+                Some(PendingAnswer::Receipt(reply)) => {
+                    self.exit_statuses.answer(reply, receipt, now);
                     self.answer_receipts();
                 }
                 other => self.mismatch(other, now),
             },
-            FromProxy::Done { request } => match self.answered(request) {
-                Some(Waiting::Done(reply)) => self.reply(reply, Ok(())),
-                Some(Waiting::Prompt { caller, .. }) => {
+            FromProxy::Done { request } => match self.take_pending(request) {
+                Some(PendingAnswer::Done(reply)) => self.reply(reply, Ok(())),
+                Some(PendingAnswer::Prompt { caller, .. }) => {
                     // The agent has the prompt, and the preamble before it.
                     self.preamble = None;
                     if let Some((caller, turn)) = caller {
                         self.reply_durably(move || _ = caller.send(Ok(turn)));
                     }
                 }
-                Some(Waiting::Ticket { caller, turn }) => self.reply(caller, Ok(turn)),
-                Some(Waiting::EndTurn(_) | Waiting::Accepted(_) | Waiting::Pulse) => {}
+                Some(PendingAnswer::Ticket { caller, turn }) => self.reply(caller, Ok(turn)),
+                Some(PendingAnswer::EndTurn(_) | PendingAnswer::Accepted(_) | PendingAnswer::Pulse) => {}
                 other => self.mismatch(other, now),
             },
-            FromProxy::Reply { request, reply } => match self.answered(request) {
-                Some(Waiting::Operation { change, caller, .. }) => self.operated(change, caller, reply),
+            FromProxy::Reply { request, reply } => match self.take_pending(request) {
+                Some(PendingAnswer::Operation { change, caller, .. }) => self.operated(change, caller, reply),
                 other => self.mismatch(other, now),
             },
             FromProxy::Fact(fact) => self.fact(fact, now),
@@ -72,9 +73,9 @@ impl Core {
             FromProxy::Ended { reason, receipt } => {
                 self.commit_log();
                 tracing::debug!(%reason, %receipt, "the proxy ended the session");
-                self.ending.said(reason.clone(), receipt, now);
-                self.take(Step::Nothing, now);
-                if !self.retry.is_coming() {
+                self.ending.record_report(reason.clone(), receipt, now);
+                self.perform(EndingStep::Nothing, now);
+                if !self.retry.is_pending() {
                     self.stop(self.error_of(&reason), now);
                 }
             }
@@ -82,9 +83,9 @@ impl Core {
     }
 
     /// Takes the request that an answer is for. Events appended before are readable before the answer.
-    fn answered(&mut self, request: RequestId) -> Option<Waiting> {
+    fn take_pending(&mut self, request: RequestId) -> Option<PendingAnswer> {
         let waiting = self.pending.take(request);
-        if let Some(Waiting::Prompt { caller: Some(_), .. }) = waiting {
+        if let Some(PendingAnswer::Prompt { caller: Some(_), .. }) = waiting {
             self.commit_together();
         }
         self.commit_log();
@@ -92,7 +93,7 @@ impl Core {
     }
 
     /// Fails a request that got an answer of the wrong kind. An answer without a request is late, and ignored.
-    fn mismatch(&mut self, waiting: Option<Waiting>, now: Instant) {
+    fn mismatch(&mut self, waiting: Option<PendingAnswer>, now: Instant) {
         if let Some(waiting) = waiting {
             let reason = "an answer is not of the kind that was asked for".to_owned();
             self.fail(waiting, Error::protocol(reason.clone()));
@@ -107,7 +108,7 @@ impl Core {
         self.proxy = Some(hello.process);
         let process = hello.process;
         self.show(move |view| view.processes.proxy = Some(process));
-        if hello.version != VERSION && !self.wire.is_described() {
+        if hello.version != VERSION && !self.wire.is_json() {
             let error = Error::VersionMismatch { ours: VERSION, theirs: hello.version };
             self.force(error, now);
         }
@@ -118,7 +119,7 @@ impl Core {
         process: ProcessId,
         native_session_id: Option<String>,
         turns: bool,
-        measures: Box<Measures>,
+        measures: Box<ContainmentStatus>,
         now: Instant,
     ) {
         (self.agent, self.native) = (Some(process), native_session_id.clone());
@@ -127,10 +128,10 @@ impl Core {
             (view.processes.agent_process, view.measures) = (Some(process), Some(seen));
             view.conversation.switch_to(native);
         });
-        self.witness.sees(measures.observer == Observer::Connector);
+        self.exit_statuses.set_observing(measures.observer == ObserverKind::Connector);
         self.effects.push_back(SessionEffect::NoteAgent(process));
         let Some(proxy) = self.proxy else { return };
-        let Phase::Starting { started, .. } = &mut self.phase else { return };
+        let SessionPhase::Starting { started, .. } = &mut self.phase else { return };
         let event = |agent| Event::SessionStarted {
             agent,
             process,
@@ -147,17 +148,19 @@ impl Core {
 
     /// Goes on with the start: the agent is ready, and the lease of its conversation is taken, or not.
     pub(crate) fn leased_at_start(&mut self, leased: Result<()>, now: Instant) {
-        let Phase::Starting { started, .. } = &mut self.phase else { return };
+        let SessionPhase::Starting { started, .. } = &mut self.phase else { return };
         let Some((event, turns)) = started.take() else { return };
-        if let Err(error) = leased.and_then(|()| self.fits(turns)) {
+        if let Err(error) = leased.and_then(|()| self.check_started(turns)) {
             let reason = EndReason::Failed(error.chain());
             self.stop(error, now);
             return self.end(FAILURE, reason, now);
         }
-        let Phase::Starting { ready, .. } = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
+        let SessionPhase::Starting { ready, .. } = std::mem::replace(&mut self.phase, SessionPhase::Idle) else {
+            return;
+        };
         self.has_turns = turns;
         // Done before the log is held.
-        self.keep_conversation();
+        self.share_conversation_lock();
         self.commit_together();
         self.push(0, event);
         self.push(0, Event::SessionIdle {});
@@ -178,19 +181,19 @@ impl Core {
         self.timers.cancel(TimerKind::Start);
         self.timers.cancel(TimerKind::Commit);
         self.pulse.begin(&mut self.timers, now);
-        self.timers.set(TimerKind::Idle, self.lasting.ready(now));
+        self.timers.set(TimerKind::Idle, self.lifecycle_policy.ready(now));
     }
 
     /// Ties the conversation to the proxy's life for other managers.
-    pub(super) fn keep_conversation(&mut self) {
+    pub(super) fn share_conversation_lock(&mut self) {
         if let Some(proxy) = self.proxy {
-            let outlives = self.outliving.is_some();
+            let outlives = self.detach_state.is_some();
             self.effects.push_back(SessionEffect::KeepLease { proxy, outlives });
         }
     }
 
     /// Checks that the agent that is ready meets the request.
-    fn fits(&self, turns: bool) -> Result<()> {
+    fn check_started(&self, turns: bool) -> Result<()> {
         if self.preamble.is_some() && !turns {
             let agent = self.agent_name.clone();
             let operation = "be told anything before its first prompt: it has no turns".to_owned();
@@ -205,7 +208,7 @@ impl Core {
             AgentFact::NotResumable { detail } => {
                 self.is_kept = false;
                 self.show(|view| view.conversation.resumable = false);
-                (NOT_KEPT, detail)
+                (CONVERSATION_NOT_KEPT, detail)
             }
             AgentFact::ServerListens { address } => {
                 let endpoint = Some(address.clone());
@@ -227,7 +230,10 @@ impl Core {
         }
         self.push(0, Event::SessionStatus { status: "nativeSession".to_owned(), detail: id.clone() });
         self.native = Some(id.clone());
-        if matches!(self.phase, Phase::Idle) && self.lasting.suspends() && !self.timers.is_set(TimerKind::Idle) {
+        if matches!(self.phase, SessionPhase::Idle)
+            && self.lifecycle_policy.suspends()
+            && !self.timers.is_set(TimerKind::Idle)
+        {
             // It has been idle for too long already, and could not be suspended.
             self.timers.set(TimerKind::Idle, Some(now));
         }
@@ -236,17 +242,17 @@ impl Core {
 
     pub(super) fn event(&mut self, turn: u64, mut event: Event, now: Instant) {
         if let Event::LimitExceeded(passed) = &event
-            && !self.limits.take(passed, &mut self.timers, now)
+            && !self.limits.record(passed, &mut self.timers, now)
         {
             return;
         }
-        if self.is_known_already(&event) {
+        if self.is_duplicate(&event) {
             return;
         }
-        if let Phase::Busy(busy) = &mut self.phase
+        if let SessionPhase::Busy(busy) = &mut self.phase
             && busy.turn == turn
         {
-            self.clocks.note(&event, now);
+            self.clocks.record(&event, now);
             self.timers.set(TimerKind::Turn, self.clocks.next());
             busy.last_words.note(&event);
             match &event {
@@ -259,8 +265,8 @@ impl Core {
             }
             self.note_usage_limit(&mut event);
         }
-        self.known.note(&event, now);
-        let metered = self.meter.note(turn, &event);
+        self.process_ledger.record(&event, now);
+        let metered = self.meter.record(turn, &event);
         let turn_is_over = matches!(event, Event::Complete { .. });
         self.batched += 1;
         self.effects.push_back(SessionEffect::Record { turn, event });
@@ -273,8 +279,8 @@ impl Core {
         if self.waits_for_usage(turn, now) {
             return;
         }
-        let busy = match std::mem::replace(&mut self.phase, Phase::Idle) {
-            Phase::Busy(busy) if busy.turn == turn => busy,
+        let busy = match std::mem::replace(&mut self.phase, SessionPhase::Idle) {
+            SessionPhase::Busy(busy) if busy.turn == turn => busy,
             other => {
                 self.phase = other;
                 return tracing::debug!(turn, "turn end dropped: the turn does not run");
@@ -294,7 +300,7 @@ impl Core {
     fn agent_exited(&mut self, exit: ExitStatus, kept: bool, now: Instant) {
         self.commit_log();
         tracing::debug!(%exit, kept, "agent exited");
-        if self.retry.is_coming() {
+        if self.retry.is_pending() {
             return;
         }
         let reason = EndReason::AgentExited(Some(exit));
@@ -306,12 +312,12 @@ impl Core {
             kills.into_iter().for_each(|(request, waiting)| self.pending.insert(request, waiting));
             return;
         }
-        let busy = match std::mem::replace(&mut self.phase, Phase::Idle) {
-            Phase::Idle => None,
-            Phase::Busy(busy) => Some(busy),
+        let busy = match std::mem::replace(&mut self.phase, SessionPhase::Idle) {
+            SessionPhase::Idle => None,
+            SessionPhase::Busy(busy) => Some(busy),
             other => {
                 // An agent that never was ready leaves nothing to retain; a session that is ending continues to end.
-                let starting = matches!(other, Phase::Starting { .. });
+                let starting = matches!(other, SessionPhase::Starting { .. });
                 self.phase = other;
                 if starting {
                     self.stop(error, now);
@@ -336,37 +342,37 @@ impl Core {
     /// Ends the turn: the session waits for a prompt.
     fn idle(&mut self, turn: u64, now: Instant) {
         self.stop_clocks();
-        self.tally(move |tally| tally.is_busy(false, now));
+        self.tally(move |tally| tally.set_busy(false, now));
         self.push(turn, Event::SessionIdle {});
         self.commit_log();
         tracing::debug!(turn, "idle");
-        self.timers.set(TimerKind::Idle, self.lasting.idle(now));
+        self.timers.set(TimerKind::Idle, self.lifecycle_policy.idle(now));
         self.show(|view| view.state = SessionState::Idle);
     }
 
     /// Handles a request that failed.
     fn failed(&mut self, request: RequestId, error: WireError, now: Instant) {
-        let Some(waiting) = self.answered(request) else { return };
+        let Some(waiting) = self.take_pending(request) else { return };
         let error = Error::from_wire(&self.id, error);
         match waiting {
-            Waiting::Start => self.effects.push_back(SessionEffect::Diagnose(error)),
-            Waiting::Prompt { turn, caller } => {
+            PendingAnswer::Start => self.effects.push_back(SessionEffect::Diagnose(error)),
+            PendingAnswer::Prompt { turn, caller } => {
                 self.prompt_failed(turn, &error, now);
                 if let Some((caller, _)) = caller {
                     self.reply(caller, Err(error));
                 }
                 self.next_turn(now);
             }
-            Waiting::Accepted(accepted) => self.fail_accepted(0, &accepted, &error),
-            Waiting::EndTurn(why) => self.abort_failed(why, &error, now),
+            PendingAnswer::Accepted(accepted) => self.fail_accepted(0, &accepted, &error),
+            PendingAnswer::EndTurn(why) => self.abort_failed(why, &error, now),
             waiting => self.fail(waiting, error),
         }
     }
 
     /// The agent did not take the prompt of `turn`.
     pub(super) fn prompt_failed(&mut self, turn: u64, error: &Error, now: Instant) {
-        let busy = match std::mem::replace(&mut self.phase, Phase::Idle) {
-            Phase::Busy(busy) if busy.turn == turn => busy,
+        let busy = match std::mem::replace(&mut self.phase, SessionPhase::Idle) {
+            SessionPhase::Busy(busy) if busy.turn == turn => busy,
             other => {
                 self.phase = other;
                 return;

@@ -6,27 +6,27 @@ use std::{collections::BTreeSet, time::Duration};
 use ipc_protocol::{
     EndReason, Event, PermissionRequest, ProcessId, Receipt,
     codec::{CodecError, Inbox},
-    message::{Attached, FromProxy, Hello, RequestId, ToProxy, VERSION},
-    reattach::{Heard, Said, Wire},
+    message::{AttachedSession, FromProxy, Hello, RequestId, ToProxy, VERSION},
+    reattach::{NumberedMessage, ReceivedMessage, WireFormat},
 };
 use serde::de::IgnoredAny;
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{Busy, Core, CoreSetup, LeasePurpose, Phase, SessionEffect, TimerKind};
+use super::{CoreSetup, LeasePurpose, RunningTurn, SessionCore, SessionEffect, SessionPhase, TimerKind};
 use crate::{
     description::SessionState,
     error::{Error, Result},
-    session::{Accepted, ENDED, TurnEnd, meter::Meter},
+    session::{AcceptedPrompt, ENDED, TurnEnd, meter::UsageMeter},
 };
 
 /// Time for the proxy of an adopted session to report its state.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Largest number of processes of which it is known that an earlier host reported them.
 const MOST_REPORTED: usize = 8192;
 
 /// What an earlier host leaves of a session that lives on.
-pub(crate) struct Handover {
+pub(crate) struct HostHandover {
     /// Number of the proxy's last message that is in the stream.
     pub(crate) after_seq: u64,
     /// Instant of the session's start; `None` if it lies too far back.
@@ -34,26 +34,26 @@ pub(crate) struct Handover {
     /// Its living processes.
     pub(crate) processes: BTreeSet<ProcessId>,
     /// What it began and did not see the end of, and the number of its turn.
-    pub(crate) interrupted: Option<(Accepted, u64)>,
+    pub(crate) interrupted: Option<(AcceptedPrompt, u64)>,
     /// Request ids of this host begin after this one, so that an answer to an earlier host's request matches none.
     pub(crate) last_request: RequestId,
 }
 
 /// Message counters of a session that may outlive this host.
 #[derive(Debug)]
-pub(super) struct Outliving {
+pub(super) struct DetachState {
     /// Number in the log from which the proxy's message numbers continue.
-    base: u64,
+    source_base: u64,
     /// Number of the proxy's last message that was received.
-    seen: u64,
+    received_seq: u64,
     /// Number of the last message acknowledged to the proxy.
-    acked: u64,
-    adopted: Option<Adopted>,
+    acked_seq: u64,
+    adopted: Option<AdoptedState>,
 }
 
 /// State of adopting a session that another host started.
 #[derive(Debug)]
-struct Adopted {
+struct AdoptedState {
     started: Option<Instant>,
     /// Living processes that some host has reported.
     processes: BTreeSet<ProcessId>,
@@ -63,39 +63,39 @@ struct Adopted {
     awaits_start: bool,
 }
 
-impl Outliving {
+impl DetachState {
     /// Creates the counters for a proxy that is about to be forked.
-    pub(super) fn new(base: u64) -> Self {
-        Self { base, seen: 0, acked: 0, adopted: None }
+    pub(super) fn new(source_base: u64) -> Self {
+        Self { source_base, received_seq: 0, acked_seq: 0, adopted: None }
     }
 
     /// Prepares for another proxy, which counts from one.
-    pub(super) fn begin_again(&mut self) {
-        (self.base, self.seen, self.acked) = (self.base + self.seen, 0, 0);
+    pub(super) fn reset(&mut self) {
+        (self.source_base, self.received_seq, self.acked_seq) = (self.source_base + self.received_seq, 0, 0);
     }
 }
 
-impl Core {
+impl SessionCore {
     /// Creates the core of a session that another host started, and whose proxy is about to be handed over.
     ///
     /// # Errors
     /// None expected: the first message is short.
     pub(crate) fn adopt(
         setup: CoreSetup,
-        handover: Handover,
+        handover: HostHandover,
         now: Instant,
     ) -> Result<(Self, oneshot::Receiver<Result<()>>)> {
-        let Handover { after_seq, started, processes, interrupted, last_request } = handover;
+        let HostHandover { after_seq, started, processes, interrupted, last_request } = handover;
         let (ready, is_ready) = oneshot::channel();
-        let adopted = Some(Adopted { started, processes, is_attached: false, awaits_start: false });
+        let adopted = Some(AdoptedState { started, processes, is_attached: false, awaits_start: false });
         let base = setup.source_base.unwrap_or_default();
-        let outliving = Some(Outliving { base, seen: after_seq, acked: after_seq, adopted });
+        let outliving = Some(DetachState { source_base: base, received_seq: after_seq, acked_seq: after_seq, adopted });
         let (host, wire) = (setup.host, setup.wire);
-        let meter = Meter::going_on(setup.rules.budget, setup.past.usage, setup.past.turn_usage);
-        let phase = Phase::Starting { ready, started: None };
+        let meter = UsageMeter::from_total(setup.rules.budget, setup.past.usage, setup.past.turn_usage);
+        let phase = SessionPhase::Starting { ready, started: None };
         let mut core = Self::assemble(setup, phase, outliving);
         (core.interrupted, core.meter) = (interrupted, meter);
-        core.timers.set(TimerKind::Start, now.checked_add(PATIENCE));
+        core.timers.set(TimerKind::Start, now.checked_add(ATTACH_TIMEOUT));
         core.pending.begin_after(last_request);
         let hello = ToProxy::Hello(Hello { version: VERSION, process: host });
         wire.push_control(&mut core.outbox, &hello).map_err(crate::error::Error::protocol)?;
@@ -106,54 +106,57 @@ impl Core {
     ///
     /// # Errors
     /// Any [`CodecError`].
-    pub(crate) fn next_message(&self, inbox: &mut Inbox) -> std::result::Result<Option<Heard<FromProxy>>, CodecError> {
-        if self.wire == Wire::Plain {
+    pub(crate) fn next_message(
+        &self,
+        inbox: &mut Inbox,
+    ) -> std::result::Result<Option<ReceivedMessage<FromProxy>>, CodecError> {
+        if self.wire == WireFormat::Bincode {
             return self.wire.next_message(inbox);
         }
-        let said = self.wire.next_message::<Said<FromProxy>>(inbox)?;
+        let said = self.wire.next_message::<NumberedMessage<FromProxy>>(inbox)?;
         Ok(said.map(|said| match said {
-            Heard::Known(said) => Heard::Known(said.say),
-            Heard::Unknown(text) => Heard::Unknown(text),
+            ReceivedMessage::Understood(said) => ReceivedMessage::Understood(said.say),
+            ReceivedMessage::Unknown(text) => ReceivedMessage::Unknown(text),
         }))
     }
 
     /// Handles a message of another release that this one does not know.
-    pub(crate) fn unknown(&mut self, text: &str) {
-        let seq = serde_json::from_str::<Said<IgnoredAny>>(text).map_or(0, |said| said.seq);
+    pub(crate) fn unknown_message(&mut self, text: &str) {
+        let seq = serde_json::from_str::<NumberedMessage<IgnoredAny>>(text).map_or(0, |said| said.seq);
         if seq > 0 {
-            self.count();
+            self.count_message();
             let reason = "the session's proxy is of another release, and said something that this one does not know";
             self.push(0, Event::SessionLossy { reason: reason.to_owned() });
         }
     }
 
     /// Counts a numbered message of the proxy.
-    pub(super) fn count(&mut self) {
-        if let Some(outliving) = &mut self.outliving {
-            outliving.seen += 1;
-            let source = outliving.base + outliving.seen;
+    pub(super) fn count_message(&mut self) {
+        if let Some(outliving) = &mut self.detach_state {
+            outliving.received_seq += 1;
+            let source = outliving.source_base + outliving.received_seq;
             self.effects.push_back(SessionEffect::MarkSource(source));
         }
     }
 
     /// Number in the log from which the proxy's message numbers continue.
     pub(crate) fn source_base(&self) -> u64 {
-        self.outliving.as_ref().map_or(0, |outliving| outliving.base)
+        self.detach_state.as_ref().map_or(0, |outliving| outliving.source_base)
     }
 
     /// Returns true if the proxy retains its messages until they are in the log.
     pub(crate) fn is_acknowledging(&self) -> bool {
-        self.outliving.is_some()
+        self.detach_state.is_some()
     }
 
     /// Acknowledges messages that the proxy need not retain any more: the log has all up to `kept_source`.
     pub(crate) fn acknowledge(&mut self, kept_source: u64) {
-        let Some(outliving) = &mut self.outliving else { return };
-        let kept = kept_source.saturating_sub(outliving.base).min(outliving.seen);
-        if kept <= outliving.acked {
+        let Some(outliving) = &mut self.detach_state else { return };
+        let kept = kept_source.saturating_sub(outliving.source_base).min(outliving.received_seq);
+        if kept <= outliving.acked_seq {
             return;
         }
-        outliving.acked = kept;
+        outliving.acked_seq = kept;
         if let Err(error) = self.wire.push(&mut self.outbox, &ToProxy::Ack { seq: kept }) {
             tracing::error!(%error, "failed to encode an acknowledgement");
         }
@@ -169,15 +172,15 @@ impl Core {
         self.adopted().is_some_and(|adopted| !adopted.is_attached)
     }
 
-    fn adopted(&self) -> Option<&Adopted> {
-        self.outliving.as_ref()?.adopted.as_ref()
+    fn adopted(&self) -> Option<&AdoptedState> {
+        self.detach_state.as_ref()?.adopted.as_ref()
     }
 
     /// Returns true if an earlier host emitted this process event: a proxy that loses its host reports all processes
     /// anew.
-    pub(super) fn is_known_already(&mut self, event: &Event) -> bool {
-        let adopted = self.outliving.as_mut().and_then(|outliving| outliving.adopted.as_mut());
-        let Some(Adopted { processes, .. }) = adopted else { return false };
+    pub(super) fn is_duplicate(&mut self, event: &Event) -> bool {
+        let adopted = self.detach_state.as_mut().and_then(|outliving| outliving.adopted.as_mut());
+        let Some(AdoptedState { processes, .. }) = adopted else { return false };
         match event {
             Event::ProcessSpawned(info) if processes.contains(&info.id) => return true,
             Event::ProcessSpawned(info) if processes.len() < MOST_REPORTED => _ = processes.insert(info.id),
@@ -188,8 +191,8 @@ impl Core {
     }
 
     /// Handles the state that the proxy of an adopted session reports.
-    pub(super) fn attached(&mut self, attached: Attached, now: Instant) {
-        let Some(outliving) = &mut self.outliving else {
+    pub(super) fn attached(&mut self, attached: AttachedSession, now: Instant) {
+        let Some(outliving) = &mut self.detach_state else {
             return self.broken("it says that it was handed over, and was not".to_owned(), now);
         };
         let Some(adopted) = outliving.adopted.as_mut().filter(|adopted| !adopted.is_attached) else {
@@ -197,14 +200,14 @@ impl Core {
         };
         (adopted.is_attached, adopted.awaits_start) = (true, attached.agent.is_none());
         let started = adopted.started;
-        let lost = attached.next_seq.saturating_sub(1).saturating_sub(outliving.seen);
-        outliving.seen = attached.next_seq.saturating_sub(1);
-        outliving.acked = outliving.seen;
+        let lost = attached.next_seq.saturating_sub(1).saturating_sub(outliving.received_seq);
+        outliving.received_seq = attached.next_seq.saturating_sub(1);
+        outliving.acked_seq = outliving.received_seq;
         if lost > 0 {
             let reason = format!("{lost} events that an earlier host took over are not to be had any more");
             self.push(0, Event::SessionLossy { reason });
         }
-        let Attached { epoch, waiting, detached_ms, .. } = attached;
+        let AttachedSession { epoch, waiting, detached_ms, .. } = attached;
         tracing::info!(epoch, waiting, detached_ms, "reattached");
         let detail = format!("host {epoch} of this session, after {detached_ms} ms without one");
         self.push(0, Event::SessionResumed { by: "reattach".to_owned(), detail });
@@ -217,7 +220,7 @@ impl Core {
         if let Some(id) = attached.native_session_id.clone() {
             self.effects.push_back(SessionEffect::Lease { id, purpose: LeasePurpose::Adoption });
         }
-        let Attached { turn_count, turns, model, mode, thinking, .. } = attached.clone();
+        let AttachedSession { turn_count, turns, model, mode, thinking, .. } = attached.clone();
         let native = attached.native_session_id.clone();
         self.show(move |view| {
             (view.turns, view.has_turns) = (turn_count, turns);
@@ -233,12 +236,12 @@ impl Core {
             }
         });
         if attached.agent.is_some() {
-            self.keep_conversation();
+            self.share_conversation_lock();
         }
         let taken = attached.turn_count;
         match attached.agent {
             Some(agent) => {
-                self.go_on(agent, attached, now);
+                self.restore_running(agent, attached, now);
                 self.settle_interrupted(taken);
                 self.next_turn(now);
             }
@@ -260,23 +263,30 @@ impl Core {
     }
 
     /// The agent is ready, or has a turn.
-    fn go_on(&mut self, agent: ProcessId, attached: Attached, now: Instant) {
-        let Attached { measures, turn, permissions, ending, .. } = attached;
+    fn restore_running(&mut self, agent: ProcessId, attached: AttachedSession, now: Instant) {
+        let AttachedSession { measures, turn, permissions, ending, .. } = attached;
         let phase = match turn {
             Some(turn) => {
                 let end = TurnEnd { turn: Some(turn), ..TurnEnd::default() };
                 let accepted = self.interrupted.take_if(|(_, begun)| *begun == turn).map(|(accepted, _)| accepted);
                 let (usage_wait, last_words) = Default::default();
-                Phase::Busy(Box::new(Busy { end, turn, tickets: Vec::new(), accepted, usage_wait, last_words }))
+                SessionPhase::Busy(Box::new(RunningTurn {
+                    end,
+                    turn,
+                    tickets: Vec::new(),
+                    accepted,
+                    usage_wait,
+                    last_words,
+                }))
             }
-            None => Phase::Idle,
+            None => SessionPhase::Idle,
         };
-        let Phase::Starting { ready, .. } = std::mem::replace(&mut self.phase, phase) else { return };
+        let SessionPhase::Starting { ready, .. } = std::mem::replace(&mut self.phase, phase) else { return };
         self.became_ready(now);
         if turn.is_some() {
             self.timers.cancel(TimerKind::Idle);
             self.begin_clocks(now);
-            self.wait_for(permissions, now);
+            self.restore_permissions(permissions, now);
         }
         self.agent = Some(agent);
         self.show(move |view| {
@@ -291,15 +301,15 @@ impl Core {
     }
 
     /// Stops the clocks while these requests are open.
-    fn wait_for(&mut self, permissions: Vec<PermissionRequest>, now: Instant) {
+    fn restore_permissions(&mut self, permissions: Vec<PermissionRequest>, now: Instant) {
         for request in permissions {
-            self.clocks.note(&Event::PermissionRequested(Box::new(request)), now);
+            self.clocks.record(&Event::PermissionRequested(Box::new(request)), now);
         }
         self.timers.set(TimerKind::Turn, self.clocks.next());
     }
 
     /// Returns true if this host detached from a session that continues without it.
-    pub(super) fn is_let_go(&self, reason: &EndReason, receipt: Option<&Receipt>) -> bool {
-        self.outliving.is_some() && receipt.is_none() && *reason == EndReason::Shutdown
+    pub(super) fn is_detached(&self, reason: &EndReason, receipt: Option<&Receipt>) -> bool {
+        self.detach_state.is_some() && receipt.is_none() && *reason == EndReason::Shutdown
     }
 }

@@ -3,10 +3,10 @@
 use ipc_protocol::{BudgetAction, BudgetExceeded, EndReason, Event, KillOptions};
 use tokio::time::Instant;
 
-use super::{Busy, Core, Phase};
-use crate::{error::Error, session::prompts::Queued};
+use super::{RunningTurn, SessionCore, SessionPhase};
+use crate::{error::Error, session::prompts::WaitingPrompt};
 
-impl Core {
+impl SessionCore {
     /// Records usage of the model, and acts on the budgets that it used up.
     pub(super) fn metered(&mut self, turn: u64, passed: Vec<BudgetExceeded>, turn_is_over: bool, now: Instant) {
         let (total, of_turn) = (self.meter.total(), self.meter.turn());
@@ -24,7 +24,7 @@ impl Core {
             match passed.action {
                 BudgetAction::Warn | BudgetAction::RefusePrompts => {}
                 BudgetAction::EndTurn => {
-                    if is_running && self.overdue.is_none() {
+                    if is_running && self.abort_deadline.is_none() {
                         self.end_turn(reason, now);
                     }
                 }
@@ -33,8 +33,8 @@ impl Core {
         }
     }
 
-    fn busy(&mut self) -> Option<&mut Busy> {
-        if let Phase::Busy(busy) = &mut self.phase { Some(busy) } else { None }
+    fn busy(&mut self) -> Option<&mut RunningTurn> {
+        if let SessionPhase::Busy(busy) = &mut self.phase { Some(busy) } else { None }
     }
 
     /// Reason for refusing further prompts, if there is one.
@@ -43,7 +43,7 @@ impl Core {
         if self.conditions.is_draining {
             return Some(Error::Draining);
         }
-        self.meter.closed().map(|exceeded| Error::BudgetExceeded { session, exceeded })
+        self.meter.exhausted().map(|exceeded| Error::BudgetExceeded { session, exceeded })
     }
 
     /// Where no further prompt is taken, those that wait are told as failed; but at the end of this host they wait for the next.
@@ -53,7 +53,7 @@ impl Core {
         if self.conditions.is_draining {
             return;
         }
-        while let Some(Queued { accepted, .. }) = self.queue.pop() {
+        while let Some(WaitingPrompt { accepted, .. }) = self.queue.pop() {
             self.queue.settle(accepted.offset);
             self.push(0, Event::ActionFailed { action: accepted.name, error: error.chain() });
             self.commit_log();

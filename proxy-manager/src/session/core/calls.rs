@@ -6,16 +6,16 @@ use ipc_protocol::{
 };
 use tokio::time::Instant;
 
-use super::{Core, Phase, SessionEffect, TimerKind, saying};
+use super::{SessionCore, SessionEffect, SessionPhase, TimerKind, saying};
 use crate::{
     error::{Error, Result},
-    session::{SessionCommand, pending::Waiting},
+    session::{SessionCommand, pending::PendingAnswer},
 };
 
 /// Aborts that may wait for the prompt that they are to cancel.
 const MOST_HELD: usize = 64;
 
-impl Core {
+impl SessionCore {
     /// Handles a command, of either lane.
     pub(crate) fn command(&mut self, command: SessionCommand, now: Instant) {
         match command {
@@ -28,7 +28,7 @@ impl Core {
     }
 
     /// Carries a command to the proxy.
-    pub(super) fn request(&mut self, command: ProxyCommand, waiting: Waiting, now: Instant) {
+    pub(super) fn request(&mut self, command: ProxyCommand, waiting: PendingAnswer, now: Instant) {
         let is_abort = matches!(command, ProxyCommand::Abort { .. });
         if is_abort && self.has_unsent() && self.held_aborts.len() < MOST_HELD {
             return self.held_aborts.push((command, waiting));
@@ -44,7 +44,7 @@ impl Core {
         if let Some(request) = self.send(waiting, command)
             && is_list
         {
-            self.listing.asked(request, now);
+            self.listing.record_request(request, now);
             self.timers.set(TimerKind::Listing, self.listing.next());
         }
         if is_abort {
@@ -62,14 +62,14 @@ impl Core {
             ProxyCommand::Steer { prompt } => {
                 saying::check(prompt, 0)?;
                 // An agent without turns reports itself why it cannot be steered.
-                if !matches!(self.phase, Phase::Busy(_)) && self.has_turns {
+                if !matches!(self.phase, SessionPhase::Busy(_)) && self.has_turns {
                     let agent = self.agent_name.clone();
                     let operation = "be steered while no turn runs: prompt it".to_owned();
                     return Err(Error::Unsupported { agent, operation });
                 }
                 Ok(())
             }
-            ProxyCommand::Operate { .. } if matches!(self.phase, Phase::Starting { .. }) => {
+            ProxyCommand::Operate { .. } if matches!(self.phase, SessionPhase::Starting { .. }) => {
                 Err(Error::Busy { session: self.id.clone() })
             }
             _ => Ok(()),
@@ -78,7 +78,7 @@ impl Core {
 
     /// Tells the proxy which operations nobody waits for: if the agent does not answer, they would use up its room.
     fn give_up_operations(&mut self) {
-        for request in self.pending.give_up_operations() {
+        for request in self.pending.abandon_operations() {
             if let Err(error) = self.wire.push(&mut self.outbox, &ToProxy::GiveUp { request }) {
                 tracing::warn!(%error, "failed to encode the cancellation of an operation");
             }
@@ -97,8 +97,8 @@ impl Core {
     /// Answers requests with the fork server's list of the session's processes.
     pub(super) fn listed(&mut self, processes: &[ProcessInfo]) {
         self.commit_log();
-        for request in self.listing.answered() {
-            if let Some(Waiting::Processes(reply)) = self.pending.take(request) {
+        for request in self.listing.take_answered() {
+            if let Some(PendingAnswer::Processes(reply)) = self.pending.take(request) {
                 // The fork server does not know the agent.
                 let agent = self.agent;
                 let of_host = |info: &ProcessInfo| ProcessInfo { tracked: Some(info.id) == agent, ..info.clone() };
@@ -108,7 +108,7 @@ impl Core {
     }
 
     /// Sends a command whose answer is for `waiting`. Returns the number of the request if it was queued.
-    pub(super) fn send(&mut self, waiting: Waiting, command: ProxyCommand) -> Option<RequestId> {
+    pub(super) fn send(&mut self, waiting: PendingAnswer, command: ProxyCommand) -> Option<RequestId> {
         if !self.pending.has_room() {
             self.fail(waiting, Error::Busy { session: self.id.clone() });
             return None;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use ipc_protocol::{AbortPolicy, EndReason, Event, KillOptions, TimeoutAction, TimeoutKind, message::ProxyCommand};
 use tokio::time::Instant;
 
-use super::{Core, FAILURE, Phase, TimerKind, attach::PATIENCE};
+use super::{FAILURE, SessionCore, SessionPhase, TimerKind, attach::ATTACH_TIMEOUT};
 use crate::{
     error::Error,
-    session::{clocks::Due, pending::Waiting},
+    session::{clocks::ClockDue, pending::PendingAnswer},
 };
 
 /// Longest last words, in characters.
@@ -43,23 +43,24 @@ impl LastWords {
     }
 }
 
-impl Core {
+impl SessionCore {
     /// Ends the session, since the turn has not ended though it was aborted.
     pub(super) fn abort_took_too_long(&mut self, now: Instant) {
-        if let Some(why) = self.overdue.take() {
+        if let Some(why) = self.abort_deadline.take() {
             self.end(KillOptions::default(), why, now);
         }
     }
 
     /// Advances the clocks.
-    pub(super) fn look_at_clocks(&mut self, now: Instant) {
+    pub(super) fn check_clocks(&mut self, now: Instant) {
         let turn = self.turn();
         for due in self.clocks.tick(now) {
             match due {
-                Due::Silent(silence) => self.push(turn, Event::SessionSilent { for_ms: millis(silence) }),
-                Due::Fired(clock, after) => {
+                ClockDue::Silent(silence) => self.push(turn, Event::SessionSilent { for_ms: millis(silence) }),
+                ClockDue::Fired(clock, after) => {
                     let action = self.clocks.action();
-                    let last_words = if let Phase::Busy(busy) = &self.phase { busy.last_words.text() } else { None };
+                    let last_words =
+                        if let SessionPhase::Busy(busy) = &self.phase { busy.last_words.text() } else { None };
                     self.push(turn, Event::TimeoutFired { clock, after_ms: millis(after), action, last_words });
                     if action != TimeoutAction::Warn {
                         self.act(clock, action, now);
@@ -81,7 +82,7 @@ impl Core {
     /// Stops the clocks, since the turn is over or is being ended.
     pub(super) fn stop_clocks(&mut self) {
         self.end_clocks();
-        self.overdue = None;
+        self.abort_deadline = None;
         self.timers.cancel(TimerKind::Abort);
         self.timers.cancel(TimerKind::Usage);
     }
@@ -92,13 +93,13 @@ impl Core {
     }
 
     /// Handles an agent that is not ready in time. There is no turn to abort yet: the start is aborted.
-    pub(super) fn start_took_too_long(&mut self, now: Instant) {
-        if !matches!(self.phase, Phase::Starting { .. }) {
+    pub(super) fn start_timed_out(&mut self, now: Instant) {
+        if !matches!(self.phase, SessionPhase::Starting { .. }) {
             return;
         }
         // A proxy that does not report its state is not waited for, however long its agent may take.
         let is_agents = !self.awaits_attached();
-        let after = if is_agents { self.start.unwrap_or_default() } else { PATIENCE };
+        let after = if is_agents { self.start.unwrap_or_default() } else { ATTACH_TIMEOUT };
         let action = match self.clocks.action() {
             TimeoutAction::Warn if is_agents => TimeoutAction::Warn,
             _ => TimeoutAction::KillSession,
@@ -117,7 +118,7 @@ impl Core {
     fn act(&mut self, clock: TimeoutKind, action: TimeoutAction, now: Instant) {
         tracing::debug!(%clock, ?action, "took too long");
         self.end_clocks();
-        if let Phase::Busy(busy) = &mut self.phase {
+        if let SessionPhase::Busy(busy) = &mut self.phase {
             busy.end.timed_out = Some(clock);
             busy.end.last_words = busy.last_words.text();
         }
@@ -131,11 +132,11 @@ impl Core {
     pub(super) fn end_turn(&mut self, why: EndReason, now: Instant) {
         self.end_clocks();
         let (policy, options) = (AbortPolicy::LeaveProcesses, KillOptions::default());
-        let sent = self.send(Waiting::EndTurn(why.clone()), ProxyCommand::Abort { policy, options }).is_some();
+        let sent = self.send(PendingAnswer::EndTurn(why.clone()), ProxyCommand::Abort { policy, options }).is_some();
         // The turn has to end even if the abort was not sent.
         let patience = if sent { self.deadlines.control } else { Duration::ZERO };
         let deadline = now.checked_add(patience);
-        self.overdue = deadline.map(|_| why);
+        self.abort_deadline = deadline.map(|_| why);
         self.timers.set(TimerKind::Abort, deadline);
     }
 
@@ -143,7 +144,7 @@ impl Core {
     pub(super) fn abort_failed(&mut self, why: EndReason, error: &Error, now: Instant) {
         let action = format!("aborting the turn ({why})");
         self.push(0, Event::ActionFailed { action, error: error.chain() });
-        if self.overdue.is_some() {
+        if self.abort_deadline.is_some() {
             self.end(KillOptions::default(), why, now);
         }
     }

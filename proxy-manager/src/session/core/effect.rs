@@ -5,10 +5,10 @@ use std::time::SystemTime;
 use ipc_protocol::{Event, ProcessId, message::ToForkServer};
 use tokio::time::Instant;
 
-use super::lasting::Crashes;
+use super::lasting::CrashHistory;
 use crate::{
     error::Error,
-    session::{Appending, Reply, View, metrics::Tally},
+    session::{EventToAppend, ReplySender, SessionView, metrics::UsageCounters},
 };
 
 /// Sends the answer of a call to its caller. A caller that has gone misses nothing.
@@ -32,7 +32,7 @@ pub(crate) enum SessionEffect {
     /// Appends an event of the agent or its processes to the batch, counts it, and notes its process in the journal.
     Record { turn: u64, event: Event },
     /// Appends what callers ask for, and commits it; the reply is the offset of the last event.
-    AppendActions { turn: u64, events: Vec<Appending>, has_accepted_turn: bool, reply: Reply<u64> },
+    AppendActions { turn: u64, events: Vec<EventToAppend>, has_accepted_turn: bool, reply: ReplySender<u64> },
     /// Moves a consumer of the stream with the batch.
     MoveCursor { consumer: &'static str, offset: u64 },
     /// The batch came up to this message of the proxy.
@@ -50,9 +50,9 @@ pub(crate) enum SessionEffect {
     /// Notes the session's agent in the journal.
     NoteAgent(ProcessId),
     /// Changes the visible state, and so the record.
-    Show(Box<dyn FnOnce(&mut View) + Send>),
+    Show(Box<dyn FnOnce(&mut SessionView) + Send>),
     /// Changes the counters.
-    Tally(Box<dyn FnOnce(&mut Tally) + Send>),
+    Tally(Box<dyn FnOnce(&mut UsageCounters) + Send>),
     /// The proxy was heard.
     Heard(Instant),
     /// From here on no call can be answered.
@@ -76,7 +76,7 @@ pub(crate) enum SessionEffect {
     /// Sweeps the session in the place of a dead fork server: [`Core::swept`](super::Core::swept) follows.
     Sweep,
     /// Remembers the crashes for the next incarnation.
-    KeepCrashes(Crashes),
+    KeepCrashes(CrashHistory),
     /// Releases lease, slot and journal. `is_left`: the session goes on without this host. `is_clean`: nothing is left of it.
     Release { is_left: bool, is_clean: bool },
 }

@@ -3,12 +3,12 @@
 use ipc_protocol::{EndReason, Event, KillOptions, message::ProxyCommand};
 use tokio::time::Instant;
 
-use super::{Core, SessionEffect};
-use crate::session::{pending::Waiting, pulse::Beat};
+use super::{SessionCore, SessionEffect};
+use crate::session::{pending::PendingAnswer, pulse::PulseAction};
 
-impl Core {
+impl SessionCore {
     /// Advances the health check.
-    pub(super) fn take_pulse(&mut self, now: Instant) {
+    pub(super) fn check_pulse(&mut self, now: Instant) {
         if self.closing.is_some() {
             return;
         }
@@ -19,15 +19,15 @@ impl Core {
             self.effects.push_back(SessionEffect::FreeProxy);
         }
         match beat {
-            Beat::Nothing => {}
-            Beat::Ping => _ = self.send(Waiting::Pulse, ProxyCommand::Ping),
-            Beat::Unresponsive(missed) => {
+            PulseAction::Nothing => {}
+            PulseAction::Ping => _ = self.send(PendingAnswer::Pulse, ProxyCommand::Ping),
+            PulseAction::Unresponsive(missed) => {
                 tracing::warn!(missed, "proxy is unresponsive");
                 let detail = format!("its proxy did not answer {missed} pings in a row");
                 let turn = self.turn();
                 self.push(turn, Event::SessionStatus { status: "unresponsive".to_owned(), detail });
                 self.commit_log();
-                if self.pulse.ends() {
+                if self.pulse.ends_session() {
                     // Bypasses the proxy, which is the party that does not answer.
                     self.force_for(KillOptions::default(), EndReason::Unresponsive(missed), now);
                 }
@@ -36,9 +36,9 @@ impl Core {
     }
 
     /// Records a message of the proxy.
-    pub(super) fn heard(&mut self, now: Instant) {
+    pub(super) fn record_activity(&mut self, now: Instant) {
         self.effects.push_back(SessionEffect::Heard(now));
-        if self.pulse.hear(now) && self.closing.is_none() {
+        if self.pulse.record_activity(now) && self.closing.is_none() {
             let detail = "its proxy answers again".to_owned();
             let turn = self.turn();
             self.push(turn, Event::SessionStatus { status: "responsive".to_owned(), detail });

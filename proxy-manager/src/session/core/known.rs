@@ -3,35 +3,35 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use ipc_protocol::{Event, ExitStatus, Outcome, ProcessId, Proof, ReapedBy, Receipt, ReceiptEntry};
+use ipc_protocol::{Event, ExitStatus, ProcessId, ProcessOutcome, Proof, ReapedBy, Receipt, ReceiptEntry};
 use tokio::time::Instant;
 
 /// Maximum number of live processes that are tracked, and of ended ones.
-const MOST: usize = 4096;
+const MAX_ENDED: usize = 4096;
 
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct ProcessLedger {
     living: BTreeMap<ProcessId, ReceiptEntry>,
     /// Ended processes, oldest first, with the time at which their end was reported.
-    ended: VecDeque<(Instant, ReceiptEntry)>,
+    record_exit: VecDeque<(Instant, ReceiptEntry)>,
     /// Instant at which the end of the session began.
-    ending: Option<Instant>,
+    ending_since: Option<Instant>,
     /// Number of ends since then that are no longer tracked.
     forgotten: u64,
 }
 
-impl Known {
+impl ProcessLedger {
     /// Applies an event.
-    pub(super) fn note(&mut self, event: &Event, now: Instant) {
+    pub(super) fn record(&mut self, event: &Event, now: Instant) {
         match event {
-            Event::ProcessSpawned(info) if self.living.len() < MOST => {
+            Event::ProcessSpawned(info) if self.living.len() < MAX_ENDED => {
                 let entry = ReceiptEntry {
                     id: info.id,
                     ppid: info.ppid,
                     pgid: info.pgid,
                     sid: info.sid,
                     command: info.command.is_some().then(|| info.command_line()),
-                    outcome: Outcome::Gone,
+                    outcome: ProcessOutcome::Gone,
                     // A dead proxy cannot report that it was the reaper.
                     reaped_by: Some(ReapedBy::Parent),
                 };
@@ -44,26 +44,26 @@ impl Known {
 
     fn ended(&mut self, process: ProcessId, exit: Option<ExitStatus>, now: Instant) {
         let Some(mut entry) = self.living.remove(&process) else { return };
-        entry.outcome = exit.map_or(Outcome::Gone, Outcome::Ended);
-        self.ended.push_back((now, entry));
-        if self.ended.len() > MOST
-            && let Some((told, _)) = self.ended.pop_front()
+        entry.outcome = exit.map_or(ProcessOutcome::Gone, ProcessOutcome::Ended);
+        self.record_exit.push_back((now, entry));
+        if self.record_exit.len() > MAX_ENDED
+            && let Some((told, _)) = self.record_exit.pop_front()
         {
-            self.forgotten += u64::from(self.ending.is_some_and(|ending| told >= ending));
+            self.forgotten += u64::from(self.ending_since.is_some_and(|ending| told >= ending));
         }
     }
 
     /// Marks the beginning of the session's end: later ends belong on its receipt.
-    pub(super) fn end_begins(&mut self, now: Instant) {
-        self.ending.get_or_insert(now);
+    pub(super) fn begin_end(&mut self, now: Instant) {
+        self.ending_since.get_or_insert(now);
     }
 
     /// Adds processes that were alive when the end began and are missing on the receipt. The receipt's proof shows that
     /// they are dead; without a proof only processes reported dead are added.
     pub(super) fn complete(&mut self, receipt: &mut Receipt) {
         let named: BTreeSet<_> = receipt.processes.iter().chain(&receipt.unattributed).map(|entry| entry.id).collect();
-        let ended = std::mem::take(&mut self.ended).into_iter();
-        let since = |told: Instant| self.ending.is_some_and(|ending| told >= ending);
+        let ended = std::mem::take(&mut self.record_exit).into_iter();
+        let since = |told: Instant| self.ending_since.is_some_and(|ending| told >= ending);
         let mut missing: Vec<_> = ended.filter(|(told, _)| since(*told)).map(|(_, entry)| entry).collect();
         if receipt.proof != Proof::None {
             missing.extend(self.living.values().cloned());
@@ -82,9 +82,9 @@ impl Known {
         let ended = listed.filter(|entry| self.living.remove(&entry.id).is_some());
         let exit = |entry: &ReceiptEntry| {
             let exit = match entry.outcome {
-                Outcome::Ended(exit) => Some(exit),
-                Outcome::Gone => None,
-                Outcome::Survived => return None,
+                ProcessOutcome::Ended(exit) => Some(exit),
+                ProcessOutcome::Gone => None,
+                ProcessOutcome::Survived => return None,
             };
             let command = entry.command.as_deref().and_then(|line| line.split(' ').next()).map(str::to_owned);
             Some(Event::ProcessExited { process: entry.id, command, exit })
@@ -132,26 +132,30 @@ mod tests {
         Receipt { proof, ..Receipt::begin("s".parse().expect("valid"), KillCause::KillSession) }
     }
 
-    fn outcomes(receipt: &Receipt) -> Vec<(u32, Outcome)> {
+    fn outcomes(receipt: &Receipt) -> Vec<(u32, ProcessOutcome)> {
         receipt.processes.iter().map(|entry| (entry.id.pid, entry.outcome)).collect()
     }
 
     #[test]
     fn what_died_before_anybody_else_looked_is_named() {
-        let (mut known, now) = (Known::default(), Instant::now());
-        (1..=4).for_each(|pid| known.note(&spawned(pid), now));
-        known.note(&exited(1, 0), now);
+        let (mut known, now) = (ProcessLedger::default(), Instant::now());
+        (1..=4).for_each(|pid| known.record(&spawned(pid), now));
+        known.record(&exited(1, 0), now);
         let later = now + Duration::from_millis(1);
-        known.end_begins(later);
-        known.end_begins(later + Duration::from_secs(1));
-        known.note(&exited(2, 7), later);
+        known.begin_end(later);
+        known.begin_end(later + Duration::from_secs(1));
+        known.record(&exited(2, 7), later);
         // The fork server has seen this one, and knows better.
         let mut receipt = receipt(Proof::QuietRounds(3));
-        let seen = ReceiptEntry { outcome: Outcome::Ended(ExitStatus::Signal(9)), ..known.living[&id(4)].clone() };
+        let seen =
+            ReceiptEntry { outcome: ProcessOutcome::Ended(ExitStatus::Signal(9)), ..known.living[&id(4)].clone() };
         receipt.processes.push(seen);
         known.complete(&mut receipt);
-        let named =
-            [(2, Outcome::Ended(ExitStatus::Code(7))), (3, Outcome::Gone), (4, Outcome::Ended(ExitStatus::Signal(9)))];
+        let named = [
+            (2, ProcessOutcome::Ended(ExitStatus::Code(7))),
+            (3, ProcessOutcome::Gone),
+            (4, ProcessOutcome::Ended(ExitStatus::Signal(9))),
+        ];
         assert_eq!(outcomes(&receipt), named);
         assert_eq!(receipt.processes[0].command.as_deref(), Some("sleep 9"));
         assert!(receipt.is_empty());
@@ -163,26 +167,26 @@ mod tests {
 
     #[test]
     fn without_a_proof_nobody_is_said_to_be_gone() {
-        let (mut known, now) = (Known::default(), Instant::now());
-        (1..=2).for_each(|pid| known.note(&spawned(pid), now));
-        known.end_begins(now);
-        known.note(&exited(1, 0), now);
+        let (mut known, now) = (ProcessLedger::default(), Instant::now());
+        (1..=2).for_each(|pid| known.record(&spawned(pid), now));
+        known.begin_end(now);
+        known.record(&exited(1, 0), now);
         let mut receipt = receipt(Proof::None);
         known.complete(&mut receipt);
-        assert_eq!(outcomes(&receipt), [(1, Outcome::Ended(ExitStatus::Code(0)))]);
+        assert_eq!(outcomes(&receipt), [(1, ProcessOutcome::Ended(ExitStatus::Code(0)))]);
     }
 
     #[test]
     fn what_is_forgotten_is_counted() {
-        let (mut known, now) = (Known::default(), Instant::now());
-        known.end_begins(now);
-        let most = u32::try_from(MOST).expect("it fits");
+        let (mut known, now) = (ProcessLedger::default(), Instant::now());
+        known.begin_end(now);
+        let most = u32::try_from(MAX_ENDED).expect("it fits");
         for pid in 1..=most + 3 {
-            known.note(&spawned(pid), now);
-            known.note(&exited(pid, 0), now);
+            known.record(&spawned(pid), now);
+            known.record(&exited(pid, 0), now);
         }
         let mut receipt = receipt(Proof::NoChildren);
         known.complete(&mut receipt);
-        assert_eq!((receipt.processes.len(), receipt.omitted), (MOST, 3));
+        assert_eq!((receipt.processes.len(), receipt.omitted), (MAX_ENDED, 3));
     }
 }

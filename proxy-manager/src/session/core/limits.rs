@@ -11,31 +11,31 @@ use super::{SessionTimers, TimerKind};
 /// Time by which the host's wall clock is later than the proxy's.
 const MARGIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
-pub(super) struct Overseer {
+pub(super) struct LimitSupervisor {
     limits: Limits,
     /// Time that a proxy may take for a kill.
     wedged: Duration,
     /// Instant at which the agent was ready.
     started: Option<Instant>,
     /// True if the wall clock ran out, and that was reported.
-    is_late: bool,
+    wall_clock_passed: bool,
     /// The limit for which the session ends.
-    ends: Option<LimitKind>,
+    ending: Option<LimitKind>,
     /// Process whose file was last reported as too large by somebody else; `ended_writer` is the one whose end showed it.
     /// Both may name the same excess, which is announced once.
     writer: Option<ProcessId>,
     ended_writer: Option<ProcessId>,
 }
 
-impl Overseer {
+impl LimitSupervisor {
     pub(super) fn new(limits: Limits, wedged: Duration) -> Self {
-        Self { limits, wedged, started: None, is_late: false, ends: None, writer: None, ended_writer: None }
+        Self { limits, wedged, started: None, wall_clock_passed: false, ending: None, writer: None, ended_writer: None }
     }
 
     /// Starts the wall clock, since the agent is ready; before that a deadline of the start holds.
     pub(super) fn started(&mut self, timers: &mut SessionTimers, now: Instant) {
         self.started = Some(now);
-        let limit = self.limits.wall_clock_ms.filter(|_| !self.is_late && self.ends.is_none());
+        let limit = self.limits.wall_clock_ms.filter(|_| !self.wall_clock_passed && self.ending.is_none());
         let due = limit.and_then(|limit| now.checked_add(Duration::from_millis(limit).saturating_add(MARGIN)));
         timers.set(TimerKind::WallClock, due);
     }
@@ -54,7 +54,7 @@ impl Overseer {
     }
 
     /// Records a reported limit. Returns true if that is news.
-    pub(super) fn take(&mut self, passed: &LimitExceeded, timers: &mut SessionTimers, now: Instant) -> bool {
+    pub(super) fn record(&mut self, passed: &LimitExceeded, timers: &mut SessionTimers, now: Instant) -> bool {
         if passed.limit == LimitKind::FileSize && passed.process.is_some() {
             self.writer = passed.process;
             if self.writer == self.ended_writer {
@@ -66,18 +66,18 @@ impl Overseer {
 
     /// Returns true for the first limit that ends the session, and for the first end of the wall clock.
     fn is_news(&mut self, passed: &LimitExceeded, timers: &mut SessionTimers, now: Instant) -> bool {
-        if passed.limit == LimitKind::WallClock && std::mem::replace(&mut self.is_late, true) {
+        if passed.limit == LimitKind::WallClock && std::mem::replace(&mut self.wall_clock_passed, true) {
             return false;
         }
-        if self.is_late {
+        if self.wall_clock_passed {
             timers.cancel(TimerKind::WallClock);
         }
         if ends_session(passed) {
-            if self.ends.is_some() {
+            if self.ending.is_some() {
                 return false;
             }
             let deadline = now.checked_add(passed.limit.grace().grace.saturating_add(self.wedged));
-            self.ends = Some(passed.limit);
+            self.ending = Some(passed.limit);
             timers.cancel(TimerKind::WallClock);
             timers.set(TimerKind::Limit, deadline);
         }
@@ -103,7 +103,7 @@ impl Overseer {
 
     /// The limit for which the session should have ended by now.
     pub(super) fn overdue(&self) -> Option<LimitKind> {
-        self.ends
+        self.ending
     }
 }
 
@@ -118,15 +118,16 @@ mod tests {
 
     const WEDGED: Duration = Duration::from_secs(2);
 
-    fn overseer(on_limit: LimitAction) -> (Overseer, SessionTimers, Instant) {
+    fn overseer(on_limit: LimitAction) -> (LimitSupervisor, SessionTimers, Instant) {
         let limits = Limits { wall_clock_ms: Some(100), on_limit, ..Limits::default() };
-        let (mut overseer, mut timers, now) = (Overseer::new(limits, WEDGED), SessionTimers::default(), Instant::now());
+        let (mut overseer, mut timers, now) =
+            (LimitSupervisor::new(limits, WEDGED), SessionTimers::default(), Instant::now());
         // Before that the start has a deadline of its own.
         overseer.started(&mut timers, now);
         (overseer, timers, now)
     }
 
-    fn over(overseer: &Overseer, timers: &mut SessionTimers, started: Instant) -> LimitExceeded {
+    fn over(overseer: &LimitSupervisor, timers: &mut SessionTimers, started: Instant) -> LimitExceeded {
         let due = timers.next_deadline().expect("a clock");
         assert_eq!(due, started + Duration::from_millis(100) + MARGIN);
         assert_eq!(timers.expire(due - Duration::from_millis(1)), []);
@@ -144,8 +145,8 @@ mod tests {
             let (mut overseer, mut timers, now) = overseer(on_limit);
             let passed = over(&overseer, &mut timers, now);
             assert_eq!((passed.limit, passed.action, passed.measured), (LimitKind::WallClock, action, 1100));
-            assert!(overseer.take(&passed, &mut timers, now));
-            assert!(!overseer.take(&passed, &mut timers, now), "the proxy says it too late");
+            assert!(overseer.record(&passed, &mut timers, now));
+            assert!(!overseer.record(&passed, &mut timers, now), "the proxy says it too late");
         }
     }
 
@@ -153,7 +154,7 @@ mod tests {
     fn a_proxy_that_acts_in_time_is_left_to_it_and_one_that_only_says_so_is_not() {
         let (mut overseer, mut timers, now) = overseer(LimitAction::KillSession);
         let said = over(&overseer, &mut timers, now);
-        assert!(overseer.take(&said, &mut timers, now));
+        assert!(overseer.record(&said, &mut timers, now));
         let due = now + LimitKind::WallClock.grace().grace + WEDGED;
         assert_eq!((timers.next_deadline(), timers.expire(due - Duration::from_millis(1)).len()), (Some(due), 0));
         assert_eq!((timers.expire(due), overseer.overdue()), (vec![TimerKind::Limit], Some(LimitKind::WallClock)));
@@ -165,12 +166,13 @@ mod tests {
         let (process, other) = (ProcessId { pid: 5, start_time: 1 }, ProcessId { pid: 6, start_time: 1 });
         let on_limit = LimitAction::KillProcess;
         let limits = Limits { file_size_bytes: Some(100), on_limit, ..Limits::default() };
-        let (mut overseer, mut timers, now) = (Overseer::new(limits, WEDGED), SessionTimers::default(), Instant::now());
+        let (mut overseer, mut timers, now) =
+            (LimitSupervisor::new(limits, WEDGED), SessionTimers::default(), Instant::now());
         let stopped = ExitStatus::Signal(nix::sys::signal::Signal::SIGXFSZ as i32);
         let passed = overseer.judge_exit(process, stopped, &mut timers, now).expect("it is told of");
-        assert!(!overseer.take(&passed, &mut timers, now), "the proxy says it too late");
+        assert!(!overseer.record(&passed, &mut timers, now), "the proxy says it too late");
         let seen = LimitExceeded { process: Some(other), ..passed };
-        assert!(overseer.take(&seen, &mut timers, now));
+        assert!(overseer.record(&seen, &mut timers, now));
         assert_eq!(overseer.judge_exit(other, stopped, &mut timers, now), None);
         assert!(
             overseer.judge_exit(ProcessId { start_time: 2, ..other }, stopped, &mut timers, now).is_some(),
@@ -183,12 +185,12 @@ mod tests {
         let (mut overseer, mut timers, now) = overseer(LimitAction::KillSession);
         let mut passed = over(&overseer, &mut timers, now);
         passed.limit = LimitKind::Memory;
-        assert!(overseer.take(&passed, &mut timers, now));
+        assert!(overseer.record(&passed, &mut timers, now));
         passed.limit = LimitKind::Processes;
-        assert!(!overseer.take(&passed, &mut timers, now));
+        assert!(!overseer.record(&passed, &mut timers, now));
         passed.action = LimitAction::Warn;
         assert!(
-            overseer.take(&passed, &mut timers, now) && overseer.take(&passed, &mut timers, now),
+            overseer.record(&passed, &mut timers, now) && overseer.record(&passed, &mut timers, now),
             "what ends nothing may be said again"
         );
     }

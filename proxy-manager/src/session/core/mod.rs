@@ -59,46 +59,46 @@ mod witness;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use ipc_protocol::{
-    AgentSessionConfig, Budget, Enclosure, EndReason, Event, KillOptions, KillScope, Lifecycle, LimitExceeded, Limits,
-    OnUsageLimit, ProcessId, Receipt, SessionId, Timeouts, Usage,
+    AgentSessionConfig, Budget, ContainmentSpec, EndReason, Event, KillOptions, KillScope, Lifecycle, LimitExceeded,
+    Limits, OnUsageLimit, ProcessId, Receipt, SessionId, Timeouts, Usage,
     codec::Outbox,
     message::{AgentCommand, Hello, ProxyCommand, ToForkServer, ToProxy, VERSION},
-    reattach::Wire,
+    reattach::WireFormat,
 };
 use tokio::{sync::oneshot, time::Instant};
 
 use self::{
-    again::Retry,
-    attach::Outliving,
+    again::LaunchRetry,
+    attach::DetachState,
     clocks::LastWords,
-    known::Known,
-    lasting::{Crashes, Fate, Lasting},
-    limits::Overseer,
-    saying::Unsent,
+    known::ProcessLedger,
+    lasting::{CrashHistory, LifecyclePolicy, SessionFate},
+    limits::LimitSupervisor,
+    saying::UnsentPrompt,
     usage::UsageWait,
-    witness::Witness,
+    witness::ExitStatusCollector,
 };
 pub(crate) use self::{
-    attach::Handover,
+    attach::HostHandover,
     effect::{CallerReply, HostConditions, LeasePurpose, SessionEffect},
     timers::{SessionTimers, TimerKind},
 };
 use super::{
-    Accepted, Demand, PromptQueue, TurnEnd, View,
-    clocks::Clocks,
-    ending::{End, Ending, Step},
-    listing::Listing,
-    meter::Meter,
-    metrics::Tally,
-    pending::{Pending, Waiting},
-    pulse::Pulse,
+    AcceptedPrompt, DesiredState, PromptQueue, SessionView, TurnEnd,
+    clocks::SessionClocks,
+    ending::{EndingStep, SessionEnd, SessionEnding},
+    listing::ProcessListings,
+    meter::UsageMeter,
+    metrics::UsageCounters,
+    pending::{PendingAnswer, PendingRequests},
+    pulse::ProxyPulse,
     turn::TurnSender,
 };
 use crate::{
     deadlines::Deadlines,
     description::{AfterSuspension, SessionRemains, SessionState, TurnUsage},
     error::{Error, Result},
-    fork_server::Word,
+    fork_server::ForkServerEvent,
 };
 
 /// Kill options for a session that failed to start.
@@ -108,22 +108,22 @@ pub(crate) const FAILURE: KillOptions = KillOptions::grace(Duration::from_millis
 /// within this time.
 const START_COMMITS: Duration = Duration::from_millis(250);
 /// Number of events from which a commit is not delayed.
-const MOST_AT_START: usize = 256;
+const MAX_EVENTS_AT_START: usize = 256;
 
 /// The running turn.
 #[derive(Debug)]
-struct Busy {
+struct RunningTurn {
     end: TurnEnd,
     turn: u64,
     tickets: Vec<TurnSender>,
     /// What it was begun for, if that is in the log.
-    accepted: Option<Accepted>,
+    accepted: Option<AcceptedPrompt>,
     usage_wait: UsageWait,
     last_words: LastWords,
 }
 
 #[derive(Debug)]
-enum Phase {
+enum SessionPhase {
     /// The agent is not ready; `ready` has the waiting caller.
     Starting {
         ready: oneshot::Sender<Result<()>>,
@@ -131,7 +131,7 @@ enum Phase {
         started: Option<(Event, bool)>,
     },
     Idle,
-    Busy(Box<Busy>),
+    Busy(Box<RunningTurn>),
     /// No call can be answered any more.
     Ending,
     Over,
@@ -148,9 +148,9 @@ pub(crate) struct CoreSetup {
     pub(crate) past: SessionPast,
     pub(crate) conditions: HostConditions,
     pub(crate) rules: SessionRules,
-    pub(crate) enclosure: Enclosure,
+    pub(crate) enclosure: ContainmentSpec,
     /// Encoding of messages to and from the proxy.
-    pub(crate) wire: Wire,
+    pub(crate) wire: WireFormat,
     /// True if the host has a journal of its processes, and can sweep it.
     pub(crate) can_sweep: bool,
     /// Number in the log from which the proxy's message numbers continue, if the session may outlive this host.
@@ -188,7 +188,7 @@ pub(crate) struct SessionPast {
     pub(crate) turns: u64,
     pub(crate) usage: Usage,
     pub(crate) turn_usage: TurnUsage,
-    pub(crate) crashes: Crashes,
+    pub(crate) crashes: CrashHistory,
     /// The agent's own id of the conversation.
     pub(crate) native: Option<String>,
     /// True if another process can resume the conversation, as far as is known.
@@ -209,7 +209,7 @@ pub(crate) struct AgentStart {
 }
 
 /// The state of a session.
-pub(crate) struct Core {
+pub(crate) struct SessionCore {
     id: SessionId,
     agent_name: String,
     deadlines: Deadlines,
@@ -223,14 +223,14 @@ pub(crate) struct Core {
     /// Process of this host.
     host: ProcessId,
     outbox: Outbox,
-    pending: Pending,
-    listing: Listing,
-    phase: Phase,
+    pending: PendingRequests,
+    listing: ProcessListings,
+    phase: SessionPhase,
     /// Began, and the agent has it when the log says so.
-    unsent: Option<Unsent>,
+    unsent: Option<UnsentPrompt>,
     /// They would overtake it.
-    held_aborts: Vec<(ProxyCommand, Waiting)>,
-    ending: Ending,
+    held_aborts: Vec<(ProxyCommand, PendingAnswer)>,
+    ending: SessionEnding,
     /// Error of all calls from now on: the session is ending.
     closing: Option<Error>,
     /// The proxy, known from its hello.
@@ -244,37 +244,37 @@ pub(crate) struct Core {
     /// Number of prompts accepted.
     turns: u64,
     max_prompts: Option<u32>,
-    limits: Overseer,
-    clocks: Clocks,
-    meter: Meter,
-    pulse: Pulse,
+    limits: LimitSupervisor,
+    clocks: SessionClocks,
+    meter: UsageMeter,
+    pulse: ProxyPulse,
     /// Time for the agent to be ready, if bounded.
     start: Option<Duration>,
     /// Reason for which the turn was aborted, and for which the session ends if the turn does not.
-    overdue: Option<EndReason>,
-    witness: Witness,
-    known: Known,
+    abort_deadline: Option<EndReason>,
+    exit_statuses: ExitStatusCollector,
+    process_ledger: ProcessLedger,
     /// Text before the first prompt.
     preamble: Option<String>,
-    enclosure: Enclosure,
-    retry: Retry,
+    enclosure: ContainmentSpec,
+    retry: LaunchRetry,
     /// Encoding of messages to and from the proxy.
-    wire: Wire,
+    wire: WireFormat,
     /// Message counters, if the session may outlive this host.
-    outliving: Option<Outliving>,
-    lasting: Lasting,
-    crashes: Crashes,
+    detach_state: Option<DetachState>,
+    lifecycle_policy: LifecyclePolicy,
+    crashes: CrashHistory,
     /// True if events were committed since this was last read.
-    has_committed: bool,
+    has_new_commit: bool,
     /// It goes on without this host.
     is_left: bool,
     /// What an earlier host began and did not see the end of, and the number of its turn.
-    interrupted: Option<(Accepted, u64)>,
+    interrupted: Option<(AcceptedPrompt, u64)>,
     on_usage_limit: OnUsageLimit,
     can_sweep: bool,
 }
 
-impl Core {
+impl SessionCore {
     /// Creates the core of a session that is about to start, with the proxy's first messages queued.
     ///
     /// # Errors
@@ -285,8 +285,8 @@ impl Core {
         now: Instant,
     ) -> Result<(Self, oneshot::Receiver<Result<()>>)> {
         let (ready, is_ready) = oneshot::channel();
-        let outliving = setup.source_base.map(Outliving::new);
-        let phase = Phase::Starting { ready, started: None };
+        let outliving = setup.source_base.map(DetachState::new);
+        let phase = SessionPhase::Starting { ready, started: None };
         let mut core = Self::assemble(setup, phase, outliving);
         core.arm_start(now);
         core.begin(start, now)?;
@@ -294,12 +294,12 @@ impl Core {
     }
 
     /// Discards an incarnation that does not begin: it emits nothing, and a suspended session stays suspended.
-    pub(crate) fn call_off(&mut self) {
+    pub(crate) fn cancel(&mut self) {
         self.effects.clear();
-        self.phase = Phase::Over;
+        self.phase = SessionPhase::Over;
     }
 
-    fn assemble(setup: CoreSetup, phase: Phase, outliving: Option<Outliving>) -> Self {
+    fn assemble(setup: CoreSetup, phase: SessionPhase, detach_state: Option<DetachState>) -> Self {
         let start = start_clock(&setup);
         let CoreSetup { deadlines, past, rules, .. } = setup;
         Self {
@@ -313,12 +313,12 @@ impl Core {
             batched: past.batched,
             host: setup.host,
             outbox: Outbox::default(),
-            pending: Pending::default(),
-            listing: Listing::default(),
+            pending: PendingRequests::default(),
+            listing: ProcessListings::default(),
             phase,
             unsent: None,
             held_aborts: Vec::new(),
-            ending: Ending::new(deadlines.wedged, deadlines.kill),
+            ending: SessionEnding::new(deadlines.wedged, deadlines.kill),
             closing: None,
             proxy: None,
             agent: None,
@@ -327,22 +327,22 @@ impl Core {
             has_turns: true,
             turns: past.turns,
             max_prompts: rules.max_prompts,
-            limits: Overseer::new(rules.limits, deadlines.wedged),
-            clocks: Clocks::new(rules.timeouts),
-            meter: Meter::new(rules.budget, past.usage),
-            pulse: Pulse::new(deadlines.health),
+            limits: LimitSupervisor::new(rules.limits, deadlines.wedged),
+            clocks: SessionClocks::new(rules.timeouts),
+            meter: UsageMeter::new(rules.budget, past.usage),
+            pulse: ProxyPulse::new(deadlines.health),
             start,
-            overdue: None,
-            witness: Witness::default(),
-            known: Known::default(),
+            abort_deadline: None,
+            exit_statuses: ExitStatusCollector::default(),
+            process_ledger: ProcessLedger::default(),
             preamble: None,
             enclosure: setup.enclosure,
-            retry: Retry::default(),
+            retry: LaunchRetry::default(),
             wire: setup.wire,
-            outliving,
-            lasting: Lasting::new(&rules.lifecycle, past.has_been),
+            detach_state,
+            lifecycle_policy: LifecyclePolicy::new(&rules.lifecycle, past.has_been),
             crashes: past.crashes,
-            has_committed: false,
+            has_new_commit: false,
             is_left: false,
             interrupted: None,
             on_usage_limit: rules.on_usage_limit,
@@ -363,7 +363,7 @@ impl Core {
             self.push(0, Event::SessionStatus { status: "resumeFailed".to_owned(), detail });
         }
         let request = self.pending.mint();
-        self.pending.insert(request, Waiting::Start);
+        self.pending.insert(request, PendingAnswer::Start);
         let enclosure = Box::new(self.enclosure.clone());
         let command = ProxyCommand::Start { config: Box::new(config), command: Box::new(command), enclosure };
         let start = ToProxy::Request { request, command };
@@ -389,7 +389,7 @@ impl Core {
     }
 
     /// Returns true while messages of the proxy are read.
-    pub(crate) fn listens(&self) -> bool {
+    pub(crate) fn is_listening(&self) -> bool {
         !self.ending.is_closed()
     }
 
@@ -399,19 +399,19 @@ impl Core {
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::Over)
+        matches!(self.phase, SessionPhase::Over)
     }
 
     /// Commits the batched events, unless that is delayed.
     pub(crate) fn commit(&mut self, now: Instant) {
-        let is_few = (1..MOST_AT_START).contains(&self.batched);
+        let is_few = (1..MAX_EVENTS_AT_START).contains(&self.batched);
         if is_few && self.delays_commits() && self.timers.is_set(TimerKind::Commit) {
             return;
         }
         if self.batched > 0 {
             self.delay_commits(now);
-            self.has_committed = true;
-            if matches!(self.phase, Phase::Starting { .. }) {
+            self.has_new_commit = true;
+            if matches!(self.phase, SessionPhase::Starting { .. }) {
                 self.commit_together();
             }
         }
@@ -420,13 +420,13 @@ impl Core {
 
     /// Returns true if a change of the visible state is to be recorded now. While the agent starts, records are written
     /// with the events.
-    pub(crate) fn is_to_be_noted(&mut self) -> bool {
-        std::mem::take(&mut self.has_committed) || !self.delays_commits()
+    pub(crate) fn must_record(&mut self) -> bool {
+        std::mem::take(&mut self.has_new_commit) || !self.delays_commits()
     }
 
     /// Commits to memory are never delayed.
     fn delays_commits(&self) -> bool {
-        matches!(self.phase, Phase::Starting { .. }) && self.closing.is_none() && self.conditions.is_durable
+        matches!(self.phase, SessionPhase::Starting { .. }) && self.closing.is_none() && self.conditions.is_durable
     }
 
     /// Delays the next commit, while the agent starts.
@@ -463,12 +463,12 @@ impl Core {
     }
 
     /// Changes the visible state.
-    fn show(&mut self, change: impl FnOnce(&mut View) + Send + 'static) {
+    fn show(&mut self, change: impl FnOnce(&mut SessionView) + Send + 'static) {
         self.effects.push_back(SessionEffect::Show(Box::new(change)));
     }
 
     /// Changes the counters.
-    fn tally(&mut self, change: impl FnOnce(&mut Tally) + Send + 'static) {
+    fn tally(&mut self, change: impl FnOnce(&mut UsageCounters) + Send + 'static) {
         self.effects.push_back(SessionEffect::Tally(Box::new(change)));
     }
 
@@ -478,7 +478,7 @@ impl Core {
     }
 
     /// Answers the caller of a request with an error.
-    fn fail(&mut self, waiting: Waiting, error: Error) {
+    fn fail(&mut self, waiting: PendingAnswer, error: Error) {
         self.effects.push_back(SessionEffect::Reply(Box::new(move || waiting.fail(error))));
     }
 
@@ -497,28 +497,28 @@ impl Core {
     }
 
     /// Handles a change of the desired state.
-    pub(crate) fn demand(&mut self, demand: Demand, now: Instant) {
+    pub(crate) fn set_desired_state(&mut self, demand: DesiredState, now: Instant) {
         match demand {
-            Demand::Live => {}
-            Demand::End { options, reason, .. } => self.end(options, reason, now),
-            Demand::LetGo => self.abandon(now),
+            DesiredState::Run => {}
+            DesiredState::End { options, reason, .. } => self.end(options, reason, now),
+            DesiredState::Detach => self.abandon(now),
         }
     }
 
     /// Begins to end the session.
     fn end(&mut self, options: KillOptions, reason: EndReason, now: Instant) {
         tracing::debug!(?options, %reason, "ending");
-        self.known.end_begins(now);
+        self.process_ledger.begin_end(now);
         self.stop_clocks();
         if self.closing.is_none() {
             self.closing = Some(self.error_of(&reason));
             self.close();
         }
-        if matches!(self.phase, Phase::Starting { .. }) {
+        if matches!(self.phase, SessionPhase::Starting { .. }) {
             self.stop(self.error_of(&reason), now);
         }
         let step = self.ending.request(options, reason, now);
-        self.take(step, now);
+        self.perform(step, now);
     }
 
     /// From here on no call can be answered, and nothing is due but what ends the session.
@@ -529,11 +529,11 @@ impl Core {
         }
     }
 
-    fn take(&mut self, step: Step, now: Instant) {
+    fn perform(&mut self, step: EndingStep, now: Instant) {
         self.timers.set(TimerKind::End, self.ending.next());
         match step {
-            Step::Nothing => {}
-            Step::AskProxy(options, reason) => {
+            EndingStep::Nothing => {}
+            EndingStep::AskProxy(options, reason) => {
                 // Its answer names no request: it is the proxy's last message.
                 let (request, scope) = (self.pending.mint(), KillScope::Session);
                 let kill = ToProxy::Request { request, command: ProxyCommand::Kill { scope, options, reason } };
@@ -541,14 +541,14 @@ impl Core {
                     tracing::error!(%error, "failed to encode the kill of the session");
                 }
             }
-            Step::AskForkServer(options) => {
+            EndingStep::AskForkServer(options) => {
                 tracing::debug!(?options, "asking the fork server to end the session");
                 let order = ToForkServer::Kill { session: self.id.clone(), options };
                 self.effects.push_back(SessionEffect::Order(order));
             }
-            Step::Sweep => {
+            EndingStep::Sweep => {
                 tracing::warn!("the fork server is dead and the session has not ended: the host sweeps it");
-                self.known.end_begins(now);
+                self.process_ledger.begin_end(now);
                 self.effects.push_back(SessionEffect::Sweep);
             }
         }
@@ -557,7 +557,7 @@ impl Core {
     /// The sweep has ended. `None` where it could not be done.
     pub(crate) fn swept(&mut self, receipt: Option<Receipt>, now: Instant) {
         self.ending.swept(receipt.map(Box::new), now);
-        self.take(Step::Nothing, now);
+        self.perform(EndingStep::Nothing, now);
     }
 
     /// What the proxy says is no longer to be trusted.
@@ -574,32 +574,32 @@ impl Core {
     }
 
     fn force_for(&mut self, options: KillOptions, reason: EndReason, now: Instant) {
-        self.known.end_begins(now);
+        self.process_ledger.begin_end(now);
         self.stop(self.error_of(&reason), now);
         let step = self.ending.force(options, reason, now);
-        self.take(step, now);
+        self.perform(step, now);
     }
 
     /// Handles an event of the fork server about this session.
-    pub(crate) fn word(&mut self, word: Word, now: Instant) {
+    pub(crate) fn fork_server_event(&mut self, word: ForkServerEvent, now: Instant) {
         match word {
-            Word::Forked(Ok(process)) => {
+            ForkServerEvent::Forked(Ok(process)) => {
                 self.show(move |view| view.processes.proxy = Some(process));
                 self.effects.push_back(SessionEffect::NoteProxy(process));
             }
-            Word::Forked(Err(error)) => {
+            ForkServerEvent::Forked(Err(error)) => {
                 let error = Error::from_wire(&self.id, error);
                 let reason = EndReason::Failed(error.chain());
                 self.stop(error, now);
                 // Nothing was started.
-                self.finish(End { reason, receipt: None }, true, now);
+                self.finish(SessionEnd { reason, receipt: None }, true, now);
             }
-            Word::Observed(event) => self.observed(event, now),
-            Word::Listed(processes) => self.listed(&processes),
-            Word::Gone(gone) => {
+            ForkServerEvent::Observed(event) => self.observed(event, now),
+            ForkServerEvent::Listed(processes) => self.listed(&processes),
+            ForkServerEvent::Gone(gone) => {
                 tracing::debug!(exit = ?gone.exit, receipt = %gone.receipt, "proxy exited");
-                self.ending.gone(gone, now);
-                self.take(Step::Nothing, now);
+                self.ending.record_gone(gone, now);
+                self.perform(EndingStep::Nothing, now);
             }
         }
     }
@@ -613,7 +613,7 @@ impl Core {
             Event::LimitExceeded(passed) => self.passed(turn, *passed, now),
             event => {
                 if let Event::ProcessExited { process, exit: Some(exit), .. } = &event {
-                    self.witness.saw(*process, *exit);
+                    self.exit_statuses.record_exit(*process, *exit);
                     self.answer_receipts();
                 }
                 let passed = match &event {
@@ -636,12 +636,12 @@ impl Core {
     }
 
     fn turn(&self) -> u64 {
-        if let Phase::Busy(busy) = &self.phase { busy.turn } else { 0 }
+        if let SessionPhase::Busy(busy) = &self.phase { busy.turn } else { 0 }
     }
 
     /// Handles an exceeded limit on which the proxy does not act.
     fn passed(&mut self, turn: u64, passed: LimitExceeded, now: Instant) {
-        if !self.limits.take(&passed, &mut self.timers, now) {
+        if !self.limits.record(&passed, &mut self.timers, now) {
             return;
         }
         let limit = passed.limit;
@@ -654,24 +654,24 @@ impl Core {
 
     /// Handles the death of the fork server.
     pub(crate) fn guard_died(&mut self, now: Instant) {
-        let step = self.ending.guard_dead(self.can_sweep, now);
+        let step = self.ending.record_guard_death(self.can_sweep, now);
         self.stop(Error::ForkServerDied, now);
-        self.take(step, now);
+        self.perform(step, now);
     }
 
     /// Handles the end of the connection to the proxy.
     pub(crate) fn closed(&mut self, now: Instant) {
         self.commit_log();
-        self.known.end_begins(now);
-        let step = self.ending.closed(now);
-        self.take(step, now);
+        self.process_ledger.begin_end(now);
+        let step = self.ending.record_close(now);
+        self.perform(step, now);
         let error = if self.ending.is_guard_dead() {
             Error::ForkServerDied
         } else {
             let reason = "it closed its connection".to_owned();
             Error::ProxyDied { session: self.id.clone(), reason }
         };
-        if !self.retry.is_coming() {
+        if !self.retry.is_pending() {
             self.stop(error, now);
         }
     }
@@ -690,22 +690,22 @@ impl Core {
     pub(crate) fn tick(&mut self, now: Instant) {
         for kind in self.timers.expire(now) {
             match kind {
-                TimerKind::Start => self.start_took_too_long(now),
+                TimerKind::Start => self.start_timed_out(now),
                 TimerKind::Abort => self.abort_took_too_long(now),
-                TimerKind::Turn => self.look_at_clocks(now),
+                TimerKind::Turn => self.check_clocks(now),
                 TimerKind::Usage => self.ask_again(now),
-                TimerKind::Pulse => self.take_pulse(now),
+                TimerKind::Pulse => self.check_pulse(now),
                 TimerKind::Idle => self.suspend(now),
                 TimerKind::WallClock => self.wall_clock_passed(now),
                 TimerKind::Limit => self.limit_took_too_long(now),
                 TimerKind::Receipt => {
-                    self.witness.tick(now);
+                    self.exit_statuses.tick(now);
                     self.answer_receipts();
                 }
                 TimerKind::Listing => self.list_without_proxy(now),
                 TimerKind::End => {
                     let step = self.ending.tick(now);
-                    self.take(step, now);
+                    self.perform(step, now);
                 }
                 TimerKind::Commit => self.commit(now),
             }
@@ -715,7 +715,7 @@ impl Core {
     /// Ends a session that has been idle for too long. One without a retained conversation could not be resumed, and is
     /// not suspended.
     fn suspend(&mut self, now: Instant) {
-        if self.closing.is_none() && matches!(self.phase, Phase::Idle) && self.keeps_conversation() {
+        if self.closing.is_none() && matches!(self.phase, SessionPhase::Idle) && self.keeps_conversation() {
             self.end(KillOptions::default(), EndReason::Suspended, now);
         }
     }
@@ -747,10 +747,10 @@ impl Core {
 
     /// Sends the receipts that are complete.
     fn answer_receipts(&mut self) {
-        for (caller, receipt) in self.witness.take_answers() {
+        for (caller, receipt) in self.exit_statuses.take_answers() {
             self.reply(caller, Ok(*receipt));
         }
-        self.timers.set(TimerKind::Receipt, self.witness.next());
+        self.timers.set(TimerKind::Receipt, self.exit_statuses.next());
     }
 
     /// Handles a failure of the event log. `ends`: the session ends for it.
@@ -764,7 +764,7 @@ impl Core {
     /// Ends the session if enough is known of its end.
     pub(crate) fn settle(&mut self, now: Instant) {
         if !self.is_over()
-            && let Some(end) = self.ending.verdict(now)
+            && let Some(end) = self.ending.outcome(now)
         {
             self.finish(end, false, now);
         }
@@ -775,7 +775,7 @@ impl Core {
         let error = self.closing.get_or_insert(error).clone();
         self.close();
         self.timers.cancel(TimerKind::Start);
-        self.retry.missing = None;
+        self.retry.first_error = None;
         self.commit_log();
         for accepted in self.pending.take_accepted() {
             self.fail_accepted(0, &accepted, &error);
@@ -788,46 +788,46 @@ impl Core {
             self.fail(waiting, error.clone());
         }
         self.stop_clocks();
-        self.tally(move |tally| tally.is_busy(false, now));
-        match std::mem::replace(&mut self.phase, Phase::Ending) {
-            Phase::Starting { ready, .. } => {
+        self.tally(move |tally| tally.set_busy(false, now));
+        match std::mem::replace(&mut self.phase, SessionPhase::Ending) {
+            SessionPhase::Starting { ready, .. } => {
                 self.reply(ready, Err(error));
             }
-            Phase::Busy(busy) => {
+            SessionPhase::Busy(busy) => {
                 // The turn of one that is let go of goes on.
                 if let Some(accepted) = busy.accepted.filter(|_| !self.is_left) {
                     self.fail_accepted(busy.turn, &accepted, &error);
                 }
                 self.fail_tickets(busy.tickets, &error);
             }
-            Phase::Over => self.phase = Phase::Over,
-            Phase::Idle | Phase::Ending => {}
+            SessionPhase::Over => self.phase = SessionPhase::Over,
+            SessionPhase::Idle | SessionPhase::Ending => {}
         }
     }
 
     /// Ends the session. `never_began`: it has no process.
-    fn finish(&mut self, End { reason, mut receipt }: End, never_began: bool, now: Instant) {
+    fn finish(&mut self, SessionEnd { reason, mut receipt }: SessionEnd, never_began: bool, now: Instant) {
         if self.is_over() {
             return;
         }
         if let Some(receipt) = &mut receipt {
             // A proxy that reports its end knows the processes alive when its kill began; the ledger learns of them later.
-            if !self.ending.has_said() {
-                self.known.complete(receipt);
+            if !self.ending.has_report() {
+                self.process_ledger.complete(receipt);
             }
-            self.witness.complete(receipt);
-            for exit in self.known.take_untold_exits(receipt) {
+            self.exit_statuses.complete(receipt);
+            for exit in self.process_ledger.take_untold_exits(receipt) {
                 self.push(0, exit);
             }
         }
-        self.witness.give_up();
+        self.exit_statuses.answer_all();
         self.answer_receipts();
-        if self.tries_again(receipt.as_deref(), now) {
+        if self.will_retry(receipt.as_deref(), now) {
             return;
         }
-        self.is_left = self.is_let_go(&reason, receipt.as_deref());
+        self.is_left = self.is_detached(&reason, receipt.as_deref());
         self.stop(self.error_of(&reason), now);
-        self.phase = Phase::Over;
+        self.phase = SessionPhase::Over;
         tracing::debug!(%reason, receipt = receipt.as_ref().map(ToString::to_string), "ended");
         // Processes that are left, or may be, are for the next manager.
         let is_clean = never_began || receipt.as_ref().is_some_and(|receipt| receipt.is_empty());
@@ -841,17 +841,17 @@ impl Core {
         }
         let (told, shown) = (reason.clone(), receipt.clone());
         let state = match self.fate(&reason, now) {
-            fate @ (Fate::Rest | Fate::Restart(_)) => {
+            fate @ (SessionFate::Suspend | SessionFate::Restart(_)) => {
                 self.push(0, Event::SessionSuspended { reason: told, receipt: shown });
                 self.effects.push_back(SessionEffect::LeaveOpen);
                 let next = match fate {
-                    Fate::Restart(pause) => AfterSuspension::Restart(pause),
+                    SessionFate::Restart(pause) => AfterSuspension::Restart(pause),
                     _ => AfterSuspension::Resume,
                 };
                 SessionState::Suspended { reason, receipt, next }
             }
-            fate @ (Fate::End | Fate::GiveUp(_)) => {
-                if let Fate::GiveUp(crashes) = fate {
+            fate @ (SessionFate::End | SessionFate::Abandon(_)) => {
+                if let SessionFate::Abandon(crashes) = fate {
                     let (action, error) =
                         ("starting the session again".to_owned(), format!("it crashed {crashes} times"));
                     self.push(0, Event::ActionFailed { action, error });
@@ -866,18 +866,18 @@ impl Core {
             }
         };
         self.commit_log();
-        let is_first = self.lasting.is_first();
+        let is_first = self.lifecycle_policy.is_first();
         self.show(move |view| view.end(state, is_first));
     }
 
     /// Decides what becomes of a session whose processes have ended.
-    fn fate(&mut self, reason: &EndReason, now: Instant) -> Fate {
+    fn fate(&mut self, reason: &EndReason, now: Instant) -> SessionFate {
         // A session without a retained conversation cannot be resumed.
         if !self.keeps_conversation() {
-            return Fate::End;
+            return SessionFate::End;
         }
-        let fate = self.lasting.fate(reason, self.conditions.is_durable, &mut self.crashes, now);
-        if matches!(fate, Fate::Restart(_) | Fate::GiveUp(_)) {
+        let fate = self.lifecycle_policy.fate(reason, self.conditions.is_durable, &mut self.crashes, now);
+        if matches!(fate, SessionFate::Restart(_) | SessionFate::Abandon(_)) {
             self.effects.push_back(SessionEffect::KeepCrashes(self.crashes.clone()));
         }
         fate
@@ -885,7 +885,7 @@ impl Core {
 
     /// The host loses sight of the session: its manager is gone, or its runtime. Nobody can tell how it ends, but it does end.
     pub(crate) fn abandon(&mut self, now: Instant) {
-        self.finish(End { reason: EndReason::Shutdown, receipt: None }, false, now);
+        self.finish(SessionEnd { reason: EndReason::Shutdown, receipt: None }, false, now);
     }
 
     /// Error of calls when the session ends for `reason`.

@@ -7,25 +7,25 @@ use ipc_protocol::{
 };
 use tokio::time::Instant;
 
-use super::{Busy, Core, Phase, SessionEffect, TimerKind, clocks::LastWords, usage::UsageWait};
+use super::{RunningTurn, SessionCore, SessionEffect, SessionPhase, TimerKind, clocks::LastWords, usage::UsageWait};
 use crate::{
     description::SessionState,
     error::{Error, Result},
     session::{
-        Accepted, Appending, BEGUN, ENDED, PromptMode, Reply, TurnEnd, TurnTicket,
-        metrics::Tally,
-        pending::{Change, Waiting},
-        prompts::Queued,
+        AcceptedPrompt, BEGUN, ENDED, EventToAppend, PromptMode, ReplySender, TurnEnd, TurnTicket,
+        metrics::UsageCounters,
+        pending::{PendingAnswer, SettingChange},
+        prompts::WaitingPrompt,
         turn::TurnSender,
     },
 };
 
 /// A prompt that was accepted and has begun: the agent gets it as soon as the log says so.
-pub(super) struct Unsent {
+pub(super) struct UnsentPrompt {
     /// 0 for an agent without turns.
     turn: u64,
     prompt: Prompt,
-    accepted: Accepted,
+    accepted: AcceptedPrompt,
 }
 
 /// Longest prompt, in bytes: what surrounds it in a message is shorter than this leaves.
@@ -33,14 +33,14 @@ const LONGEST: usize = MAX_MESSAGE - 64;
 /// Maximum overhead of a prompt's part in a message, in bytes.
 const PART: usize = 24;
 
-impl Core {
-    pub(super) fn append(&mut self, events: Vec<Appending>, reply: Reply<u64>) {
+impl SessionCore {
+    pub(super) fn append(&mut self, events: Vec<EventToAppend>, reply: ReplySender<u64>) {
         if let Some(error) = &self.closing {
             let error = error.clone();
             return self.reply(reply, Err(error));
         }
         let turn = self.turn();
-        let has_accepted_turn = matches!(&self.phase, Phase::Busy(busy) if busy.accepted.is_some());
+        let has_accepted_turn = matches!(&self.phase, SessionPhase::Busy(busy) if busy.accepted.is_some());
         self.batched = 0;
         self.effects.push_back(SessionEffect::AppendActions { turn, events, has_accepted_turn, reply });
     }
@@ -52,8 +52,8 @@ impl Core {
         &mut self,
         prompt: Prompt,
         mode: PromptMode,
-        accepted: Option<Accepted>,
-        reply: Reply<TurnTicket>,
+        accepted: Option<AcceptedPrompt>,
+        reply: ReplySender<TurnTicket>,
         now: Instant,
     ) {
         if let Some(error) = &self.closing {
@@ -70,15 +70,15 @@ impl Core {
             return self.reply(reply, Err(error));
         }
         let queued = self.queue.len();
-        let waits = !matches!(self.phase, Phase::Idle) || queued > 0;
+        let waits = !matches!(self.phase, SessionPhase::Idle) || queued > 0;
         if waits
             && mode == PromptMode::Steer
-            && let Phase::Busy(busy) = &mut self.phase
+            && let SessionPhase::Busy(busy) = &mut self.phase
         {
             let (ticket, turn) = TurnTicket::new(Some(busy.turn));
             busy.tickets.retain(|ticket| !ticket.is_closed());
             busy.tickets.push(ticket);
-            let waiting = Waiting::Ticket { caller: reply, turn };
+            let waiting = PendingAnswer::Ticket { caller: reply, turn };
             self.send(waiting, ProxyCommand::Steer { prompt });
             return;
         }
@@ -104,23 +104,23 @@ impl Core {
         };
         let number = self.turns + queued + 1;
         let (ticket, turn) = TurnTicket::new(Some(number).filter(|_| self.has_turns));
-        self.queue.push(Queued { accepted, prompt, ticket: Some(ticket) });
+        self.queue.push(WaitingPrompt { accepted, prompt, ticket: Some(ticket) });
         self.reply(reply, Ok(turn));
         self.next_turn(now);
     }
 
-    fn prompt_without_turn(&mut self, prompt: Prompt, reply: Reply<TurnTicket>) {
+    fn prompt_without_turn(&mut self, prompt: Prompt, reply: ReplySender<TurnTicket>) {
         let (ticket, turn) = TurnTicket::new(None);
         // Resolved before the caller gets it, which is when the agent has the prompt.
         self.reply(ticket, Ok(TurnEnd::default()));
-        let waiting = Waiting::Ticket { caller: reply, turn };
+        let waiting = PendingAnswer::Ticket { caller: reply, turn };
         self.send_without_turn(prompt, waiting);
     }
 
-    fn send_without_turn(&mut self, prompt: Prompt, waiting: Waiting) {
+    fn send_without_turn(&mut self, prompt: Prompt, waiting: PendingAnswer) {
         if self.send(waiting, ProxyCommand::Prompt { turn: 0, prompt }).is_some() {
             self.turns += 1;
-            self.tally(Tally::prompted);
+            self.tally(UsageCounters::record_prompt);
             let turns = self.turns;
             self.show(move |view| view.turns = turns);
         }
@@ -131,10 +131,10 @@ impl Core {
         turn: u64,
         prompt: Prompt,
         ticket: Option<TurnSender>,
-        caller: Option<(Reply<TurnTicket>, TurnTicket)>,
+        caller: Option<(ReplySender<TurnTicket>, TurnTicket)>,
         now: Instant,
     ) {
-        let waiting = Waiting::Prompt { turn, caller };
+        let waiting = PendingAnswer::Prompt { turn, caller };
         let (text, attachments) = (prompt.text(), prompt.attachments());
         let usage_wait = UsageWait::new(self.on_usage_limit, &prompt);
         let prompt = self.with_preamble(prompt);
@@ -156,13 +156,13 @@ impl Core {
     }
 
     /// Begins a prompt that is in the log. The agent gets it when the log has that: whatever dies, it is begun once.
-    fn begin_accepted(&mut self, Queued { accepted, prompt, ticket }: Queued, now: Instant) {
+    fn begin_accepted(&mut self, WaitingPrompt { accepted, prompt, ticket }: WaitingPrompt, now: Instant) {
         self.queue.settle(accepted.offset);
         let turn = if self.has_turns { self.turns + 1 } else { 0 };
         let (text, attachments) = (prompt.text(), prompt.attachments());
         let usage_wait = UsageWait::new(self.on_usage_limit, &prompt);
         let prompt = self.with_preamble(prompt);
-        self.unsent = Some(Unsent { turn, prompt, accepted: accepted.clone() });
+        self.unsent = Some(UnsentPrompt { turn, prompt, accepted: accepted.clone() });
         if self.has_turns {
             self.commit_together();
             self.push(turn, Event::TurnStarted { prompt: text, attachments });
@@ -186,7 +186,7 @@ impl Core {
 
     /// Gives the agent the prompt that has begun, since the log says so now, or tells that it failed.
     pub(crate) fn prompt_written(&mut self, written: Result<()>, now: Instant) {
-        let Some(Unsent { turn, prompt, accepted }) = self.unsent.take() else { return };
+        let Some(UnsentPrompt { turn, prompt, accepted }) = self.unsent.take() else { return };
         match written {
             Err(error) => {
                 if turn > 0 {
@@ -197,7 +197,7 @@ impl Core {
                 self.next_turn(now);
             }
             _ if turn > 0 => {
-                let waiting = Waiting::Prompt { turn, caller: None };
+                let waiting = PendingAnswer::Prompt { turn, caller: None };
                 if self.send(waiting, ProxyCommand::Prompt { turn, prompt }).is_none() {
                     self.prompt_failed(turn, &Error::Busy { session: self.id.clone() }, now);
                     self.next_turn(now);
@@ -207,7 +207,7 @@ impl Core {
                 // There is no turn whose end it could wait for.
                 self.move_cursor(ENDED, accepted.offset);
                 self.commit_log();
-                self.send_without_turn(prompt, Waiting::Accepted(accepted));
+                self.send_without_turn(prompt, PendingAnswer::Accepted(accepted));
                 self.next_turn(now);
             }
         }
@@ -217,7 +217,7 @@ impl Core {
     }
 
     /// A prompt that was accepted and begun is told as failed.
-    pub(super) fn fail_accepted(&mut self, turn: u64, accepted: &Accepted, error: &Error) {
+    pub(super) fn fail_accepted(&mut self, turn: u64, accepted: &AcceptedPrompt, error: &Error) {
         self.push(turn, Event::ActionFailed { action: accepted.name.clone(), error: error.chain() });
         self.move_cursor(ENDED, accepted.offset);
         self.commit_log();
@@ -227,18 +227,18 @@ impl Core {
         &mut self,
         turn: u64,
         ticket: Option<TurnSender>,
-        accepted: Option<Accepted>,
+        accepted: Option<AcceptedPrompt>,
         usage_wait: UsageWait,
         now: Instant,
     ) {
         tracing::debug!(turn, "busy");
         let end = TurnEnd { turn: Some(turn), ..TurnEnd::default() };
         let (tickets, last_words) = (ticket.into_iter().collect(), LastWords::default());
-        self.phase = Phase::Busy(Box::new(Busy { end, turn, tickets, accepted, usage_wait, last_words }));
+        self.phase = SessionPhase::Busy(Box::new(RunningTurn { end, turn, tickets, accepted, usage_wait, last_words }));
         self.begin_clocks(now);
         self.tally(move |tally| {
-            tally.prompted();
-            tally.is_busy(true, now);
+            tally.record_prompt();
+            tally.set_busy(true, now);
         });
         self.timers.cancel(TimerKind::Idle);
         self.show(move |view| {
@@ -248,12 +248,12 @@ impl Core {
     }
 
     /// Records and emits the change that an operation made.
-    pub(super) fn operated(&mut self, change: Change, caller: Reply<Json>, reply: Json) {
+    pub(super) fn operated(&mut self, change: SettingChange, caller: ReplySender<Json>, reply: Json) {
         let (status, detail) = match change {
-            Change::Nothing => return self.reply(caller, Ok(reply)),
-            Change::Model(model) => ("model", model),
-            Change::Mode(mode) => ("mode", mode),
-            Change::Thinking(level) => ("thinking", level),
+            SettingChange::Nothing => return self.reply(caller, Ok(reply)),
+            SettingChange::Model(model) => ("model", model),
+            SettingChange::Mode(mode) => ("mode", mode),
+            SettingChange::Thinking(level) => ("thinking", level),
         };
         let set = detail.clone();
         self.show(move |view| {
@@ -282,7 +282,7 @@ impl Core {
 
     /// Whether a prompt that waits may have its turn now.
     fn may_begin(&self) -> bool {
-        matches!(self.phase, Phase::Idle)
+        matches!(self.phase, SessionPhase::Idle)
             && self.closing.is_none()
             && self.unsent.is_none()
             && !self.conditions.is_draining

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use ipc_protocol::{Event, OnUsageLimit, Prompt, StopReason, message::ProxyCommand};
 use tokio::time::Instant;
 
-use super::{Busy, Core, Phase, TimerKind};
-use crate::session::pending::Waiting;
+use super::{RunningTurn, SessionCore, SessionPhase, TimerKind};
+use crate::session::pending::PendingAnswer;
 
 /// Longest wait for a reset. Weekly limits are the longest that there are.
 const LONGEST: Duration = Duration::from_secs(8 * 24 * 3600);
@@ -41,17 +41,17 @@ impl UsageWait {
     }
 }
 
-impl Core {
+impl SessionCore {
     /// The running turn has this event. What the agent says of a usage limit is completed.
     pub(super) fn note_usage_limit(&mut self, event: &mut Event) {
-        if let (Event::UsageLimited { resets_at, waits, .. }, Phase::Busy(busy)) = (event, &mut self.phase) {
+        if let (Event::UsageLimited { resets_at, waits, .. }, SessionPhase::Busy(busy)) = (event, &mut self.phase) {
             *waits = busy.usage_wait.limited(*resets_at, self.conditions.wall_clock);
         }
     }
 
     /// The agent's turn is over. Whether the session's waits for the reset of a usage limit.
     pub(super) fn waits_for_usage(&mut self, turn: u64, now: Instant) -> bool {
-        let Phase::Busy(busy) = &mut self.phase else { return false };
+        let SessionPhase::Busy(busy) = &mut self.phase else { return false };
         let failed = busy.turn == turn && busy.end.error.is_some() && busy.end.timed_out.is_none();
         let Some(pause) = busy.usage_wait.pause.take().filter(|_| failed && self.closing.is_none()) else {
             return false;
@@ -66,14 +66,14 @@ impl Core {
 
     /// Asks again, since the limit is reset.
     pub(super) fn ask_again(&mut self, now: Instant) {
-        let Phase::Busy(busy) = &mut self.phase else { return };
-        let Busy { turn, usage_wait, end, .. } = &mut **busy;
+        let SessionPhase::Busy(busy) = &mut self.phase else { return };
+        let RunningTurn { turn, usage_wait, end, .. } = &mut **busy;
         let (turn, Some(prompt)) = (*turn, usage_wait.prompt.clone()) else { return };
         end.error = None;
         let detail = "the usage limit is reset: the prompt is asked again".to_owned();
         self.push(turn, Event::SessionStatus { status: "usageLimitReset".to_owned(), detail });
         self.begin_clocks(now);
-        let waiting = Waiting::Prompt { turn, caller: None };
+        let waiting = PendingAnswer::Prompt { turn, caller: None };
         // What cannot be sent fails the turn: the next look at it would find the same.
         if self.send(waiting, ProxyCommand::Prompt { turn, prompt }).is_none() {
             self.turn_ended(turn, now);
@@ -83,7 +83,7 @@ impl Core {
 
     /// Somebody aborts the turn. One that waits has nobody else to end it.
     pub(super) fn abort_usage_wait(&mut self, now: Instant) {
-        let Phase::Busy(busy) = &mut self.phase else { return };
+        let SessionPhase::Busy(busy) = &mut self.phase else { return };
         if !self.timers.cancel(TimerKind::Usage) {
             return;
         }

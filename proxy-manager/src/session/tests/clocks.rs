@@ -232,13 +232,13 @@ async fn a_start_that_takes_too_long_goes_on_where_the_action_is_to_warn() {
 async fn resting(config: AgentSessionConfig, change: impl FnOnce(&mut AgentSpec)) -> Running {
     let mut spec = AgentSpec::new("mine", "acp", &["mine"]);
     change(&mut spec);
-    let mut kit = Kit { cwd: "/".to_owned(), max_depth: 3, ..Kit::default() };
+    let mut kit = AgentDefaults { cwd: "/".to_owned(), max_depth: 3, ..AgentDefaults::default() };
     kit.catalog.add(spec);
-    let homes = Homes::kept("/nowhere".into(), []);
+    let homes = SessionHomes::persistent("/nowhere".into(), []);
     let lifecycle = Lifecycle { idle_suspend_ms: Some(60_000), ..Lifecycle::default() };
     let config = AgentSessionConfig { lifecycle, agent: "mine".into(), ..config };
-    let around = Around { kit: &kit, homes: &homes, leases: &Arc::default(), past: &|_| None };
-    let launch = Launch::plan(config, &around).expect("valid");
+    let around = LaunchContext { defaults: &kit, homes: &homes, locks: &Arc::default(), past_session: &|_| None };
+    let launch = SessionLaunch::plan(config, &around).expect("valid");
     let Starting { handle, ready, mut proxy, fork_server } =
         launched(launch, Deadlines { health: None, ..Deadlines::default() }, HistoryLimits::default()).await;
     proxy.start_as("n-1").await;
@@ -276,9 +276,9 @@ async fn only_a_conversation_that_is_kept_is_suspended_when_it_is_idle() {
         tokio::time::sleep(Duration::from_secs(3600)).await;
         assert_eq!(handle.info().state, SessionState::Idle, "{what}");
         // If its host ends it, it is over.
-        handle.session().demand_end(KillOptions::NOW, EndReason::Suspended);
+        handle.session().request_end(KillOptions::NOW, EndReason::Suspended);
         end(proxy, fork_server, handle.id()).await;
-        handle.session().settled().await.expect("settled");
+        handle.session().wait_settled().await.expect("settled");
         assert!(matches!(handle.info().state, SessionState::Ended { .. }), "{what}");
     }
 }

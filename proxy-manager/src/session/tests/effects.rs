@@ -2,11 +2,11 @@
 
 use std::time::SystemTime;
 
-use ipc_protocol::{Enclosure, ProcessInfo, ProcessStatus};
+use ipc_protocol::{ContainmentSpec, ProcessInfo, ProcessStatus};
 
 use super::*;
 use crate::{
-    launch::Attempt,
+    launch::LaunchAttempt,
     session::core::{AgentStart, HostConditions, LeasePurpose, SessionEffect, SessionPast, SessionRules},
 };
 
@@ -31,15 +31,16 @@ pub(super) fn setup(config: &AgentSessionConfig, deadlines: Deadlines) -> CoreSe
         past,
         conditions: HostConditions { wall_clock: SystemTime::UNIX_EPOCH, is_draining: false, is_durable: false },
         rules: SessionRules::of(config),
-        enclosure: Enclosure::default(),
-        wire: Wire::Plain,
+        enclosure: ContainmentSpec::default(),
+        wire: WireFormat::Bincode,
         can_sweep: true,
         source_base: None,
     }
 }
 
 pub(super) fn agent_start(config: AgentSessionConfig) -> AgentStart {
-    let Attempt { config, command, preamble, anew, .. } = plan(config, &Arc::default()).expect("valid").attempt;
+    let LaunchAttempt { config, command, preamble, restart_reason: anew, .. } =
+        plan(config, &Arc::default()).expect("valid").attempt;
     AgentStart { config, command, preamble, anew }
 }
 
@@ -63,12 +64,12 @@ pub(super) fn process(id: ProcessId) -> ProcessInfo {
 }
 
 /// Takes all effects.
-fn effects(core: &mut Core) -> Vec<SessionEffect> {
+fn effects(core: &mut SessionCore) -> Vec<SessionEffect> {
     std::iter::from_fn(|| core.next_effect()).collect()
 }
 
 /// Takes all effects. Returns the events that are appended.
-pub(super) fn appended(core: &mut Core) -> Vec<Event> {
+pub(super) fn appended(core: &mut SessionCore) -> Vec<Event> {
     let event = |effect| match effect {
         SessionEffect::Append { event, .. } | SessionEffect::Record { event, .. } => Some(event),
         _ => None,
@@ -77,9 +78,9 @@ pub(super) fn appended(core: &mut Core) -> Vec<Event> {
 }
 
 /// A core whose agent has this conversation when it is ready.
-fn ready_in(conversation: &str, now: Instant) -> (Core, oneshot::Receiver<crate::Result<()>>) {
+fn ready_in(conversation: &str, now: Instant) -> (SessionCore, oneshot::Receiver<crate::Result<()>>) {
     let config = AgentSessionConfig::new("acp");
-    let (mut core, ready) = Core::new(setup(&config, patient()), agent_start(config), now).expect("a core");
+    let (mut core, ready) = SessionCore::new(setup(&config, patient()), agent_start(config), now).expect("a core");
     core.message(FromProxy::Hello(Hello { version: VERSION, process: PROXY }), now);
     let (native_session_id, measures) = (Some(conversation.to_owned()), Box::default());
     core.message(FromProxy::Started { request: 1, process: AGENT, native_session_id, turns: true, measures }, now);

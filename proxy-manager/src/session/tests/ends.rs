@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
-    fork_server::Gone,
-    session::ending::{Ending, Step},
-    state::{Header, Journal, Place},
+    fork_server::ProxyGone,
+    session::ending::{EndingStep, SessionEnding},
+    state::{BootNamespace, JournalHeader, SessionJournal},
 };
 
 #[tokio::test]
@@ -242,17 +242,17 @@ async fn when_both_are_dead_nobody_can_tell() {
 async fn when_both_are_dead_the_host_sweeps() {
     let config = AgentSessionConfig { lifecycle: ipc_protocol::Lifecycle::default(), ..AgentSessionConfig::new("acp") };
     let mut launch = plan(config, &Arc::default()).expect("valid");
-    let header = Header {
+    let header = JournalHeader {
         session: launch.id().clone(),
         marker: format!("swept-{}", launch.id()),
-        place: Place::default(),
+        place: BootNamespace::default(),
         since: registry::now_in_ticks(),
         strict: false,
         host: HOST,
         fork_server: PROXY,
         cgroup: None,
     };
-    launch.journal = Some(Journal::new(None, header));
+    launch.journal = Some(SessionJournal::new(None, header));
     let Starting { handle, ready, mut proxy, fork_server } =
         launched(launch, patient(), HistoryLimits::default()).await;
     proxy.start(true).await;
@@ -269,29 +269,29 @@ async fn when_both_are_dead_the_host_sweeps() {
 /// A proxy that proves its end needs no sweep.
 #[tokio::test]
 async fn a_proxy_that_outlives_the_fork_server_speaks_for_itself() {
-    let mut ending = Ending::new(Duration::from_secs(1), Duration::from_secs(1));
+    let mut ending = SessionEnding::new(Duration::from_secs(1), Duration::from_secs(1));
     let now = tokio::time::Instant::now();
-    assert_eq!(ending.guard_dead(true, now), Step::Nothing);
+    assert_eq!(ending.record_guard_death(true, now), EndingStep::Nothing);
     let id = SessionId::mint();
-    ending.said(EndReason::ForkServerDied, Box::new(receipt(&id)), now);
-    assert_eq!(ending.verdict(now), None, "it may have more to say");
-    assert_eq!(ending.closed(now), Step::Nothing);
-    assert!(ending.verdict(now).is_some());
+    ending.record_report(EndReason::ForkServerDied, Box::new(receipt(&id)), now);
+    assert_eq!(ending.outcome(now), None, "it may have more to say");
+    assert_eq!(ending.record_close(now), EndingStep::Nothing);
+    assert!(ending.outcome(now).is_some());
     // One that says nothing, or that something is left.
     for unproven in [false, true] {
-        let mut ending = Ending::new(Duration::from_secs(1), Duration::from_secs(60));
-        assert_eq!(ending.guard_dead(true, now), Step::Nothing);
+        let mut ending = SessionEnding::new(Duration::from_secs(1), Duration::from_secs(60));
+        assert_eq!(ending.record_guard_death(true, now), EndingStep::Nothing);
         if unproven {
             let left = Receipt { proof: Proof::None, ..receipt(&id) };
-            ending.said(EndReason::ForkServerDied, Box::new(left), now);
+            ending.record_report(EndReason::ForkServerDied, Box::new(left), now);
         }
         let due = ending.next().expect("it is waited for");
         assert!(due < now + Duration::from_secs(2));
-        assert_eq!(ending.tick(due), Step::Sweep);
-        assert_eq!((ending.tick(due), ending.verdict(due + Duration::from_secs(100))), (Step::Nothing, None));
+        assert_eq!(ending.tick(due), EndingStep::Sweep);
+        assert_eq!((ending.tick(due), ending.outcome(due + Duration::from_secs(100))), (EndingStep::Nothing, None));
         ending.swept(Some(Box::new(guard_receipt(&id))), due);
-        ending.closed(due);
-        let end = ending.verdict(due).expect("swept");
+        ending.record_close(due);
+        let end = ending.outcome(due).expect("swept");
         assert!(end.receipt.expect("a receipt").is_empty());
     }
 }
@@ -299,16 +299,16 @@ async fn a_proxy_that_outlives_the_fork_server_speaks_for_itself() {
 /// The look for the session's marker is the fork server's, and begins with the proxy's death.
 #[tokio::test]
 async fn a_proxy_that_has_ended_its_session_and_does_not_exit_is_killed() {
-    let mut ending = Ending::new(Duration::from_secs(1), Duration::from_secs(1));
+    let mut ending = SessionEnding::new(Duration::from_secs(1), Duration::from_secs(1));
     let (now, id) = (tokio::time::Instant::now(), SessionId::mint());
     ending.request(KillOptions::NOW, EndReason::Killed, now);
-    ending.said(EndReason::Killed, Box::new(Receipt { unmarked: None, ..receipt(&id) }), now);
+    ending.record_report(EndReason::Killed, Box::new(Receipt { unmarked: None, ..receipt(&id) }), now);
     let due = ending.next().expect("its exit is waited for");
     assert!(due < now + Duration::from_secs(1));
-    assert_eq!(ending.tick(due), Step::AskForkServer(KillOptions::NOW));
-    assert_eq!((ending.tick(due), ending.verdict(due)), (Step::Nothing, None));
-    ending.gone(Gone { exit: None, receipt: Box::new(guard_receipt(&id)) }, due);
-    let end = ending.verdict(due).expect("both have spoken");
+    assert_eq!(ending.tick(due), EndingStep::AskForkServer(KillOptions::NOW));
+    assert_eq!((ending.tick(due), ending.outcome(due)), (EndingStep::Nothing, None));
+    ending.record_gone(ProxyGone { exit: None, receipt: Box::new(guard_receipt(&id)) }, due);
+    let end = ending.outcome(due).expect("both have spoken");
     assert!(end.reason == EndReason::Killed && end.receipt.expect("a receipt").is_empty());
 }
 

@@ -4,10 +4,10 @@ use super::{
     effects::{agent_start, appended, setup},
     *,
 };
-use crate::deadlines::Health;
+use crate::deadlines::HealthPolicy;
 
 async fn watched_session(ends: bool) -> Running {
-    let health = Health { interval: Duration::from_secs(10), misses: 3, ends };
+    let health = HealthPolicy { interval: Duration::from_secs(10), misses: 3, ends };
     let deadlines = Deadlines { health: Some(health), ..Deadlines::default() };
     running_with(AgentSessionConfig::new("acp"), deadlines, HistoryLimits::default(), true).await
 }
@@ -89,7 +89,7 @@ async fn without_a_conversation_an_idle_session_waits_for_what_comes() {
     let mut config = AgentSessionConfig::new("command");
     config.lifecycle.idle_suspend_ms = Some(1);
     let now = Instant::now();
-    let (mut core, _ready) = Core::new(setup(&config, patient()), agent_start(config), now).expect("a core");
+    let (mut core, _ready) = SessionCore::new(setup(&config, patient()), agent_start(config), now).expect("a core");
     core.message(FromProxy::Hello(Hello { version: VERSION, process: PROXY }), now);
     let request: RequestId = 1;
     let (native_session_id, measures) = (None, Box::default());

@@ -2,14 +2,14 @@
 
 use std::{collections::BTreeSet, future::poll_fn, path::PathBuf, pin::pin, task::Poll};
 
-use event_log::{Batch, EventLog, Limit, LogError, Options};
-use ipc_protocol::{Envelope, Gap};
+use event_log::{EventBatch, EventLog, LogError, LogOptions, ReadLimit};
+use ipc_protocol::{Envelope, OffsetGap};
 use tokio::sync::{mpsc::unbounded_channel, oneshot};
 
 use super::*;
 use crate::{
-    history::{Log, LogFailure, Subscription},
-    roster::{RecordState, Roster, SessionRecord},
+    history::{LogFailure, LogHandle, Subscription},
+    roster::{RecordState, SessionRecord, SessionStore},
 };
 
 /// Turns of the runtime after which nothing more comes of what was written.
@@ -17,16 +17,16 @@ const TURNS: usize = 10_000;
 
 /// A log in a file.
 pub(super) struct Place {
-    pub(super) streams: Streams,
+    pub(super) streams: StreamContext,
     log: EventLog,
     folder: tempfile::TempDir,
 }
 
 impl Place {
-    pub(super) fn new(options: Options, log_failure: LogFailure) -> Self {
+    pub(super) fn new(options: LogOptions, log_failure: LogFailure) -> Self {
         let folder = tempfile::tempdir().expect("a directory");
         let log = EventLog::open(folder.path().join("log.sqlite"), options).expect("a log");
-        let streams = Streams { log: Log::new(Some(log.clone())), log_failure, ..Streams::default() };
+        let streams = StreamContext { log: LogHandle::new(Some(log.clone())), log_failure, ..StreamContext::default() };
         Self { streams, log, folder }
     }
 
@@ -37,7 +37,7 @@ impl Place {
 
     /// One with a small disk.
     fn small(log_failure: LogFailure) -> Self {
-        Self::new(Options { max_pages: Some(100), ..Options::default() }, log_failure)
+        Self::new(LogOptions { max_pages: Some(100), ..LogOptions::default() }, log_failure)
     }
 
     /// A session that is ready, and all of whose events are in the log.
@@ -50,16 +50,16 @@ impl Place {
         let Starting { handle, ready, mut proxy, fork_server } = launched_in(launch, deadlines, &self.streams).await;
         proxy.start_as("n-1").await;
         soon(ready).await.expect("an answer").expect("ready");
-        soon(handle.session().published()).await.expect("in time");
+        soon(handle.session().wait_published()).await.expect("in time");
         Running { handle, proxy, fork_server }
     }
 
     /// A suspended one.
     async fn suspended(&self) -> SessionHandle {
         let Running { handle, proxy, fork_server } = self.running().await;
-        handle.session().demand_end(KillOptions::NOW, EndReason::Suspended);
+        handle.session().request_end(KillOptions::NOW, EndReason::Suspended);
         assert_eq!(end(proxy, fork_server, handle.id()).await, EndReason::Suspended);
-        soon(handle.session().settled()).await.expect("settled");
+        soon(handle.session().wait_settled()).await.expect("settled");
         handle
     }
 
@@ -72,7 +72,7 @@ impl Place {
                 let created_at = std::time::SystemTime::now();
                 let event = Event::Text { text: "x".repeat(length) };
                 let event = Arc::new(Envelope { offset, created_at, session: session.clone(), turn: None, event });
-                let batch = Batch {
+                let batch = EventBatch {
                     session: session.clone(),
                     created_at,
                     first: offset,
@@ -94,11 +94,11 @@ impl Place {
     }
 
     /// What the log has of a session: the events, and what it says to lack.
-    fn kept(&self, id: &SessionId) -> (Vec<Arc<Envelope>>, Vec<Gap>) {
+    fn kept(&self, id: &SessionId) -> (Vec<Arc<Envelope>>, Vec<OffsetGap>) {
         let (mut events, mut gaps) = (Vec::new(), Vec::new());
         loop {
             let from = events.last().map_or(0, |event: &Arc<Envelope>| event.offset);
-            let page = self.log.read(id, from, Limit::default()).expect("read");
+            let page = self.log.read(id, from, ReadLimit::default()).expect("read");
             if page.events.is_empty() {
                 return (events, gaps);
             }
@@ -115,7 +115,7 @@ fn other() -> SessionId {
     "other".parse().expect("a valid id")
 }
 
-async fn told(start: impl FnOnce(event_log::Done)) -> Result<(), LogError> {
+async fn told(start: impl FnOnce(event_log::OnCommit)) -> Result<(), LogError> {
     let (done, is_done) = oneshot::channel();
     start(Box::new(move |result| _ = done.send(result)));
     soon(is_done).await.expect("told")
@@ -134,12 +134,12 @@ pub(super) fn external() -> Event {
 }
 
 /// The same, as what asks for something.
-fn asks() -> Vec<Appending> {
-    vec![Appending { event: external(), class: Some(Class::Immediate) }]
+fn asks() -> Vec<EventToAppend> {
+    vec![EventToAppend { event: external(), class: Some(ActionClass::Immediate) }]
 }
 
 /// Appends until that is durable. Its offset.
-async fn append_again(session: &Session) -> u64 {
+async fn append_again(session: &ManagedSession) -> u64 {
     soon(async {
         loop {
             match session.append(external()).await {
@@ -277,7 +277,7 @@ async fn what_fails_when_nobody_waits_for_it_any_more_is_told_by_who_appends_nex
     let stalled = stall(&place.log).await;
     begun(session.append(external())).await;
     drop(stalled);
-    soon(session.history().reaches(before + 1)).await;
+    soon(session.history().wait_readable(before + 1)).await;
     soon(session.append(external())).await.expect_err("no room");
     let mut told = Vec::new();
     for _ in 0..4 {
@@ -290,7 +290,7 @@ async fn what_fails_when_nobody_waits_for_it_any_more_is_told_by_who_appends_nex
 
 #[tokio::test]
 async fn what_is_asked_for_is_done_once_it_is_kept_whoever_waits_still() {
-    let place = Place::new(Options::default(), LogFailure::Degrade);
+    let place = Place::new(LogOptions::default(), LogFailure::Degrade);
     let handle = place.suspended().await;
     let before = handle.session().history().assigned();
     let (acts, mut acted) = unbounded_channel();
@@ -311,7 +311,7 @@ async fn what_is_asked_for_is_done_once_it_is_kept_whoever_waits_still() {
 
 #[tokio::test]
 async fn a_queued_prompt_is_given_to_the_agent_once_the_log_has_its_turn() {
-    let place = Place::new(Options::default(), LogFailure::Degrade);
+    let place = Place::new(LogOptions::default(), LogFailure::Degrade);
     let Running { handle, mut proxy, fork_server: _guard } = place.running_with(patient()).await;
     let (first, _) = tokio::join!(handle.prompt("one", PromptMode::Refuse), proxy.take_prompt("one"));
     first.expect("taken");
@@ -353,7 +353,7 @@ async fn a_failed_action_holds_up_nobody_where_the_log_cannot_take_it() {
     let Running { handle, proxy: _proxy, fork_server: _guard } = place.running_with(patient).await;
     let mut events = handle.subscribe_from(handle.info().last_offset);
     place.fill().await;
-    soon(handle.session().tell_failed("x".into(), "y".into())).await;
+    soon(handle.session().report_failed("x".into(), "y".into())).await;
     let told = soon(events.next()).await.expect("an event");
     assert_eq!(told.event, Event::ActionFailed { action: "x".into(), error: "y".into() });
 }
@@ -361,7 +361,7 @@ async fn a_failed_action_holds_up_nobody_where_the_log_cannot_take_it() {
 #[tokio::test]
 async fn a_change_of_a_record_is_durable_or_an_error() {
     let place = Place::small(LogFailure::Degrade);
-    let open = || Roster::open(place.streams.log.clone()).expect("read");
+    let open = || SessionStore::open(place.streams.log.clone()).expect("read");
     let roster = open();
     let config = AgentSessionConfig::new("acp");
     let id = config.session_id.clone();
@@ -387,7 +387,7 @@ async fn a_change_of_a_record_is_durable_or_an_error() {
 async fn a_log_that_stands_still_holds_up_the_agent_and_nothing_is_lost() {
     const EVENTS: u64 = 10_000;
     const MOST: usize = 4 * 1024 * 1024;
-    let place = Place::new(Options::default(), LogFailure::Degrade);
+    let place = Place::new(LogOptions::default(), LogFailure::Degrade);
     let Running { handle, mut proxy, fork_server: _guard } = place.running().await;
     let mut events = handle.subscribe();
     let stalled = stall(&place.log).await;
@@ -430,7 +430,7 @@ async fn a_log_that_stands_still_holds_up_the_agent_and_nothing_is_lost() {
 #[tokio::test]
 async fn what_happens_while_the_agent_starts_comes_to_the_log_together() {
     const EVENTS: u64 = 20;
-    let place = Place::new(Options::default(), LogFailure::Degrade);
+    let place = Place::new(LogOptions::default(), LogFailure::Degrade);
     let launch = plan(AgentSessionConfig::new("acp"), &Arc::default()).expect("valid");
     let Starting { handle, ready, mut proxy, fork_server } = launched_in(launch, quick(), &place.streams).await;
     let history = handle.session().history().clone();
@@ -453,7 +453,7 @@ async fn what_happens_while_the_agent_starts_comes_to_the_log_together() {
     tokio::time::resume();
     proxy.is_ready(request, Some("n-1"), true).await;
     soon(ready).await.expect("an answer").expect("ready");
-    soon(handle.session().published()).await.expect("in time");
+    soon(handle.session().wait_published()).await.expect("in time");
     let (events, gaps) = place.kept(handle.id());
     assert_eq!(gaps, []);
     assert!(events.iter().filter_map(|event| number(&event.event)).eq(1..=EVENTS + 1));

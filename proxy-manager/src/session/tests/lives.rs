@@ -3,18 +3,19 @@
 use super::*;
 use crate::{
     roster::{RecordState, SessionRecord},
-    session::Count,
+    session::TranscriptCounts,
 };
 
 /// A session with a conversation, in its first life or in the one after `before`.
-async fn kept(before: Option<&Session>) -> (Arc<Session>, FakeProxy, FakeForkServer) {
+async fn kept(before: Option<&ManagedSession>) -> (Arc<ManagedSession>, FakeProxy, FakeForkServer) {
     let launch = plan(AgentSessionConfig::new("acp"), &Arc::default()).expect("valid");
     let description = launch.description.clone();
     let (session, inlets, log) = match before {
-        None => Session::new(description, patient(), &Streams::default(), &Arc::default()),
-        Some(before) => Session::again(before, description, patient()),
+        None => ManagedSession::new(description, patient(), &StreamContext::default(), &Arc::default()),
+        Some(before) => ManagedSession::resumed(before, description, patient()),
     };
-    let task = |ours| Task::new(session.clone(), inlets, log, launch, ours, HOST, Arc::default()).expect("a task");
+    let task =
+        |ours| SessionTask::new(session.clone(), inlets, log, launch, ours, HOST, Arc::default()).expect("a task");
     let (ready, mut fork_server) = run(&session, task);
     session.lives().begin(&session);
     let mut proxy = fork_server.fork().await;
@@ -23,20 +24,20 @@ async fn kept(before: Option<&Session>) -> (Arc<Session>, FakeProxy, FakeForkSer
     (session, proxy, fork_server)
 }
 
-async fn suspended() -> Arc<Session> {
+async fn suspended() -> Arc<ManagedSession> {
     let (session, proxy, fork_server) = kept(None).await;
-    session.demand_end(KillOptions::NOW, EndReason::Suspended);
+    session.request_end(KillOptions::NOW, EndReason::Suspended);
     assert_eq!(end(proxy, fork_server, session.id()).await, EndReason::Suspended);
-    soon(session.settled()).await.expect("settled");
+    soon(session.wait_settled()).await.expect("settled");
     assert!(session.is_suspended());
     session
 }
 
-fn is_ended(session: &Session) -> bool {
+fn is_ended(session: &ManagedSession) -> bool {
     matches!(session.info().state, SessionState::Ended { reason: EndReason::Killed, .. })
 }
 
-async fn ends(session: &Session) -> usize {
+async fn ends(session: &ManagedSession) -> usize {
     let mut events = session.subscribe_from(0);
     let mut ends = 0;
     while let Some(envelope) = soon(events.next()).await {
@@ -62,12 +63,12 @@ async fn a_kill_of_an_older_life_ends_the_one_there_is() {
 #[tokio::test]
 async fn a_kill_waits_for_a_resume_that_gives_up_for_it() {
     let session = suspended().await;
-    let resuming = session.lives().alone().await;
+    let resuming = session.lives().lock_resume().await;
     let mut kill = Box::pin(session.kill(KillOptions::NOW));
     tokio::select! {
         biased;
         killed = &mut kill => panic!("it is being resumed: {killed:?}"),
-        reason = soon(session.lives().unwanted(&session)) => assert_eq!(reason, EndReason::Killed),
+        reason = soon(session.lives().wait_end_requested(&session)) => assert_eq!(reason, EndReason::Killed),
     }
     assert!(session.is_suspended());
     drop(resuming);
@@ -82,10 +83,11 @@ async fn a_kill_is_given_up_when_its_bound_has_passed() {
     let config = AgentSessionConfig::new("acp");
     let state = SessionState::suspended(EndReason::Suspended, None);
     let record = SessionRecord::new(config, RecordState::from(&state));
-    let count = Count::going_on(&record);
-    let session = Session::restored(&record, state, &count, patient(), &Streams::default(), &Arc::default());
+    let count = TranscriptCounts::from_record(&record);
+    let session =
+        ManagedSession::restored(&record, state, &count, patient(), &StreamContext::default(), &Arc::default());
     let session = Arc::new(session);
-    let _resuming = session.lives().alone().await;
+    let _resuming = session.lives().lock_resume().await;
     let begun = tokio::time::Instant::now();
     let killed = session.kill(KillOptions::NOW).await;
     assert!(matches!(killed, Err(Error::Deadline { .. })), "{killed:?}");
@@ -96,7 +98,7 @@ async fn a_kill_is_given_up_when_its_bound_has_passed() {
 #[tokio::test]
 async fn what_is_being_suspended_is_over_after_a_kill() {
     let (session, proxy, fork_server) = kept(None).await;
-    session.demand_end(KillOptions::NOW, EndReason::Suspended);
+    session.request_end(KillOptions::NOW, EndReason::Suspended);
     let (killed, _) = tokio::join!(soon(session.kill(KillOptions::NOW)), end(proxy, fork_server, session.id()));
     killed.expect("a receipt");
     assert!(is_ended(&session));
@@ -110,7 +112,7 @@ fn told() -> Event {
 #[tokio::test]
 async fn anyone_may_append_while_it_is_being_resumed() {
     let before = suspended().await;
-    let resuming = before.lives().alone().await;
+    let resuming = before.lives().lock_resume().await;
     let offset = soon(before.append(told())).await.expect("appended");
     assert_eq!(offset, before.info().last_offset);
     // What comes of the resume goes on behind that.

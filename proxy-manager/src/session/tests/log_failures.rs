@@ -9,7 +9,7 @@ use std::{
     path::Path,
 };
 
-use event_log::{LogError, Options};
+use event_log::{LogError, LogOptions};
 use ipc_protocol::Envelope;
 use rusqlite::Connection;
 
@@ -104,7 +104,7 @@ impl Drop for Damage {
 
 /// Nothing is in memory for long: who reads from the beginning reads from the log.
 fn place(log_failure: LogFailure) -> Place {
-    let options = Options { write_deadline: Duration::from_millis(50), ..Options::default() };
+    let options = LogOptions { write_deadline: Duration::from_millis(50), ..LogOptions::default() };
     let mut place = Place::new(options, log_failure);
     place.streams.limits.events = 4;
     place

@@ -29,10 +29,10 @@ use ipc_protocol::{
     AbortPolicy, AgentSessionConfig, EndReason, Event, ExitStatus, KillCause, KillOptions, KillScope, LimitAction,
     LimitExceeded, LimitForm, LimitKind, Limits, PermissionAnswer, ProcessId, Proof, Receipt, SessionId, StopReason,
     TimeoutAction, TimeoutKind, WireError,
-    codec::{self, Assembler, Inbox},
+    codec::{self, Inbox, MessageAssembler},
     message::{FromForkServer, FromProxy, Hello, ProxyCommand, RequestId, ToForkServer, ToProxy, VERSION},
     packet,
-    reattach::Wire,
+    reattach::WireFormat,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, Interest, unix::AsyncFd},
@@ -42,19 +42,19 @@ use tokio::{
 };
 
 use super::{
-    Appending, BEGUN, Class, ENDED, Fork, PromptMode, Session, SessionState, Task,
-    core::{Core, CoreSetup},
+    ActionClass, BEGUN, ENDED, EventToAppend, ForkRequest, ManagedSession, PromptMode, SessionState, SessionTask,
+    core::{CoreSetup, SessionCore},
     sockets,
 };
 use crate::{
-    conversation_locks::Leases,
+    conversation_locks::ConversationLocks,
     deadlines::Deadlines,
-    directory::Directory,
+    directory::SessionTable,
     error::Error,
     fork_server::ForkServer,
-    history::{HistoryLimits, Streams},
-    homes::Homes,
-    launch::{Around, Kit, Launch},
+    history::{HistoryLimits, StreamContext},
+    homes::SessionHomes,
+    launch::{AgentDefaults, LaunchContext, SessionLaunch},
     manager::SessionHandle,
     watched,
 };
@@ -154,7 +154,7 @@ impl FakeProxy {
 /// The fork server's end.
 pub(crate) struct FakeForkServer {
     socket: AsyncFd<OwnedFd>,
-    assembler: Assembler,
+    assembler: MessageAssembler,
 }
 
 impl FakeForkServer {
@@ -225,31 +225,39 @@ fn quick() -> Deadlines {
     Deadlines { wedged: Duration::from_millis(30), ..patient() }
 }
 
-fn plan(config: AgentSessionConfig, leases: &Arc<Leases>) -> crate::error::Result<Launch> {
+fn plan(config: AgentSessionConfig, leases: &Arc<ConversationLocks>) -> crate::error::Result<SessionLaunch> {
     let config = AgentSessionConfig { command: vec!["agent".into()], ..config };
-    let kit = Kit { cwd: "/".to_owned(), max_depth: 3, ..Kit::default() };
-    let homes = Homes::kept("/nowhere".into(), []);
-    Launch::plan(config, &Around { kit: &kit, homes: &homes, leases, past: &|_| None })
+    let kit = AgentDefaults { cwd: "/".to_owned(), max_depth: 3, ..AgentDefaults::default() };
+    let homes = SessionHomes::persistent("/nowhere".into(), []);
+    SessionLaunch::plan(
+        config,
+        &LaunchContext { defaults: &kit, homes: &homes, locks: leases, past_session: &|_| None },
+    )
 }
 
 async fn starting(config: AgentSessionConfig, deadlines: Deadlines, limits: HistoryLimits) -> Starting {
     launched(plan(config, &Arc::default()).expect("valid"), deadlines, limits).await
 }
 
-async fn launched(launch: Launch, deadlines: Deadlines, limits: HistoryLimits) -> Starting {
-    launched_in(launch, deadlines, &Streams { limits, ..Streams::default() }).await
+async fn launched(launch: SessionLaunch, deadlines: Deadlines, limits: HistoryLimits) -> Starting {
+    launched_in(launch, deadlines, &StreamContext { limits, ..StreamContext::default() }).await
 }
 
-async fn launched_in(launch: Launch, deadlines: Deadlines, streams: &Streams) -> Starting {
+async fn launched_in(launch: SessionLaunch, deadlines: Deadlines, streams: &StreamContext) -> Starting {
     let (handle, ready, mut fork_server) = begun_in(launch, deadlines, streams);
     let proxy = fork_server.fork().await;
     Starting { handle, ready, proxy, fork_server }
 }
 
 /// Runs a session whose proxy is not forked yet.
-fn begun_in(launch: Launch, deadlines: Deadlines, streams: &Streams) -> (SessionHandle, Ready, FakeForkServer) {
-    let (session, inlets, log) = Session::new(launch.description.clone(), deadlines, streams, &Arc::default());
-    let task = |ours| Task::new(session.clone(), inlets, log, launch, ours, HOST, Arc::default()).expect("a task");
+fn begun_in(
+    launch: SessionLaunch,
+    deadlines: Deadlines,
+    streams: &StreamContext,
+) -> (SessionHandle, Ready, FakeForkServer) {
+    let (session, inlets, log) = ManagedSession::new(launch.description.clone(), deadlines, streams, &Arc::default());
+    let task =
+        |ours| SessionTask::new(session.clone(), inlets, log, launch, ours, HOST, Arc::default()).expect("a task");
     let (ready, fork_server) = run(&session, task);
     (SessionHandle::new(session), ready, fork_server)
 }
@@ -261,18 +269,21 @@ pub(crate) fn fork_server() -> (Arc<ForkServer>, FakeForkServer) {
     let (ours, theirs) = packet::packet_pair().expect("a pair");
     let (server, _hello) = ForkServer::connect(None, HOST, ours, pending()).expect("watched");
     let socket = watched::watch(theirs, Interest::READABLE | Interest::WRITABLE).expect("watched");
-    (server, FakeForkServer { socket, assembler: Assembler::default() })
+    (server, FakeForkServer { socket, assembler: MessageAssembler::default() })
 }
 
 /// Runs what `task` makes of the session's end of a socket.
-fn run(session: &Arc<Session>, task: impl FnOnce(UnixStream) -> (Task, Ready)) -> (Ready, FakeForkServer) {
+fn run(
+    session: &Arc<ManagedSession>,
+    task: impl FnOnce(UnixStream) -> (SessionTask, Ready),
+) -> (Ready, FakeForkServer) {
     let (server, played) = fork_server();
-    let directory = Arc::new(Directory::new(10));
+    let directory = Arc::new(SessionTable::new(10));
     let (ours, theirs) = sockets().expect("a pair");
     let (task, ready) = task(ours);
     directory.insert(session).expect("free");
     tokio::spawn(async move {
-        task.run(Fork { server, socket: theirs }).await;
+        task.run(ForkRequest { server, socket: theirs }).await;
         drop(directory);
     });
     (ready, played)

@@ -2,13 +2,13 @@
 
 use std::{fs, path::Path};
 
-use ipc_protocol::{OnMissing, PromptPart, Resume, ResumeFrom};
+use ipc_protocol::{OnMissing, PromptPart, ResumeFrom, ResumeRequest};
 
 use super::*;
 
 fn resuming(from: ResumeFrom, on_missing: OnMissing) -> AgentSessionConfig {
     AgentSessionConfig {
-        resume: Some(Resume { from, fork: false, on_missing }),
+        resume: Some(ResumeRequest { from, fork: false, on_missing }),
         runtime_context: true,
         ..AgentSessionConfig::new("acp")
     }
@@ -83,7 +83,7 @@ async fn what_cannot_be_gone_on_with_is_begun_anew_in_the_same_session() {
 }
 
 /// A session of OpenCode that goes on with a conversation, in a directory with a database of this file.
-fn with_database(directory: &Path, on_missing: OnMissing, leases: &Arc<Leases>) -> Launch {
+fn with_database(directory: &Path, on_missing: OnMissing, leases: &Arc<ConversationLocks>) -> SessionLaunch {
     fs::create_dir_all(directory.join("opencode")).expect("made");
     fs::write(directory.join("opencode/opencode.db"), "garbage").expect("written");
     let env = [("XDG_DATA_HOME", &*directory.to_string_lossy())].into_iter().collect();
@@ -150,7 +150,7 @@ async fn a_broken_database_stays_where_nothing_else_is_wanted_or_another_session
         let leases = Arc::default();
         let anew = || if is_shared { OnMissing::StartAnew } else { OnMissing::Fail };
         let mut neighbour = with_database(scratch.path(), OnMissing::Fail, &leases).conversation;
-        neighbour.is_now("n-2").expect("free");
+        neighbour.set_id("n-2").expect("free");
         let neighbour = Some(neighbour).filter(|_| is_shared);
         let launch = with_database(scratch.path(), anew(), &leases);
         let Starting { handle, ready, proxy, fork_server } =
@@ -218,7 +218,7 @@ async fn there_is_no_second_try_beside_what_is_left_of_the_first_or_against_a_ki
 
 #[tokio::test]
 async fn a_conversation_has_one_living_process() {
-    let leases = Arc::new(Leases::default());
+    let leases = Arc::new(ConversationLocks::default());
     let new = plan(AgentSessionConfig::new("acp"), &leases).expect("valid");
     let Starting { handle, ready, mut proxy, fork_server: _alive } =
         launched(new, patient(), HistoryLimits::default()).await;
@@ -260,7 +260,7 @@ async fn a_conversation_has_one_living_process() {
 
 #[tokio::test]
 async fn a_conversation_is_free_when_its_session_is_over() {
-    let leases = Arc::new(Leases::default());
+    let leases = Arc::new(ConversationLocks::default());
     let new = plan(resuming(native("n-1"), OnMissing::Fail), &leases).expect("free");
     let Starting { handle, ready, mut proxy, fork_server } = launched(new, patient(), HistoryLimits::default()).await;
     proxy.start_as("n-1").await;

@@ -2,39 +2,51 @@
 
 use std::collections::BTreeSet;
 
-use ipc_protocol::{Lifecycle, message::Attached};
+use ipc_protocol::{Lifecycle, message::AttachedSession};
 
 use super::{
     effects::{appended, process, setup},
     *,
 };
-use crate::{deadlines::Health, session::core::Handover};
+use crate::{deadlines::HealthPolicy, session::core::HostHandover};
 
 /// The core of a session that another host started, and whose proxy reports this state.
-fn handed_over(config: &AgentSessionConfig, deadlines: Deadlines, attached: Attached, now: Instant) -> Core {
+fn handed_over(
+    config: &AgentSessionConfig,
+    deadlines: Deadlines,
+    attached: AttachedSession,
+    now: Instant,
+) -> SessionCore {
     let setup = CoreSetup { source_base: Some(0), ..setup(config, deadlines) };
-    let handover = Handover {
+    let handover = HostHandover {
         after_seq: 0,
         started: Some(now),
         processes: BTreeSet::from([TOOL]),
         interrupted: None,
         last_request: 9,
     };
-    let (mut core, _ready) = Core::adopt(setup, handover, now).expect("a core");
+    let (mut core, _ready) = SessionCore::adopt(setup, handover, now).expect("a core");
     core.message(FromProxy::Hello(Hello { version: VERSION, process: PROXY }), now);
     core.message(FromProxy::Attached(Box::new(attached)), now);
     core
 }
 
-fn attached(turn: Option<u64>) -> Attached {
+fn attached(turn: Option<u64>) -> AttachedSession {
     let native_session_id = Some("n-1".into());
-    Attached { next_seq: 1, agent: Some(AGENT), native_session_id, turns: true, turn, ..Attached::default() }
+    AttachedSession {
+        next_seq: 1,
+        agent: Some(AGENT),
+        native_session_id,
+        turns: true,
+        turn,
+        ..AttachedSession::default()
+    }
 }
 
 #[test]
 fn what_is_taken_over_is_looked_after_as_what_was_started() {
     const SECOND: Duration = Duration::from_secs(1);
-    let health = Some(Health { interval: 2 * SECOND, misses: 1, ends: true });
+    let health = Some(HealthPolicy { interval: 2 * SECOND, misses: 1, ends: true });
     let lifecycle = Lifecycle { idle_suspend_ms: Some(1000), ..Lifecycle::default() };
     let config = AgentSessionConfig { lifecycle, ..AgentSessionConfig::new("acp") };
     let now = Instant::now();

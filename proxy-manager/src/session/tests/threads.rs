@@ -4,30 +4,30 @@ use std::path::{Path, PathBuf};
 
 use super::{effects::process, *};
 use crate::{
-    conversation_locks::Claims,
-    launch::{Conversation, Is},
-    state::{Header, Journal, Place, StateDir},
+    conversation_locks::SharedLocks,
+    launch::{ConversationOrigin, OpenConversation},
+    state::{BootNamespace, JournalHeader, SessionJournal, StateDir},
 };
 
 /// Time in which what is not held back arrives.
 const SHORT: Duration = Duration::from_millis(50);
 
 /// A session with a journal in `scratch`.
-fn recorded(scratch: &tempfile::TempDir) -> (Launch, StateDir) {
+fn recorded(scratch: &tempfile::TempDir) -> (SessionLaunch, StateDir) {
     let state = StateDir::open(scratch.path(), me()).expect("a state directory");
     let config = AgentSessionConfig { lifecycle: ipc_protocol::Lifecycle::default(), ..AgentSessionConfig::new("acp") };
     let mut launch = plan(config, &Arc::default()).expect("valid");
-    let header = Header {
+    let header = JournalHeader {
         session: launch.id().clone(),
         marker: "marker".to_owned(),
-        place: Place::default(),
+        place: BootNamespace::default(),
         since: 0,
         strict: false,
         host: HOST,
         fork_server: PROXY,
         cgroup: None,
     };
-    launch.journal = Some(Journal::new(Some(state.sessions.clone()), header));
+    launch.journal = Some(SessionJournal::new(Some(state.sessions.clone()), header));
     (launch, state)
 }
 
@@ -55,7 +55,7 @@ async fn hanging(scratch: &tempfile::TempDir) -> (SessionHandle, Ready, FakeFork
     let (launch, _state) = recorded(scratch);
     let draft = scratch.path().join(format!("sessions/{}.journal.draft", launch.id()));
     nix::unistd::mkfifo(&draft, nix::sys::stat::Mode::S_IRWXU).expect("made");
-    let (handle, ready, mut fork_server) = begun_in(launch, patient(), &Streams::default());
+    let (handle, ready, mut fork_server) = begun_in(launch, patient(), &StreamContext::default());
     assert!(timeout(SHORT, fork_server.next()).await.is_err(), "nothing is forked");
     (handle, ready, fork_server, draft)
 }
@@ -81,7 +81,7 @@ async fn no_proxy_is_forked_before_the_journal_is_written() {
     proxy.start(true).await;
     soon(ready).await.expect("an answer").expect("ready");
     kill(&handle, proxy, fork_server).await;
-    soon(handle.session().settled()).await.expect("settled");
+    soon(handle.session().wait_settled()).await.expect("settled");
     assert!(soon(text).await.expect("no panic").contains("marker=marker"));
     is_removed(&scratch).await;
 }
@@ -142,16 +142,23 @@ async fn a_proxy_gets_no_prompt_before_the_journal_has_its_processes_but_kills_a
 async fn a_lease_is_waited_for_and_nothing_but_the_proxy_s_messages_waits_with_it() {
     for is_killed in [false, true] {
         let scratch = tempfile::tempdir().expect("a directory");
-        let claims = Claims::within(scratch.path().join("claims"), me(), me());
-        let leases = Arc::new(Leases::new(Some(claims)));
+        let claims = SharedLocks::within(scratch.path().join("claims"), me(), me());
+        let leases = Arc::new(ConversationLocks::new(Some(claims)));
         let config =
             AgentSessionConfig { lifecycle: ipc_protocol::Lifecycle::default(), ..AgentSessionConfig::new("acp") };
         let mut launch = plan(config, &leases).expect("valid");
         let (family, store) = ("acp".to_owned(), Some("/h".into()));
-        launch.conversation = Conversation::new(leases, family, store, "acp".to_owned(), launch.id().clone(), Is::Old);
+        launch.conversation = OpenConversation::new(
+            leases,
+            family,
+            store,
+            "acp".to_owned(),
+            launch.id().clone(),
+            ConversationOrigin::Existing,
+        );
         let Starting { handle, mut ready, mut proxy, fork_server } =
             launched(launch, patient(), HistoryLimits::default()).await;
-        let hangs = Claims::hang();
+        let hangs = SharedLocks::hang();
         let request = proxy.hello().await;
         proxy.is_ready(request, Some("n-1"), true).await;
         let event = Event::SessionStatus { status: "later".to_owned(), detail: String::new() };

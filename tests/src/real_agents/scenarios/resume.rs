@@ -2,7 +2,7 @@
 
 use std::{fs, sync::Arc};
 
-use ipc_protocol::{Resume, ResumeFrom};
+use ipc_protocol::{ResumeFrom, ResumeRequest};
 use proxy_manager::{AgentSessionConfig, Error, Event, KillOptions, OnMissing, SessionId};
 
 use super::{Ran, answers::ended_well, ensure, turns::remembers};
@@ -23,21 +23,21 @@ async fn ended_of(stage: &Stage, config: AgentSessionConfig) -> Result<(Session,
     Ok((session, native))
 }
 
-fn from(from: ResumeFrom) -> Option<Resume> {
-    Some(Resume { from, fork: false, on_missing: OnMissing::Fail })
+fn from(from: ResumeFrom) -> Option<ResumeRequest> {
+    Some(ResumeRequest { from, fork: false, on_missing: OnMissing::Fail })
 }
 
 pub(super) async fn fork(stage: Arc<Stage>) -> Ran {
     let (before, native) = ended(&stage).await?;
     let from = ResumeFrom::Session { id: before.handle.id().clone() };
-    let resume = Some(Resume { from: from.clone(), fork: true, on_missing: OnMissing::Fail });
+    let resume = Some(ResumeRequest { from: from.clone(), fork: true, on_missing: OnMissing::Fail });
     let mut copy = stage.start(AgentSessionConfig { resume, ..stage.config() }).await?;
     ended_well(&copy.ask("and the pear").await?)?;
     ensure!(remembers(&stage, "remember the plum", "and the pear"), "the model was not told what was before");
     let now = copy.handle.info().conversation.native_session_id;
     ensure!(now.is_some() && now.as_ref() != Some(&native), "it is no copy: {now:?}");
     // The original is as it was, and free.
-    let resume = Some(Resume { from, fork: false, on_missing: OnMissing::Fail });
+    let resume = Some(ResumeRequest { from, fork: false, on_missing: OnMissing::Fail });
     let mut original = stage.start(AgentSessionConfig { resume, ..stage.config() }).await?;
     ended_well(&original.ask("and the peach").await?)?;
     ensure!(remembers(&stage, "remember the plum", "and the peach"), "the original has forgotten");
@@ -201,7 +201,7 @@ async fn new_one(stage: &Stage, on_missing: OnMissing) -> Ran {
         let (before, native, file) = with_file(stage).await?;
         damage(&file, contents.as_deref())?;
         let from = ResumeFrom::Session { id: before.handle.id().clone() };
-        let resume = Some(Resume { from, fork: false, on_missing: on_missing.clone() });
+        let resume = Some(ResumeRequest { from, fork: false, on_missing: on_missing.clone() });
         let mut after = stage.start(AgentSessionConfig { resume, ..stage.config() }).await?;
         ended_well(&after.ask(prompt).await?)?;
         let knows = remembers(stage, "remember the plum", prompt);
