@@ -12,7 +12,7 @@ use agents::{
 use ipc_protocol::ErrorChain;
 use proxy_manager::{AgentSessionConfig, ManagerBuilder};
 
-use crate::{problem::ProblemDetails, stamps::FileStamps};
+use crate::{file_stamps::FileStamps, problem::ProblemDetails};
 
 /// Configuration as it was read.
 #[derive(Debug)]

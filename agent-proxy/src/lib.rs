@@ -12,12 +12,12 @@ mod daemon;
 mod doctor;
 mod environment;
 pub mod exit;
-mod installed;
+mod file_stamps;
+mod installed_agents;
 mod problem;
+mod prompting;
 mod render;
-mod saying;
 mod socket_path;
-mod stamps;
 mod term;
 
 use std::{ffi::OsString, process::ExitCode};

@@ -10,7 +10,7 @@
 //!
 //! ```
 //! use std::{sync::{Arc, mpsc}, time::SystemTime};
-//! use event_log::{Batch, EventLog, Limit, MemoryLimits};
+//! use event_log::{EventBatch, EventLog, Limit, MemoryLimits};
 //! use ipc_protocol::{Envelope, Event, SessionId};
 //!
 //! let log = EventLog::memory(MemoryLimits::default());
@@ -18,7 +18,7 @@
 //! let created_at = SystemTime::now();
 //! let event = Event::Text { text: "hi".into() };
 //! let envelope = Arc::new(Envelope { offset: 1, created_at, session: Arc::clone(&session), turn: Some(1), event });
-//! let batch = Batch { session: Arc::clone(&session), created_at, first: 1, events: vec![envelope], source: 0, cursor: None };
+//! let batch = EventBatch { session: Arc::clone(&session), created_at, first: 1, events: vec![envelope], source: 0, cursor: None };
 //! let (tell, told) = mpsc::channel();
 //! log.append(batch, Box::new(move |result| tell.send(result).unwrap())).unwrap();
 //! told.recv().unwrap().unwrap();
@@ -118,7 +118,7 @@ impl EventLog {
     }
 
     /// Reads the events with offsets greater than `from`, up to `limit`; at least one, where there is one.
-    /// [`Page::gap`] shows events that retention has removed, also in a page without events. Blocks.
+    /// [`EventPage::gap`] shows events that retention has removed, also in a page without events. Blocks.
     ///
     /// # Errors
     /// [`LogError::Unknown`] if there is no such stream. [`LogError::Corrupt`] when the next events cannot be read:

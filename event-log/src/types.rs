@@ -92,11 +92,11 @@ pub struct LinePage {
     pub events: usize,
     /// Offset of the last line's event, from which reading continues. The requested `from`, if there is no line.
     pub next: u64,
-    /// Same as in [`Page`].
+    /// Same as in [`EventPage`].
     pub first_kept: u64,
-    /// Same as in [`Page`].
+    /// Same as in [`EventPage`].
     pub last: u64,
-    /// Same as in [`Page`].
+    /// Same as in [`EventPage`].
     pub closed: bool,
 }
 

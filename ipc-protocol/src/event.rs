@@ -325,7 +325,7 @@ pub enum Event {
     /// A fact about the session without an event of its own.
     #[serde(rename = "session:status")]
     SessionStatus {
-        /// Keyword: `agentExited`, `configOption`, [`NOT_KEPT`], [`SERVER_LISTENS`], …
+        /// Keyword: `agentExited`, `configOption`, [`CONVERSATION_NOT_KEPT`], [`SERVER_LISTENS`], …
         status: String,
         /// Text for people.
         detail: String,
@@ -587,7 +587,7 @@ const KINDS: &[&str] = &[
     "usage:limited",
 ];
 
-/// Text before the agent in the type of [`Event::Harness`]; [`RECEIVED`] follows the agent.
+/// Text before the agent in the type of [`Event::Harness`]; [`RECEIVED_SUFFIX`] follows the agent.
 const HARNESS_PREFIX: &str = "harness:";
 const RECEIVED_SUFFIX: &str = ":event-received";
 

@@ -12,6 +12,7 @@ mod containment;
 pub mod errno;
 mod error;
 mod event;
+mod explicit_settings;
 mod id;
 mod json;
 mod lifecycle;
@@ -23,10 +24,9 @@ pub mod packet;
 mod policy;
 mod process;
 mod prompt;
+mod raw_lines;
 pub mod reattach;
 mod receipt;
-mod setting;
-mod verbatim;
 
 pub use budget::{Budget, BudgetAction, BudgetExceeded, BudgetKind, InvalidUsd, Usd};
 pub use config::{AgentSessionConfig, EnvVars, Home, HostDeath, McpServer, McpTransport, OnAgentExit, OnUsageLimit};
@@ -39,6 +39,7 @@ pub use event::{
     PermissionAnswer, PermissionOption, PermissionOptionKind, PermissionRequest, PlanEntry, ResolvedBy, SERVER_LISTENS,
     SHAPES, StopReason, ToolEnd, ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage, offset_text,
 };
+pub use explicit_settings::{ConfigSetting, ExplicitSettings};
 pub use id::{InvalidId, Pid, ProcessId, SessionId, Signal, UnknownSignal};
 pub use json::Json;
 pub use lifecycle::{Lifecycle, Restart};
@@ -51,8 +52,7 @@ pub use policy::{
 };
 pub use process::{ExitStatus, ProcessInfo, ProcessStatus};
 pub use prompt::{Prompt, PromptPart};
+pub use raw_lines::RawLine;
 pub use receipt::{
     ContainmentLayer, KillCause, KillOptions, KillScope, ProcessOutcome, Proof, ReapedBy, Receipt, ReceiptEntry,
 };
-pub use setting::{ConfigSetting, ExplicitSettings};
-pub use verbatim::RawLine;

@@ -394,7 +394,7 @@ pub enum ToForkServer {
         #[serde(default)]
         after_seq: u64,
     },
-    /// Tests the machine's features. [`Probed`] comes as one frame on the stream socket beside the packet.
+    /// Tests the machine's features. [`ProbedMachine`] comes as one frame on the stream socket beside the packet.
     Probe,
 }
 

@@ -193,7 +193,7 @@ impl WireFormat {
         }
     }
 
-    /// Reads a frame like [`Assembler::frame`].
+    /// Reads a frame like [`MessageAssembler::frame`].
     ///
     /// # Errors
     /// Any [`CodecError`].

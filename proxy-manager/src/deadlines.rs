@@ -42,8 +42,8 @@ pub struct Deadlines {
 ///
 /// ```
 /// use std::time::Duration;
-/// use proxy_manager::{Deadlines, Health};
-/// let health = Health { interval: Duration::from_secs(5), ends: true, ..Health::default() };
+/// use proxy_manager::{Deadlines, HealthPolicy};
+/// let health = HealthPolicy { interval: Duration::from_secs(5), ends: true, ..HealthPolicy::default() };
 /// let strict = Deadlines { health: Some(health), ..Deadlines::default() };
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -40,9 +40,9 @@ use self::watchdog::ForkServerHeartbeat;
 use crate::{
     deadlines::Deadlines,
     error::{Error, Result},
+    fd_watch::watch,
     state::{JournalRecord, started},
     takeover::SweepCoordinator,
-    watched::watch,
 };
 
 /// A proxy and what it left have ended.

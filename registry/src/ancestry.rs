@@ -4,7 +4,7 @@ use std::io;
 
 use ipc_protocol::{Pid, ProcessId};
 
-use crate::table::{self, SeenProcess};
+use crate::process_table::{self, SeenProcess};
 
 /// Attempts to walk from a process to its top; a parent that dies meanwhile spoils one.
 const ATTEMPTS: usize = 8;
@@ -17,7 +17,7 @@ const MAX_DEPTH: usize = 1000;
 /// # Errors
 /// The reason why that is unknown, for the user who runs `pid`.
 pub(crate) fn is_below(pid: Pid, tops: &[ProcessId]) -> Result<bool, String> {
-    walk(pid, tops, |pid| table::find_process(pid)?.ok_or_else(|| io::ErrorKind::NotFound.into()))
+    walk(pid, tops, |pid| process_table::find_process(pid)?.ok_or_else(|| io::ErrorKind::NotFound.into()))
 }
 
 fn walk(pid: Pid, tops: &[ProcessId], look: impl Fn(Pid) -> io::Result<SeenProcess>) -> Result<bool, String> {

@@ -22,7 +22,6 @@ mod cgroup;
 mod connector;
 mod descriptors;
 pub mod file_lock;
-mod hold;
 mod kill;
 mod landlock;
 mod lineage;
@@ -32,14 +31,15 @@ mod namespace;
 mod oom;
 mod pidfd;
 mod proc;
+mod process_sight;
+mod process_table;
 mod procfs;
 mod registry;
 mod sample;
-mod sight;
+mod session_hold;
 mod spawn;
 mod stat;
 mod sys;
-mod table;
 mod unavailable;
 mod usage;
 mod watchdog;
@@ -50,7 +50,6 @@ pub use cgroup::{
 };
 pub use connector::{ProcConnector, ProcEvent, ReadOutcome};
 pub use descriptors::{DescriptorUse, descriptors, raise_descriptor_limit};
-pub use hold::SessionHold;
 pub use kill::{KillLoop, KillStep, KillTarget, MarkerLook};
 pub use landlock::{LandlockScope, landlock_scope_is_available, set_dumpable};
 pub use lineage::{Lineage, LineageEvent, LineageRoot};
@@ -62,15 +61,16 @@ pub use proc::{
     command_line, has_children_lists, identify, is_doomed, is_exiting, now_in_ticks, own_children, pid_of_pidfd,
     ticks_ago,
 };
-pub use procfs::{has_private_proc, numbers_in_proc, open_proc_file};
-pub use registry::{ProcessRegistry, ReapOutcome, ReapedProcess, RegistryEvent, reap_children, stopped_children};
-pub use sight::{ProcFs, ProcLookup, ProcessSight};
-pub use spawn::{SpawnError, SpawnInput, SpawnOutput, SpawnRequest, SpawnedProcess, spawn};
-pub use sys::{ProcessTitle, bound_arenas, fork_child, inherited_fds, is_single_threaded};
-pub use table::{
+pub use process_sight::{ProcFs, ProcLookup, ProcessSight};
+pub use process_table::{
     SeenProcess, all_processes, find_process, find_process_with_marker, forks_since_boot, newest_pid,
     pids_are_unique_since, processes_with_marker,
 };
+pub use procfs::{has_private_proc, numbers_in_proc, open_proc_file};
+pub use registry::{ProcessRegistry, ReapOutcome, ReapedProcess, RegistryEvent, reap_children, stopped_children};
+pub use session_hold::SessionHold;
+pub use spawn::{SpawnError, SpawnInput, SpawnOutput, SpawnRequest, SpawnedProcess, spawn};
+pub use sys::{ProcessTitle, bound_arenas, fork_child, inherited_fds, is_single_threaded};
 pub use unavailable::UnavailableFeature;
 pub use usage::{LargeFile, ProcessUsage, ReadingScope, UsageReader, UsageReading, thread_time};
 pub use watchdog::{LimitVerdict, LimitWatchdog, file_size_exceeded};

@@ -5,7 +5,7 @@
 //! parent later, so daemons and orphans stay with their session. The rules:
 //!
 //! * **Spawned** is emitted when a process first executes a program; or when it ends without having done so; or when
-//!   its time for that is over ([`Sight::has_had_its_time`]): emitted earlier, it would carry its parent's command
+//!   its time for that is over ([`ProcessSight::is_past_exec_window`]): emitted earlier, it would carry its parent's command
 //!   line. It always follows its parent's. Facts that `/proc` no longer has are left out (`command` is `None`), and the
 //!   start time is then taken from the event.
 //! * **Exited** is emitted when the first thread *and* all others have ended. A first thread may end long before the
@@ -29,9 +29,9 @@ use std::{
 
 use ipc_protocol::{Event, ExitStatus, Pid, ProcessId, ProcessInfo, ProcessStatus, SessionId};
 
-use crate::{ProcEvent, ProcLookup, ProcessSight, proc, sight::EXEC_WINDOW};
+use crate::{ProcEvent, ProcLookup, ProcessSight, proc, process_sight::EXEC_WINDOW};
 
-/// [`QUIET`] in nanoseconds, the unit of event times.
+/// [`EXEC_WINDOW`] in nanoseconds, the unit of event times.
 const EXEC_WINDOW_NANOS: u64 = EXEC_WINDOW.as_nanos() as u64;
 
 /// Identifies one session's tree: minted when its proxy is added, never reused.

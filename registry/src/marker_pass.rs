@@ -14,8 +14,9 @@ use std::{
 use ipc_protocol::{Pid, ProcessId};
 
 use crate::{
-    proc, procfs,
-    table::{look_for_marker_of, newest_pid, pids_are_unique_since},
+    proc,
+    process_table::{look_for_marker_of, newest_pid, pids_are_unique_since},
+    procfs,
 };
 
 /// Pids tried one by one at most; beyond that the list of all processes is read.

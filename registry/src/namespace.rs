@@ -46,7 +46,7 @@ impl SessionNamespace {
     /// The same, in which cgroup files are to be seen as `view` has them, as far as that can be had.
     ///
     /// # Errors
-    /// As [`Namespace::create`].
+    /// As [`SessionNamespace::create`].
     pub fn create_with_view(group: Option<BorrowedFd<'_>>, view: MountView) -> Result<Self, UnavailableFeature> {
         Self::create_with(group, Some(view.0), libc::SIGCHLD)
     }

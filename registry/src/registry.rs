@@ -213,7 +213,7 @@ impl ProcessRegistry {
     }
 
     /// Creates the registry of a session whose proxy cannot keep its own. The caller provides the roots of its
-    /// processes ([`ProcessRegistry::set_roots`]) and the processes it reaped ([`ProcessRegistry::note_reaped`]).
+    /// processes ([`ProcessRegistry::set_roots`]) and the processes it reaped ([`ProcessRegistry::record_reaped`]).
     pub fn guard(session: SessionId) -> Self {
         Self::with_roots(session, RegistryRoots::Guarded(None))
     }

@@ -5,7 +5,7 @@ use std::{str::FromStr, time::Duration};
 use agents::ProfileTimeouts;
 use proxy_manager::TimeoutAction;
 
-use super::measures::milliseconds;
+use super::containment::milliseconds;
 
 /// Value of `--timeout`: `first=30s,inactivity=off,action=warn`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use proxy_manager::{ActionRule, LogFailure, ManagerBuilder, Retention};
 use serde_json::Value;
 
-use super::{lifecycle::IdleSuspend, measures};
+use super::{containment, lifecycle::IdleSuspend};
 use crate::problem::ProblemDetails;
 
 /// Arguments for what outlives the daemon.
@@ -24,13 +24,13 @@ pub(crate) struct DurabilityArgs {
     #[arg(long, value_name = "N", requires = "state_dir")]
     retention_events: Option<u64>,
     /// Keep about so much of each session's events, as in 64MiB; with --state-dir
-    #[arg(long, value_name = "SIZE", value_parser = measures::size, requires = "state_dir")]
+    #[arg(long, value_name = "SIZE", value_parser = containment::size, requires = "state_dir")]
     retention_bytes: Option<u64>,
     /// Keep about so many events of all sessions together, the newest; with --state-dir
     #[arg(long, value_name = "N", requires = "state_dir")]
     retention_total_events: Option<u64>,
     /// Keep about so much of all sessions' events, as in 2GiB; with --state-dir
-    #[arg(long, value_name = "SIZE", value_parser = measures::size, requires = "state_dir")]
+    #[arg(long, value_name = "SIZE", value_parser = containment::size, requires = "state_dir")]
     retention_total: Option<u64>,
     /// Action for a session whose events cannot be written, as on a full disk; with --state-dir [default: degrade]
     #[arg(long, value_name = "WHAT", value_enum, requires = "state_dir")]

@@ -67,7 +67,7 @@ impl FromStr for IdleSuspend {
         if text == "never" {
             return Ok(Self(None));
         }
-        match super::measures::milliseconds(text)? {
+        match super::containment::milliseconds(text)? {
             0 => Err("it would be suspended at once: write `never` for not at all".to_owned()),
             ms => Ok(Self(Some(Duration::from_millis(ms)))),
         }

@@ -4,13 +4,13 @@ mod ask;
 mod budget;
 mod catalog;
 mod clocks;
+mod containment;
 mod durability;
-pub(crate) mod lasting;
 mod lifecycle;
 mod log;
 pub(crate) mod mcp;
-mod measures;
 pub(crate) mod operations;
+pub(crate) mod persistence;
 mod rules;
 mod session;
 mod supervision;
@@ -26,14 +26,14 @@ pub(crate) use catalog::{
     AgentsArgs, ChangeProfileArgs, CreateModelArgs, CreateProfileArgs, ModelsArgs, ModelsCommand, ProfileField,
     ProfilesArgs, ProfilesCommand,
 };
+pub(crate) use containment::ContainmentArgs;
 use durability::DurabilityArgs;
-use lasting::{
+pub(crate) use log::{LogArgs, LogCommand};
+use operations::{NativeArgs, SessionArgs, SetArgs, SteerArgs};
+use persistence::{
     AppendArgs, ArchiveArgs, AttachArgs, ExportArgs, ImportArgs, RenameArgs, ResumeArgs, SessionsArgs, SuspendArgs,
     TagArgs, TakeBackArgs,
 };
-pub(crate) use log::{LogArgs, LogCommand};
-pub(crate) use measures::ContainmentArgs;
-use operations::{NativeArgs, SessionArgs, SetArgs, SteerArgs};
 pub(crate) use session::AgentArgs;
 pub(crate) use supervision::SupervisionArgs;
 

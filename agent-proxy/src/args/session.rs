@@ -9,8 +9,8 @@ use proxy_manager::{AgentSandbox, Home, OnMissing, PermissionMode, ResumeFrom, R
 use super::{
     budget::BudgetArgs,
     clocks::{PermissionTimeout, TimeoutArg},
+    containment::{LimitArgs, MeasureArgs},
     lifecycle::LifecycleArgs,
-    measures::{LimitArgs, MeasureArgs},
     rules::RuleArgs,
 };
 use crate::problem::ProblemDetails;

@@ -7,7 +7,7 @@ use proxy_manager::ChildProgram;
 use crate::{
     args::AgentsArgs,
     configuration::LoadedConfiguration,
-    installed::installed,
+    installed_agents::installed,
     problem::CommandFailure,
     render,
     term::{self, TermStyle},

@@ -18,8 +18,8 @@ use crate::{
     environment,
     exit::ProgramExit,
     problem::{CommandFailure, ProblemDetails},
+    prompting,
     render::event::stop,
-    saying,
     term::{self, printable},
 };
 
@@ -31,7 +31,7 @@ pub(super) async fn ask_standalone(
     as_json: bool,
 ) -> Result<(), CommandFailure> {
     let configuration = LoadedConfiguration::read(directory)?;
-    let prompt = saying::parts(args.text(), &args.attachments)?;
+    let prompt = prompting::parts(args.text(), &args.attachments)?;
     let config = config::foreground(&configuration, args.agent, args.start)?;
     let mut interrupts = InterruptStream::new()?;
     let builder = ProxyManager::builder(child).base_env(environment::base());
@@ -98,7 +98,7 @@ pub(super) async fn ask_with_handler(
 fn question(args: &AskArgs) -> Result<(SessionId, PromptRequest), ProblemDetails> {
     let id = args.session().unwrap_or_default();
     let id = id.parse().map_err(|error| ProblemDetails::usage(format!("{id:?}: {error}")))?;
-    let parts = saying::parts(args.text(), &args.attachments)?;
+    let parts = prompting::parts(args.text(), &args.attachments)?;
     Ok((id, PromptRequest { text: String::new(), parts, ..PromptRequest::default() }))
 }
 

@@ -9,16 +9,16 @@ mod demo;
 mod doctor;
 mod events;
 mod handler;
+mod input_reader;
 mod interrupts;
 mod kill;
-mod lasting;
 mod leaktest;
-mod lines;
 mod log;
 mod models;
 mod operations;
 mod permission;
 mod permit;
+mod persistence;
 mod profiles;
 mod prompt;
 mod ps;
@@ -111,11 +111,11 @@ async fn run_client(command: CliCommand, client: &DaemonClient, as_json: bool) -
         CliCommand::Conversations(args) => operations::ask(client, args, Operation::ListSessions, as_json).await,
         CliCommand::Native(args) => operations::native(client, args, as_json).await,
         CliCommand::Transcript(args) => operations::transcript(client, args, as_json).await,
-        CliCommand::Suspend(args) => lasting::suspend(client, &args, as_json).await,
-        CliCommand::Resume(args) => lasting::resume(client, args, as_json).await,
-        CliCommand::Attach(args) => lasting::attach_command(client, &args, as_json).await,
-        CliCommand::TakeBack(args) => lasting::take_back(client, args, as_json).await,
-        CliCommand::Append(args) => lasting::append(client, args, as_json).await,
+        CliCommand::Suspend(args) => persistence::suspend(client, &args, as_json).await,
+        CliCommand::Resume(args) => persistence::resume(client, args, as_json).await,
+        CliCommand::Attach(args) => persistence::attach_command(client, &args, as_json).await,
+        CliCommand::TakeBack(args) => persistence::take_back(client, args, as_json).await,
+        CliCommand::Append(args) => persistence::append(client, args, as_json).await,
         CliCommand::Export(args) => transfer::export(client, &args).await,
         CliCommand::Import(args) => transfer::import(client, &args, as_json).await,
         CliCommand::Rename(args) => records::rename(client, args, as_json).await,

@@ -8,7 +8,7 @@ use crate::{
     args::operations::{NativeArgs, SessionArgs, SetArgs, SteerArgs},
     client::DaemonClient,
     problem::{CommandFailure, ProblemDetails},
-    saying, term,
+    prompting, term,
 };
 
 /// Changes the agent's model, mode, or thinking level.
@@ -33,7 +33,7 @@ pub(super) async fn ask(
 
 /// Sends a command of the agent's own protocol.
 pub(super) async fn native(client: &DaemonClient, args: NativeArgs, as_json: bool) -> Result<(), CommandFailure> {
-    let text = if args.message == "-" { saying::from_stdin("the command")? } else { args.message };
+    let text = if args.message == "-" { prompting::from_stdin("the command")? } else { args.message };
     let message = Json::new(text).map_err(|error| ProblemDetails::usage(format!("the command is no JSON: {error}")))?;
     let reply = operate(client, &args.id, &Operation::Native { message }).await?;
     print(&reply, as_json)
@@ -41,7 +41,7 @@ pub(super) async fn native(client: &DaemonClient, args: NativeArgs, as_json: boo
 
 /// Steers the running turn.
 pub(super) async fn steer(client: &DaemonClient, args: SteerArgs, as_json: bool) -> Result<(), CommandFailure> {
-    let parts = saying::parts(&args.text, &args.attachments)?;
+    let parts = prompting::parts(&args.text, &args.attachments)?;
     let request = SteerRequest { text: String::new(), parts };
     let () = client.post(&format!("/v1/sessions/{}/steer", args.id), &request).await?;
     if as_json { term::json(&json!({ "sessionId": args.id })) } else { Ok(()) }

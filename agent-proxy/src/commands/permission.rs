@@ -5,7 +5,7 @@ use std::{
     io::{self, IsTerminal},
 };
 
-use super::lines::{InputLine, InputReader};
+use super::input_reader::{InputLine, InputReader};
 use crate::{
     problem::ProblemDetails,
     term::{self, TermStyle, printable},

@@ -11,8 +11,9 @@ use crate::{
     client::DaemonClient,
     exit::ProgramExit,
     problem::{CommandFailure, ProblemDetails},
-    render::{event::stop, live::EventPrinter},
-    saying, term,
+    prompting,
+    render::{event::stop, event_printer::EventPrinter},
+    term,
 };
 
 /// Sends a prompt and, unless `--no-wait` is given, follows its turn to the end.
@@ -24,7 +25,7 @@ pub(super) async fn run(client: &DaemonClient, args: PromptArgs, as_json: bool) 
     };
     let request = PromptRequest {
         text: String::new(),
-        parts: saying::parts(&args.text, &args.attachments)?,
+        parts: prompting::parts(&args.text, &args.attachments)?,
         mode,
         wait: !args.no_wait,
         stream: false,

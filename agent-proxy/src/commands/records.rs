@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::sessions::{parse, tell_damage};
 use crate::{
     api::{RecordChange, path_segment},
-    args::lasting::{ArchiveArgs, RenameArgs, TagArgs},
+    args::persistence::{ArchiveArgs, RenameArgs, TagArgs},
     client::DaemonClient,
     problem::{CommandFailure, ProblemDetails},
     render, term,

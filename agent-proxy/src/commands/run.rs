@@ -23,8 +23,8 @@ use crate::{
     environment,
     exit::ProgramExit,
     problem::{CommandFailure, ProblemDetails},
-    render::{self, live::EventPrinter},
-    saying,
+    prompting,
+    render::{self, event_printer::EventPrinter},
     term::{self, TermStyle},
 };
 
@@ -39,7 +39,7 @@ pub(super) async fn run(
     let config = config::foreground(&configuration, args.agent, args.start)?;
     let full = configuration.with_profile(&config)?;
     let prompt = match &args.prompt {
-        Some(prompt) => Some(saying::parts(prompt, &args.attachments)?.into()),
+        Some(prompt) => Some(prompting::parts(prompt, &args.attachments)?.into()),
         None if args.attachments.is_empty() => None,
         None => return Err(ProblemDetails::usage("--image and --file go with a prompt: give one").into()),
     };

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     api::{ImportRequest, ImportResponse},
-    args::lasting::{ExportArgs, ImportArgs},
+    args::persistence::{ExportArgs, ImportArgs},
     client::DaemonClient,
     problem::{CommandFailure, ProblemDetails},
     term,

@@ -1,10 +1,10 @@
 //! Daemon: a manager behind HTTP + JSON on a local socket.
 
 mod bounds;
-mod configured;
-mod lasting;
+mod configuration_reloader;
 mod peers;
-mod recovered;
+mod persistence;
+mod recovered_sessions;
 mod requests;
 mod routes;
 pub(crate) mod socket;
@@ -18,7 +18,7 @@ use tokio::{
     sync::watch,
 };
 
-use self::{configured::ConfigurationReloader, peers::PeerGuard};
+use self::{configuration_reloader::ConfigurationReloader, peers::PeerGuard};
 use crate::{
     args::ServeArgs,
     configuration::LoadedConfiguration,
@@ -127,13 +127,13 @@ fn announce(
 ) -> Result<(), CommandFailure> {
     let (recovered, reattached) = (manager.recovered(), manager.reattached());
     let said = if as_json {
-        let recovered: Vec<_> = recovered.iter().map(recovered::json).collect();
+        let recovered: Vec<_> = recovered.iter().map(recovered_sessions::json).collect();
         term::json(
             &serde_json::json!({ "socket": socket.path, "pid": std::process::id(), "recovered": recovered, "reattached": reattached }),
         )
     } else {
         for found in recovered {
-            term::error_line(recovered::line(found, TermStyle::stderr()));
+            term::error_line(recovered_sessions::line(found, TermStyle::stderr()));
         }
         for session in reattached {
             term::error_line(format_args!("reattached session {session}"));

@@ -12,7 +12,7 @@ use axum::{
 use proxy_manager::{ProxyManager, SessionHandle, SessionId};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::configured::ConfigurationReloader;
+use super::configuration_reloader::ConfigurationReloader;
 use crate::problem::ProblemDetails;
 
 /// Longest body of a request, in bytes: twice the longest message to a proxy, for what JSON adds to it.

@@ -16,7 +16,7 @@ use proxy_manager::{
 use serde::Deserialize;
 
 use super::{
-    lasting,
+    persistence,
     requests::{Body, Daemon, JsonBody, MAX_BODY, RouteResult, UrlQuery, find, parse, session_id, to_the_end},
     stream,
 };
@@ -45,7 +45,7 @@ pub(super) fn router(daemon: Daemon) -> Router {
         .route("/v1/sessions/{id}/abort", post(abort))
         .route("/v1/sessions/{id}/kill", post(kill))
         .route("/v1/sessions/{id}/permissions/{request}", post(permit))
-        .merge(lasting::routes())
+        .merge(persistence::routes())
         .fallback(async || {
             ProblemDetails::new("unknown-route", "no such route: they start with /v1, see GET /v1/health")
         })

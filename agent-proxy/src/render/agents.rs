@@ -2,7 +2,7 @@
 
 use super::table;
 use crate::{
-    installed::InstalledAgent,
+    installed_agents::InstalledAgent,
     term::{TermStyle, clip, printable},
 };
 
@@ -66,7 +66,7 @@ mod tests {
             mcp_config_files: Vec::new(),
             default_model: None,
             capabilities: Vec::new(),
-            supports: crate::installed::AgentSupport::default(),
+            supports: crate::installed_agents::AgentSupport::default(),
         };
         let here = |id: &str| InstalledAgent { found: true, path: Some(format!("/bin/{id}").into()), ..agent(id) };
         let agents = [

@@ -2,7 +2,7 @@
 
 pub(crate) mod agents;
 pub(crate) mod event;
-pub(crate) mod live;
+pub(crate) mod event_printer;
 pub(crate) mod marks;
 pub(crate) mod receipt;
 pub(crate) mod records;

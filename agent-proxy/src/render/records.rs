@@ -60,7 +60,8 @@ mod tests {
             },
             "secrets": [], "nativeSessionId": "n", "resumable": true, "home": null, "hostExecutionId": "h", "proxy": null,
             "agentProcess": null, "createdAt": "2026-01-02T03:04:05.678Z", "updatedAt": "2026-01-02T03:04:06.789Z",
-            "heartbeat": "2026-01-02T03:04:06.789Z", "turns": 2, "lastOffset": 7,
+            "heartbeat": "2026-01-02T03:04:06.789Z", "turns": 2, "messages": 4, "lastOffset": 7,
+            "usage": proxy_manager::Usage::default(), "turnUsage": proxy_manager::TurnUsage::default(), "queued": 0,
         }))
         .expect("a record");
         let state = RecordState::Suspended { reason: EndReason::Suspended, handed_over: true };

@@ -14,7 +14,7 @@ mod outgoing;
 mod permissions;
 mod plan;
 mod session;
-mod stored;
+mod stored_conversations;
 mod system;
 mod tools;
 mod turn;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{
     content::{PartEffect, SessionOwner},
     permissions::{self, PermissionContext},
-    running::{OpenCodePhase, OpenCodeSession},
+    session::{OpenCodePhase, OpenCodeSession},
     wire::{
         MessageChanged, MessageInfo, OpenCodeDelta, PartChanged, PermissionAsked, PermissionReplied, QuestionAsked,
         RunStatus, ServerEvent, SessionChanged, SessionError, SessionReference, StatusChanged, TodoUpdated,

@@ -18,7 +18,7 @@ mod opening;
 mod operations;
 mod permissions;
 mod resync;
-mod running;
+mod session;
 mod settings;
 mod turn;
 mod wire;
@@ -29,7 +29,7 @@ use ipc_protocol::{AgentEndpoint, Operation, PermissionAnswer, Prompt, ResolvedB
 
 use self::{
     calls::OpenCodeRequestPurpose,
-    running::{OpenCodePhase, OpenCodeSession},
+    session::{OpenCodePhase, OpenCodeSession},
     turn::OpenCodeTurn,
 };
 use crate::{Action, Adapter, AdapterSetup, HttpEvent, Result, kit::json_lines::JsonLinesAgent as _};

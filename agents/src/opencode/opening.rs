@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{
     calls::{OpenCodeRequestPurpose, OpenCodeResponse, OpeningStep, refusal},
     models::ProviderModels,
-    running::{OpenCodePhase, OpenCodeSession},
+    session::{OpenCodePhase, OpenCodeSession},
     settings::is_builtin,
     wire::{AgentInfo, SessionInfo},
 };

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{
     calls::{OpenCodeRequestPurpose, OpenCodeResponse, OperationStep, refusal},
     models::ProviderModels,
-    running::{OpenCodeCompaction, OpenCodePhase, OpenCodeSession},
+    session::{OpenCodeCompaction, OpenCodePhase, OpenCodeSession},
     wire::{AgentInfo, SessionInfo},
 };
 use crate::{Action, Result};

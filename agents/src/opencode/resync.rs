@@ -4,7 +4,7 @@ use ipc_protocol::Event;
 
 use super::{
     calls::{OpenCodeRequestPurpose, OpenCodeResponse, ResyncStep, refusal},
-    running::OpenCodeSession,
+    session::OpenCodeSession,
     wire::{PermissionAsked, QuestionAsked, RunStatus, WholeMessage},
 };
 use crate::Action;

@@ -215,7 +215,7 @@ impl OpenCodeTurn {
         }
     }
 
-    /// Returns the body of the prompt for [`Next::SayAgain`].
+    /// Returns the body of the prompt for [`Next::Resend`].
     pub(super) fn take_steer(&mut self) -> Option<Vec<u8>> {
         self.steer.take()
     }

@@ -5,7 +5,7 @@
 
 mod bypass;
 mod command;
-mod open;
+mod open_requests;
 mod path;
 mod search;
 
@@ -15,7 +15,7 @@ use ipc_protocol::{PermissionMode, PermissionPolicy, PermissionRequest, Permissi
 pub use self::bypass::BypassDetector;
 pub(crate) use self::{
     command::script,
-    open::{AnswerChoice, OpenRequest, OpenRequests, PreparedOption, plain_request},
+    open_requests::{AnswerChoice, OpenRequest, OpenRequests, PreparedOption, plain_request},
     path::absolute,
     search::beginning,
 };

@@ -39,7 +39,7 @@ pub struct ProvisionRequest<'a> {
     pub shared_home: Option<&'a Path>,
     /// The text of [`settings_file`], where the agent has the shared home and there is one.
     pub user_settings: Option<&'a str>,
-    /// Directory of [`Provision::programs`]: absolute, and nobody else's. Needed where [`needs_folder`] says so.
+    /// Directory of [`Provision::programs`]: absolute, and nobody else's. Needed where [`needs_shim_dir`] says so.
     pub shim_dir: Option<&'a Path>,
     /// Conversation to continue.
     pub resume: Option<&'a NativeResume>,

@@ -1,13 +1,13 @@
 //! Store in a file: SQLite, with one writer thread.
 
+mod all_streams;
 mod apply;
-mod chores;
-mod everything;
 mod heads;
 pub(crate) mod inspect;
 mod lock;
 mod queue;
 mod reader;
+mod retention_chores;
 mod rows;
 mod schema;
 mod writer;
@@ -26,12 +26,12 @@ use ipc_protocol::{Envelope, ErrorCause, SessionId};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, params};
 
 use self::{
-    chores::RetentionChores,
     heads::StreamHeads,
     inspect::LogDamage,
     lock::FileLock,
     queue::{QueuedJob, WorkItem, WriterQueue},
     reader::ReaderPool,
+    retention_chores::RetentionChores,
     rows::EncodedBatch,
     writer::LogWriter,
 };
@@ -192,7 +192,7 @@ impl LogStore for SqliteStore {
     }
 
     fn read_all(&self, from: u64, limit: ReadLimit) -> Result<Vec<(u64, Arc<Envelope>)>> {
-        everything::read(&self.readers, &self.shared.heads, from, limit)
+        all_streams::read(&self.readers, &self.shared.heads, from, limit)
     }
 
     fn head(&self, session: &SessionId) -> Option<StreamPosition> {

@@ -11,10 +11,10 @@ use rusqlite::Connection;
 use super::{
     SharedState,
     apply::{CommitOutcome, OpenTransaction},
-    chores::RetentionChores,
     classify,
     lock::FileLock,
     queue::{self, QueuedJob},
+    retention_chores::RetentionChores,
     write_lock,
 };
 use crate::{LogError, Result};

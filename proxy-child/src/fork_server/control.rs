@@ -51,7 +51,7 @@ impl HostChannel {
         self.socket.as_fd()
     }
 
-    /// Returns whether the host was found gone. The next [`Control::receive`] then fails.
+    /// Returns whether the host was found gone. The next [`HostChannel::receive`] then fails.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken
     }
@@ -67,7 +67,7 @@ impl HostChannel {
         self.flush();
     }
 
-    /// Queues a message for the next [`Control::flush`].
+    /// Queues a message for the next [`HostChannel::flush`].
     pub(crate) fn queue(&mut self, message: &FromForkServer) {
         let encode_packets = |message: &FromForkServer| self.wire.encode_packets(message);
         let packets = match (encode_packets(message), message) {

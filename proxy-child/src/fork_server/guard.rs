@@ -15,7 +15,7 @@ use registry::{
     SessionHold,
 };
 
-use super::given_up::AbandonedSessions;
+use super::abandoned_sessions::AbandonedSessions;
 
 /// A step's share of the fork server's one thread: forking and observing never wait longer for a kill.
 const SLICE: Duration = Duration::from_millis(5);

@@ -2,18 +2,18 @@
 //!
 //! One thread, no runtime, no random numbers: all that it is, every proxy becomes a copy of.
 
+mod abandoned_sessions;
+mod adopt_listener;
 mod control;
-mod detached;
-mod door;
-mod given_up;
+mod detachment;
 mod guard;
 mod marker_looks;
-mod newcomers;
 mod observer;
 mod probe;
+mod proc_change_detector;
 mod proxies;
-mod stopped;
-mod waiting;
+mod stopped_proxy;
+mod wait;
 
 use std::{
     collections::BTreeMap,
@@ -40,11 +40,11 @@ use registry::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::{
-    control::HostChannel, door::AdoptListener, given_up::AbandonedSessions, guard::SessionGuard,
-    marker_looks::MarkerLooks, newcomers::ProcChangeDetector, observer::ProcessObserver, proxies::ProxyTable,
-    waiting::WaitResult,
+    abandoned_sessions::AbandonedSessions, adopt_listener::AdoptListener, control::HostChannel, guard::SessionGuard,
+    marker_looks::MarkerLooks, observer::ProcessObserver, proc_change_detector::ProcChangeDetector,
+    proxies::ProxyTable, wait::WaitResult,
 };
-pub(crate) use self::{newcomers::POLL_INTERVAL, probe::main as probe};
+pub(crate) use self::{probe::main as probe, proc_change_detector::POLL_INTERVAL};
 use crate::{PROBE_ARG, PROXY_ARG, own_limits::OwnLimits, padded_argv, proxy};
 
 /// Grace of what a dead proxy leaves.
@@ -301,7 +301,7 @@ impl<'a> ForkServer<'a> {
         self.control = None;
         self.observer.stop();
         let gone = *self.host_gone.get_or_insert_with(Instant::now);
-        self.proxies.schedule_abandon(|proxy| detached::abandon_at(gone, proxy));
+        self.proxies.schedule_abandon(|proxy| detachment::abandon_at(gone, proxy));
         self.detach_sessions();
         if let Some(spare) = self.spare.take() {
             self.retire(spare);
@@ -627,7 +627,7 @@ impl<'a> ForkServer<'a> {
                     let (session, marker) = self.guards.swap_remove(at).into_session();
                     self.abandoned_sessions.record(marker, &receipt.survivors);
                     if let Some(directory) = self.detach_dirs.remove(&process.pid) {
-                        detached::clean_up_detached(&directory, &session, exit, &receipt, self.control.is_some());
+                        detachment::clean_up_detached(&directory, &session, exit, &receipt, self.control.is_some());
                     }
                     if self.control.is_some() {
                         let (exit, receipt) = (Some(exit), Box::new(receipt));

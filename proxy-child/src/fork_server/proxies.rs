@@ -11,7 +11,7 @@ use std::{
 
 use ipc_protocol::{Event, Pid, SessionId};
 
-use super::{LivingProxy, stopped::StoppedProxy};
+use super::{LivingProxy, stopped_proxy::StoppedProxy};
 
 #[derive(Default)]
 pub(super) struct ProxyTable {
@@ -74,7 +74,7 @@ impl ProxyTable {
         self.visits.get()
     }
 
-    /// Returns the time at which [`Proxies::continue_stopped`] or [`Proxies::take_forsaken`] has work.
+    /// Returns the time at which [`ProxyTable::continue_stopped`] or [`ProxyTable::take_abandoned`] has work.
     pub(super) fn next(&self) -> Option<Instant> {
         let forsaken = self.abandon_deadlines.first().map(|(at, _)| *at);
         self.stopped.values().map(StoppedProxy::next).chain(forsaken).min()

@@ -162,7 +162,7 @@ impl HttpClients {
         (Instant::now() < until).then_some(until)
     }
 
-    /// Returns the time at which [`Http::last_words_until`] changes.
+    /// Returns the time at which [`Http::drain_deadline`] changes.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let client = self.client.as_ref().filter(|client| client.has_pending_output())?;
         client.dead_since.map(|since| since + DRAIN_TIMEOUT).filter(|due| Instant::now() < *due)

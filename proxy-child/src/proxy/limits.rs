@@ -38,7 +38,7 @@ impl SessionLimiter {
         self.in_force.clone()
     }
 
-    /// Returns the time at which [`Limiter::look`] is due.
+    /// Returns the time at which [`SessionLimiter::look`] is due.
     pub(crate) fn next(&self, working: bool) -> Option<Instant> {
         self.watchdog.next(working)
     }

@@ -14,7 +14,7 @@ use ipc_protocol::{
 };
 use tokio::net::UnixStream;
 
-use super::{HIGH_WATER, kept::ReplayBuffer};
+use super::{HIGH_WATER, replay_buffer::ReplayBuffer};
 
 pub(crate) struct HostLink {
     stream: UnixStream,

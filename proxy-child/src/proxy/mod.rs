@@ -6,63 +6,63 @@
 //! A proxy's life:
 //!
 //! ```text
-//!   keep_a_spare, or hand_over where none waits -> fork_ahead     (fork_server/mod.rs)
+//!   ensure_spare, or hand_over where none waits -> fork_spare     (fork_server/mod.rs)
 //!         |
 //!         v
-//!   Spare: Supervision::wait_for_session (proxy/mod.rs) ------ the fork server is dead, or has no session for it: exit 0
+//!   SpareProxy: Supervision::wait_for_session (proxy/mod.rs) ------ the fork server is dead, or has no session for it: exit 0
 //!         | ToForkServer::Fork -> fork -> start_proxy -> hand_over: Handover::Session (fork_server/mod.rs)
 //!         v
 //!   Greeted: Session::new, Session::greet (proxy/session/mod.rs): FromProxy::Hello. From here on Proxy::run (proxy/mod.rs):
 //!         | wait, handle, Session::after
-//!         | ProxyCommand::Start -> start, try_start (session/starting.rs) -- fails: FromProxy::Failed, end ----------------+
+//!         | ProxyCommand::Start -> start, try_start (session/startup.rs) -- fails: FromProxy::Failed, end ----------------+
 //!         v                                                                                                                |
 //!   Starting: Running::starting is set ------------------------- the agent exits: check_agent (session/streams.rs) --------+
-//!         | Action::Ready -> act (session/acting.rs) -> ready (session/starting.rs): FromProxy::Started                    |
+//!         | Action::Ready -> act (session/actions.rs) -> ready (session/startup.rs): FromProxy::Started                    |
 //!         v                                                                                                                |
 //!   Ready <----------------------------------------------+                                                                 |
-//!     |   | ProxyCommand::Prompt -> prompt (session/mod.rs)  | Action::TurnEnded -> act (session/acting.rs):               |
+//!     |   | ProxyCommand::Prompt -> prompt (session/mod.rs)  | Action::TurnEnded -> act (session/actions.rs):               |
 //!     |   v                                              |        FromProxy::TurnEnded                                     |
 //!     |  Turn: Session::turn is set ---------------------+                                                                 |
-//!     |   |    ProxyCommand::Abort -> adapter.abort; KillTurnProcesses: begin_kill, the next prompt is held: give_held     |
+//!     |   |    ProxyCommand::Abort -> adapter.abort; KillTurnProcesses: begin_kill, the next prompt is held: send_held_prompt     |
 //!     v   v                                                                                                                |
 //!   the agent exits: check_agent -- onAgentExit keep: FromProxy::AgentExited, and what it left lives until the kill        |
 //!     |                                                                                                                    |
-//!     | else; or ProxyCommand::Kill of the session (session/mod.rs: command); a limit (session/watching.rs: enforce);      |
-//!     | the fork server is dead (proxy/mod.rs: handle), or the host is (proxy/outliving.rs: lose_host, give_up)            |
+//!     | else; or ProxyCommand::Kill of the session (session/mod.rs: command); a limit (session/monitoring.rs: enforce);      |
+//!     | the fork server is dead (proxy/mod.rs: handle), or the host is (proxy/detachment.rs: handle_host_loss, give_up)            |
 //!     v                                                                                                                    |
-//!   Ending: end (session/ending.rs) begins a Kill of all <-----------------------------------------------------------------+
+//!   Ending: end (session/termination.rs) begins a Kill of all <-----------------------------------------------------------------+
 //!         | step_kills after each wake; the chart of a kill is in registry/src/kill.rs
-//!         | KillStep::Done -> finish (session/ending.rs): FromProxy::Ended with the receipt
+//!         | KillStep::Done -> finish (session/termination.rs): FromProxy::Ended with the receipt
 //!         v
-//!   Ended: last_words (proxy/outliving.rs): until the host has all of it, for 2 s at most; where the session outlives its
-//!         | host, until the next one has it, or leave_record writes ID.ended.json
+//!   Ended: last_words (proxy/detachment.rs): until the host has all of it, for 2 s at most; where the session outlives its
+//!         | host, until the next one has it, or write_end_record writes ID.ended.json
 //!         v
 //!   exit 0 (nothing is left), 3 (that is not proven), 1 (failed): main (proxy/mod.rs)
-//!         | SIGCHLD -> reap -> bury_proxy -> Guard::of_orphans, or proxy_died of the guard that ends it (fork_server/guard.rs)
+//!         | SIGCHLD -> reap -> handle_proxy_exit -> Guard::of_orphans, or proxy_died of the guard that ends it (fork_server/guard.rs)
 //!         v
 //!   FromForkServer::ProxyGone: step_guards (fork_server/mod.rs)
 //!
-//!   Beside this, without a host (onHostDeath: detach): lose_host -> Link::detach, and messages wait in proxy/kept.rs
-//!         | Handover::Adopt -> heed -> adopted (proxy/outliving.rs): Hello, Attached, and what the host lacks
-//!         | given_up_at passes -> give_up: Ending
+//!   Beside this, without a host (onHostDeath: detach): handle_host_loss -> HostLink::detach, and messages wait in proxy/replay_buffer.rs
+//!         | Handover::Adopt -> handle_notices -> adopted (proxy/detachment.rs): Hello, Attached, and what the host lacks
+//!         | abandon_at passes -> give_up: Ending
 //!   From outside, where it does not answer: ToForkServer::Kill -> kill -> Guard::of_proxy -> step_guards (fork_server/mod.rs)
 //! ```
 
 mod agent;
-mod enclose;
+mod containment;
+pub(crate) mod detachment;
+mod event_split;
 mod files;
 mod http;
-pub(crate) mod kept;
 pub(crate) mod limits;
 mod link;
 mod operations;
-pub(crate) mod outliving;
 mod permissions;
-mod pieces;
 mod polling;
+mod raw_lines;
+pub(crate) mod replay_buffer;
 mod reply_limit;
 mod session;
-mod verbatim;
 
 use std::{
     future::pending,
@@ -84,7 +84,7 @@ use nix::sys::{
 use registry::ProcessTitle;
 use tokio::io::unix::AsyncFd;
 
-use self::{agent::OutputStream, kept::ReplayBuffer, link::HostLink, session::ProxySession};
+use self::{agent::OutputStream, link::HostLink, replay_buffer::ReplayBuffer, session::ProxySession};
 use crate::own_limits::OwnLimits;
 
 /// Descriptors that a proxy gets: the socket on which the fork server hands it its session, and a pidfd of the fork server.

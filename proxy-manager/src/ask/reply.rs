@@ -18,7 +18,7 @@ pub(super) struct GrowingReply {
     pub(super) tool_calls: Vec<ToolCall>,
     pub(super) usage: Option<Usage>,
     pub(super) stop_reason: Option<StopReason>,
-    /// Titles of permission requests answered as [`ASKER`].
+    /// Titles of permission requests answered as [`ASK_ACTOR`].
     pub(super) unanswered: Vec<String>,
     /// The tool call that bypassed the permission policy, and had the turn aborted: its title.
     pub(super) bypassed: Option<String>,

@@ -9,8 +9,8 @@
 //!
 //! Files of a home that hold the key of a model configuration exist only while a session with this home runs.
 
-mod folder;
-pub(crate) mod temporary;
+mod shim_dir;
+pub(crate) mod temporary_root;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -28,8 +28,8 @@ pub(crate) use agents::directory_files as files;
 use agents::provision::ProvisionFile;
 use ipc_protocol::SessionId;
 
-pub(crate) use self::folder::ShimDir;
-use self::temporary::TemporaryRoot;
+pub(crate) use self::shim_dir::ShimDir;
+use self::temporary_root::TemporaryRoot;
 use crate::error::{Error, Result};
 
 /// All homes of a manager.
@@ -123,7 +123,7 @@ impl SessionHomes {
     /// Uses a fresh directory for homes within `parent`. A thread removes the directories that killed managers left
     /// there.
     pub(crate) fn temporary(parent: PathBuf) -> Self {
-        temporary::sweep_in_background(parent.clone());
+        temporary_root::sweep_in_background(parent.clone());
         Self { root: HomesRoot::Temporary { parent, made: Mutex::default() }, users: Mutex::default() }
     }
 
@@ -201,7 +201,7 @@ impl SessionHomes {
     /// Shares the home of another manager: unless `session` keeps it, it stays that manager's. Blocks.
     ///
     /// # Errors
-    /// As [`Homes::share`].
+    /// As [`SessionHomes::share`].
     pub(crate) fn borrow(self: &Arc<Self>, home: &Path, session: &SessionId) -> Result<HomeTenancy> {
         let mut tenancy = self.share(home, session)?;
         tenancy.is_foreign = true;

@@ -1,12 +1,12 @@
 //! Plan of a session's start, complete before anything is created or forked.
 
+mod agent_defaults;
 mod check;
 mod conversation;
 mod handoff_record;
-mod kit;
 mod preamble;
-mod ready;
 mod resume;
+mod start_aftermath;
 
 use std::{
     io::Read as _,
@@ -29,11 +29,11 @@ use ipc_protocol::{
     message::{AgentCommand, DetachSpec, PermissionSupport},
 };
 
+pub(crate) use agent_defaults::AgentDefaults;
 pub(crate) use conversation::{ConversationOrigin, NewLease, OpenConversation};
 pub(crate) use handoff_record::HandoffRecord;
-pub(crate) use kit::AgentDefaults;
-pub(crate) use ready::{LaunchOutcome, StartAftermath};
 pub(crate) use resume::{HomePlace, MAX_HISTORY, PastSession};
+pub(crate) use start_aftermath::{LaunchOutcome, StartAftermath};
 
 use self::{preamble::preamble, resume::ResolvedConversation};
 use crate::{

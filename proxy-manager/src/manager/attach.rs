@@ -15,18 +15,18 @@ use tokio::{sync::oneshot, time::timeout};
 use super::{
     ManagerInner, ProxyManager,
     append::{UnfinishedActions, act_on_missed, find_undone_in},
-    roster::read_stream,
+    session_records::read_stream,
 };
 use crate::{
     blocking::blocking,
     error::{Error, Result},
     fork_server::ForkServer,
     launch::{ConversationOrigin, HandoffRecord, OpenConversation, StartAftermath},
-    roster::SessionRecord,
     session::{ForkRequest, ManagedSession, SessionAdoption, SessionRules, SessionTask, TranscriptCounts, sockets},
+    session_store::SessionRecord,
     state::{
         self, JournalHeader, JournalRecord, RecoveredSession, SessionJournal, StateDir,
-        detached::{self, AdoptedForkServer, DetachedSearch},
+        detached_search::{self, AdoptedForkServer, DetachedSearch},
     },
     supervision::SlotClaim,
 };
@@ -50,7 +50,7 @@ pub(super) struct OutlivedSessions {
 impl OutlivedSessions {
     /// Adopts live sessions, and ends what the others left. Blocks.
     pub(super) fn find(state: &StateDir, directory: &Path, host: ProcessId) -> (Self, Vec<RecoveredSession>) {
-        let DetachedSearch { found, others } = detached::find(directory, host);
+        let DetachedSearch { found, others } = detached_search::find(directory, host);
         let lives = |session: &SessionId, server: ProcessId| {
             let server = found.iter().find(|found| found.process == server);
             server.is_some_and(|server| server.sessions.iter().any(|detached| detached.session == *session))
@@ -76,7 +76,7 @@ impl OutlivedSessions {
         });
         let names = found.iter().flat_map(|found| &found.sessions).map(|detached| detached.session.to_string());
         spared.extend(names);
-        detached::take_end_records(directory, |session| spared.contains(session), &mut recovered);
+        detached_search::take_end_records(directory, |session| spared.contains(session), &mut recovered);
         let has_others = !others.is_empty();
         (Self { found, journals, living: spared, has_others }, recovered)
     }

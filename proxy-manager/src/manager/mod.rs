@@ -3,13 +3,13 @@
 mod append;
 mod ask;
 mod attach;
-mod beats;
 mod drain;
 mod handle;
+mod heartbeat;
 mod keys;
 mod past;
 mod retention;
-mod roster;
+mod session_records;
 mod start;
 mod suspend;
 
@@ -39,16 +39,16 @@ use crate::{
     containment::{Capabilities, ContainmentResolver},
     conversation_locks::{ConversationLocks, SharedLocks},
     deadlines::Deadlines,
-    directory::SessionTable,
     error::{Error, Result},
     fork_server::{ChildProgram, ForkServer, ForkServers},
     history::{HistoryLimits, LogHandle, StreamContext, Subscription},
     homes::SessionHomes,
     launch::AgentDefaults,
     records::ConversationRecords,
-    roster::SessionStore,
     session::{PromptMode, SessionInfo, Turn},
-    state::{HOMES, RecoveredSession, StateDir, detached::remove_door},
+    session_store::SessionStore,
+    session_table::SessionTable,
+    state::{HOMES, RecoveredSession, StateDir, detached_search::remove_door},
     supervision::{Admission, DescriptorReserve, Occupancy},
 };
 
@@ -186,7 +186,7 @@ impl ProxyManager {
         let manager = Self { inner: Arc::new(inner) };
         manager.inner.keep_a_fork_server();
         retention::start(&manager.inner, retention);
-        beats::start(&manager.inner);
+        heartbeat::start(&manager.inner);
         manager.flush_log().await;
         manager.reattach(outlived, host).await;
         for session in resting {

@@ -8,12 +8,12 @@ use super::{ManagerInner, ProxyManager};
 use crate::{
     blocking::blocking,
     conversation_locks::ConversationLocks,
-    directory::SessionTable,
     error::Result,
     homes::SessionHomes,
     launch::{AgentDefaults, LaunchContext, PastSession, SessionLaunch},
     records::{ConversationRecord, ConversationRecords},
-    roster::SessionStore,
+    session_store::SessionStore,
+    session_table::SessionTable,
 };
 
 /// Places that know of past sessions.
@@ -79,7 +79,7 @@ impl ProxyManager {
     /// Plans a start, in a thread: programs, settings and conversations are looked for on the disk.
     ///
     /// # Errors
-    /// Those of [`Launch::plan`].
+    /// Those of [`SessionLaunch::plan`].
     pub(super) async fn plan(&self, config: AgentSessionConfig) -> Result<SessionLaunch> {
         let past = PastSessions::of(&self.inner);
         let (kit, leases): (Arc<AgentDefaults>, Arc<ConversationLocks>) =

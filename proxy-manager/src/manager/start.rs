@@ -16,8 +16,8 @@ use crate::{
     launch::{SessionLaunch, StartAftermath},
     manager::SessionHandle,
     records::ConversationRecords,
-    roster::{MODEL_KEY, check_names},
     session::{ForkRequest, ManagedSession, SessionTask, sockets},
+    session_store::{MODEL_KEY, check_names},
     state::{JournalHeader, SessionJournal},
     supervision::SlotClaim,
 };

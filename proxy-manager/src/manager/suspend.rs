@@ -9,7 +9,7 @@ use ipc_protocol::{
 use serde::{Deserialize, Serialize};
 use tokio::{sync::MutexGuard, time::timeout};
 
-use super::{ManagerInner, ProxyManager, roster::write_notice};
+use super::{ManagerInner, ProxyManager, session_records::write_notice};
 use crate::{
     blocking::blocking,
     deadlines::Deadlines,
@@ -17,8 +17,8 @@ use crate::{
     error::{Error, Result},
     homes::HomeTenancy,
     manager::SessionHandle,
-    roster::{RecordState, SessionRecord, SessionStore},
     session::{ManagedSession, SessionIncarnations, TranscriptCounts},
+    session_store::{RecordState, SessionRecord, SessionStore},
     state,
 };
 
@@ -343,7 +343,7 @@ impl ProxyManager {
         resumed
     }
 
-    /// Locks [`Lives::alone`], with the deadline of another caller's resume.
+    /// Locks [`SessionIncarnations::alone`], with the deadline of another caller's resume.
     ///
     /// # Errors
     /// [`Error::Deadline`].
@@ -354,7 +354,7 @@ impl ProxyManager {
         timeout(after, lives.lock_resume()).await.map_err(|_| Error::Deadline { operation: operation(), after })
     }
 
-    /// Resumes a session like [`ProxyManager::resume`]. The caller holds [`Lives::alone`].
+    /// Resumes a session like [`ProxyManager::resume`]. The caller holds [`SessionIncarnations::alone`].
     async fn resume_locked(
         &self,
         id: &SessionId,

@@ -14,8 +14,8 @@ use tokio::time::{Instant, timeout};
 use super::*;
 use crate::{
     description::{SessionState, TurnUsage},
-    roster::{RecordState, SessionRecord},
     session::tests::{FakeForkServer, FakeProxy, HOST, fork_server, guard_receipt, patient, receipt, soon, stall},
+    session_store::{RecordState, SessionRecord},
 };
 
 /// What there is of a manager without its fork server.
@@ -185,13 +185,13 @@ async fn a_snapshot_that_cannot_be_taken_in_leaves_its_home_to_who_has_it() {
     // Nor of one that nobody waits for.
     let dropped = timeout(Duration::ZERO, taken_in(&home)).await;
     assert!(dropped.is_err(), "{dropped:?}");
-    assert!(second.manager.records(&crate::roster::SessionFilter::default()).is_empty());
+    assert!(second.manager.records(&crate::session_store::SessionFilter::default()).is_empty());
     drop(stall);
     ours.log.as_ref().expect("there").flush(FLUSH_TIMEOUT).expect("written");
     drop(second);
     // Once it can be, it is this one's, and goes with it.
     second = ours.manager(patient());
-    assert!(second.manager.records(&crate::roster::SessionFilter::default()).is_empty());
+    assert!(second.manager.records(&crate::session_store::SessionFilter::default()).is_empty());
     let resumed = second.manager.resume_snapshot(snapshot, ResumeOptions::default());
     let (resumed, proxy) = tokio::join!(soon(resumed), begins(&mut second.fork_server));
     resumed.expect("resumed");

@@ -13,7 +13,7 @@ use tokio::{
 use super::{
     AcceptedPrompt, ActionClass, DesiredState, EventToAppend, ManagedSession, PromptMode, ReplySender, SessionCommand,
     Turn,
-    pending::PendingAnswer,
+    pending_requests::PendingAnswer,
     prompts::{QUEUED, WaitingPrompt},
 };
 use crate::{

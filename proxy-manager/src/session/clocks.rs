@@ -112,7 +112,7 @@ impl SessionClocks {
         turn.silent_at = if turn.open_permissions.is_empty() { after(now, self.timeouts.silence_ms) } else { None };
     }
 
-    /// Instant at which [`Clocks::tick`] is due.
+    /// Instant at which [`SessionClocks::tick`] is due.
     pub(crate) fn next(&self) -> Option<Instant> {
         let turn = self.turn.as_ref()?;
         let clocks = turn.waiting(&self.timeouts).filter_map(|(_, _, at)| {

@@ -1,27 +1,27 @@
 //! Session of a manager: its shared state, and calls to the task that owns the rest.
 
-mod beginning;
+mod action_queue;
 mod calls;
 mod clocks;
 mod core;
-mod count;
 mod driver;
-mod ending;
+mod incarnations;
 mod info;
-mod listing;
-mod lives;
 mod meter;
 mod metrics;
 mod native_file;
 mod outcome;
-mod pending;
+mod pending_requests;
+mod process_listings;
 mod prompts;
 mod pulse;
 mod record;
-mod row;
+mod session_ending;
+mod startup;
 mod table;
 mod task;
 mod transcript;
+mod transcript_counts;
 mod turn;
 
 use std::{
@@ -47,25 +47,25 @@ use crate::{
     error::Result,
     history::{HistoryWriter, SessionHistory, StreamContext, Subscription},
     launch::MAX_HISTORY,
-    roster::{SessionRecord, SessionStore},
+    session_store::{SessionRecord, SessionStore},
 };
 
 pub(crate) use self::core::SessionRules;
-use self::core::lasting::CrashHistory;
-pub(crate) use count::TranscriptCounts;
+use self::core::lifecycle::CrashHistory;
+use action_queue::ActionQueue;
 pub(crate) use driver::SessionAdoption;
+pub(crate) use incarnations::SessionIncarnations;
 pub use info::SessionInfo;
-pub(crate) use lives::SessionIncarnations;
 use metrics::UsageCounters;
 pub use metrics::{ProcessUse, SessionMetrics};
-pub(crate) use pending::{PendingAnswer, SettingChange};
+pub(crate) use pending_requests::{PendingAnswer, SettingChange};
 pub use prompts::QueuedPrompt;
 pub(crate) use prompts::{AcceptedPrompt, ActionClass, BEGUN, ENDED, EventToAppend, PromptQueue, name_of};
-use row::ActionQueue;
 pub(crate) use table::LiveSessions;
 use table::TablePlace;
 pub(crate) use task::{ForkRequest, SessionTask, sockets};
 use transcript::TranscriptWriter;
+pub(crate) use transcript_counts::TranscriptCounts;
 use turn::TurnTicket;
 pub use turn::{PromptMode, Turn, TurnEnd};
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::SystemTime};
 use super::ManagedSession;
 use crate::{
     description::SupervisedProcesses,
-    roster::{MODEL_KEY, RecordState, SessionRecord},
+    session_store::{MODEL_KEY, RecordState, SessionRecord},
 };
 
 impl ManagedSession {

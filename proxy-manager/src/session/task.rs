@@ -281,6 +281,8 @@ async fn drive_core(
     let mut view = session.watch();
     let mut sweep = None;
     let mut is_noted = false;
+    // Messages since it last yielded.
+    let mut handled = 0;
     loop {
         if driver.has_unread() {
             driver.receive(&mut inbox);
@@ -309,7 +311,6 @@ async fn drive_core(
         let listens = driver.core().is_listening() && !driver.is_behind() && !driver.waits_for_lease();
         let writes = driver.has_output();
         let takes_prompts = driver.outbox().len() < BACKLOG && !driver.is_behind() && !driver.core().has_unsent();
-        let mut large = false;
         tokio::select! {
             biased;
             Ok(()) = demand.changed() => {
@@ -321,7 +322,7 @@ async fn drive_core(
             result = driver.next_thread_result() => driver.thread_result(result),
             () = server.writable(), if sends_orders && order.is_some() => {}
             Ok(()) = writer.writable(), if writes => {}
-            read = reader.read(inbox.spare()), if listens => large = handle_read(read, &mut inbox, driver),
+            read = reader.read(inbox.spare()), if listens => handled += handle_read(read, &mut inbox, driver),
             () = history.wait_for_log() => {}
             Some(command) = ordered.recv(), if takes_prompts => driver.command(command),
             word = words.recv(), if listens_to_server => listens_to_server = handle_event(word, driver),
@@ -347,7 +348,8 @@ async fn drive_core(
         }
         drop(together);
         driver.feed(SessionCore::settle);
-        if large {
+        if handled >= LARGE {
+            handled = 0;
             yield_now().await;
         }
     }
@@ -384,17 +386,17 @@ fn handle_more_events(words: &mut mpsc::Receiver<ForkServerEvent>, driver: &mut 
     true
 }
 
-/// Passes on received bytes. Returns `true` if there were many messages.
-fn handle_read(read: io::Result<usize>, inbox: &mut Inbox, driver: &mut SessionDriver) -> bool {
+/// Passes on received bytes. Returns the number of messages.
+fn handle_read(read: io::Result<usize>, inbox: &mut Inbox, driver: &mut SessionDriver) -> usize {
     match read {
         Ok(len) if len > 0 => {
             inbox.filled(len);
-            driver.receive(inbox) >= LARGE
+            driver.receive(inbox)
         }
         // A reset means that the connection was closed with data unread; it is an end like any other.
         Ok(_) | Err(_) => {
             driver.feed(SessionCore::closed);
-            false
+            0
         }
     }
 }

@@ -9,7 +9,7 @@
 //! DIR/conversations/ID.json  which conversation a session had: see `records`
 //! ```
 
-pub(crate) mod detached;
+pub(crate) mod detached_search;
 mod group;
 mod journal;
 mod record;

@@ -20,7 +20,7 @@ use super::{
 use crate::{UnavailableFeature, file_lock};
 
 /// The cgroup that the sessions of one manager are in. It is the manager's for as long as the lock on it is held: by this
-/// process, or by any that has a duplicate of [`Groups::lock`].
+/// process, or by any that has a duplicate of [`ManagerCgroup::lock`].
 #[derive(Debug)]
 pub struct ManagerCgroup {
     path: PathBuf,
@@ -31,7 +31,7 @@ pub struct ManagerCgroup {
 
 const PREFIX: &str = "agent-proxy.";
 
-/// Returns whether `name` is one that [`Groups::create`] makes: `agent-proxy.<pid>.<start time>`, and a number for a further one
+/// Returns whether `name` is one that [`ManagerCgroup::create`] makes: `agent-proxy.<pid>.<start time>`, and a number for a further one
 /// of the same process.
 pub(super) fn is_manager_name(name: &str) -> bool {
     let is_number = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
@@ -136,7 +136,7 @@ impl ManagerCgroup {
         self.controllers
     }
 
-    /// Returns the reason why [`Groups::controllers`] are not all; `None` when they are.
+    /// Returns the reason why [`ManagerCgroup::controllers`] are not all; `None` when they are.
     pub fn lacking(&self) -> Option<&str> {
         self.lacking.as_deref()
     }

@@ -30,7 +30,7 @@ impl MountView {
         Ok(Self(plan(&CgroupMount::find(CgroupHierarchy::Any)?, group.map(SessionCgroup::path), is_cgroup)))
     }
 
-    /// Adds directories that are the session's own, empty at first. Only a [`crate::Namespace`] has them. Those that are not
+    /// Adds directories that are the session's own, empty at first. Only a [`crate::SessionNamespace`] has them. Those that are not
     /// there and cannot be made are left out: what cannot be made here the session cannot share either.
     #[must_use]
     pub fn with_private(mut self, directories: &[String]) -> Self {

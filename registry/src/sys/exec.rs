@@ -133,7 +133,7 @@ pub(crate) fn clone_exec(mut exec: ExecPlan) -> Result<StartedProgram, (SpawnSte
     Ok(StartedProgram { pid, pidfd, unmounted: unmounted.map(io::Error::from_raw_os_error) })
 }
 
-/// Creates an `Exec` without a program, the base of a [`rehearse`].
+/// Creates an `Exec` without a program, the base of a [`dry_run`].
 pub(crate) fn dry_run_exec() -> io::Result<ExecPlan> {
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     Ok(ExecPlan {
@@ -178,10 +178,10 @@ fn clone_vfork(plan: &mut ChildPlan, exit_signal: c_int) -> io::Result<Option<Pi
     if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(Some(pid.unsigned_abs())) }
 }
 
-/// Starts the child like [`in_this_memory`], in a cgroup. `Ok(None)` if that is not available.
+/// Starts the child like [`clone_vfork`], in a cgroup. `Ok(None)` if that is not available.
 fn clone_vfork_into_group(plan: &mut ChildPlan, exit_signal: c_int, group: &OwnedFd) -> io::Result<Option<Pid>> {
     let mut stack = [const { MaybeUninit::<u128>::uninit() }; STACK / size_of::<u128>()];
-    // SAFETY: as in `in_this_memory`: the thread is suspended until `plan` and `stack` are not used any more.
+    // SAFETY: as in `clone_vfork`: the thread is suspended until `plan` and `stack` are not used any more.
     let pid = unsafe {
         let pidfd = &raw mut (*plan.report).pidfd;
         let argument = ptr::from_mut(plan).cast::<c_void>();

@@ -74,7 +74,7 @@ pub(crate) fn clone_init(
     let mut pidfd: RawFd = -1;
     let _blocked = BlockedSignals::all();
     let flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | user;
-    // SAFETY: the child only calls `fail` and `be_init`, which keep to what is allowed.
+    // SAFETY: the child only calls `fail` and `run_init`, which keep to what is allowed.
     unsafe {
         match clone_copy(flags, exit_signal, group, &raw mut pidfd)? {
             // SAFETY: the kernel made this descriptor for us.
@@ -122,9 +122,9 @@ unsafe fn run_init(plan: &InitPlan) -> ! {
 }
 
 /// # Safety
-/// As [`be_init`].
+/// As [`run_init`].
 unsafe fn set_up(plan: &InitPlan) -> Result<(), (SpawnStep, c_int)> {
-    // SAFETY: see `be_init`; every pointer is to a C string, or to as many bytes as are given.
+    // SAFETY: see `run_init`; every pointer is to a C string, or to as many bytes as are given.
     unsafe {
         let check = |step: SpawnStep, result: c_int| if result < 0 { Err((step, errno())) } else { Ok(()) };
         default_signals();

@@ -1,8 +1,8 @@
 //! Command `demo`: a session from prompt to proven kill.
 
-mod kinds;
-mod spared;
-mod stage;
+mod demo_output;
+mod demo_processes;
+mod would_be_survivors;
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use proxy_manager::{
 };
 use serde_json::json;
 
-use self::{kinds::DemoProcesses, spared::WouldBeSurvivors, stage::DemoOutput};
+use self::{demo_output::DemoOutput, demo_processes::DemoProcesses, would_be_survivors::WouldBeSurvivors};
 use super::interrupts::InterruptStream;
 use crate::{
     environment,
@@ -73,7 +73,7 @@ async fn run_demo(manager: &ProxyManager, as_json: bool) -> Result<(), CommandFa
 
     stage.heading(3, "The turn is over. This is what still runs")?;
     let processes = live_processes(&session).await?;
-    stage.block(&render::tree::render(&processes, stage.style(), Some(stage::ROOM)))?;
+    stage.block(&render::tree::render(&processes, stage.style(), Some(demo_output::ROOM)))?;
 
     stage.heading(4, "What other kills would have left (counted in that tree, not done)")?;
     let spared = WouldBeSurvivors::count(&processes)?;
@@ -81,7 +81,8 @@ async fn run_demo(manager: &ProxyManager, as_json: bool) -> Result<(), CommandFa
 
     stage.heading(5, "Kill the session: SIGTERM, after 500 ms SIGKILL, until none is left")?;
     let receipt = session.kill(KillOptions::grace(GRACE)).await?;
-    stage.block(&render::receipt::render_named(&receipt, stage.style(), Some(stage::ROOM), |pid| kinds.of(pid)))?;
+    stage
+        .block(&render::receipt::render_named(&receipt, stage.style(), Some(demo_output::ROOM), |pid| kinds.of(pid)))?;
     judge(&processes, &kinds, &receipt)?;
     stage.verdict(&format!("checked once more, one by one: all {} are gone", processes.len()))?;
     if as_json {
@@ -118,10 +119,11 @@ async fn measures(session: &SessionHandle) -> Result<ContainmentStatus, CommandF
 
 /// Runs the turn, prints its output, and parses the kinds of the started processes from it.
 async fn turn(session: &SessionHandle, stage: &DemoOutput) -> Result<DemoProcesses, CommandFailure> {
-    for line in kinds::PROMPT.lines() {
+    for line in demo_processes::PROMPT.lines() {
         stage.aside(&format!("> {line}"))?;
     }
-    let mut turn = TurnStream::follow(session.clone(), session.prompt(kinds::PROMPT, PromptMode::Refuse)).await?;
+    let mut turn =
+        TurnStream::follow(session.clone(), session.prompt(demo_processes::PROMPT, PromptMode::Refuse)).await?;
     let mut answer = String::new();
     while let Some(step) = turn.next().await {
         match step {

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{ForegroundSession, TurnWait};
 use crate::{
-    commands::{interrupts::InterruptLevel, lines::InputLine},
+    commands::{input_reader::InputLine, interrupts::InterruptLevel},
     exit::ProgramExit,
     problem::{CommandFailure, ProblemDetails},
     term,

@@ -17,7 +17,7 @@ use super::{
     operations::{self, ClaudePending, ClaudeRequestPurpose, SingleRequest},
     outgoing,
     permissions::{CanUseTool, ClaudePermissions},
-    stored,
+    stored_conversations,
     system::{self, SystemLine},
     turn::{ClaudeTurn, TurnResult},
     usage::{ClaudeUsage, ResultUsage},
@@ -445,7 +445,7 @@ impl Adapter for ClaudeSession {
         match self.conversations() {
             Some(directory) => {
                 self.state = ClaudeState::Looking;
-                out.push(Action::List { id: START_LIST, directory, suffix: stored::SUFFIX });
+                out.push(Action::List { id: START_LIST, directory, suffix: stored_conversations::SUFFIX });
             }
             None => self.fail_missing("where its conversations are is not known", out),
         }
@@ -464,7 +464,7 @@ impl Adapter for ClaudeSession {
             return self.handle_lookup(&files, out);
         }
         let Some(request) = self.lists.take(id) else { return };
-        let conversations = Value::Array(files.iter().filter_map(stored::describe).collect());
+        let conversations = Value::Array(files.iter().filter_map(stored_conversations::describe).collect());
         out.push(Action::Reply { request, reply: Ok((&conversations).into()) });
     }
 

@@ -8,7 +8,7 @@ use crate::{
     Action, Adapter as _, Result,
     claude::{
         operations::{self, ClaudeRequestPurpose},
-        stored,
+        stored_conversations,
         turn::TurnResult,
         wire,
     },
@@ -69,7 +69,7 @@ impl ClaudeSession {
     /// Returns the directory of the working directory's conversations.
     pub(super) fn conversations(&self) -> Option<String> {
         let cwd = self.cwd.as_deref().or(self.config.cwd.as_deref())?;
-        stored::directory(&self.directories, cwd)
+        stored_conversations::directory(&self.directories, cwd)
     }
 
     pub(super) fn list(&mut self, request: RequestId, out: &mut Vec<Action>) -> Result<()> {
@@ -78,7 +78,7 @@ impl ClaudeSession {
         if self.lists.len() >= MAX_LISTS {
             return Err(self.refused("too many lists are waited for"));
         }
-        out.push(Action::List { id: self.lists.add(request), directory, suffix: stored::SUFFIX });
+        out.push(Action::List { id: self.lists.add(request), directory, suffix: stored_conversations::SUFFIX });
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use crate::{
     Action, ListedFile,
     claude::{
         operations::{self, ClaudeRequestPurpose},
-        outgoing, stored,
+        outgoing, stored_conversations,
         turn::TurnResult,
     },
     kit::{missing_conversation, unanswered},
@@ -72,8 +72,8 @@ impl ClaudeSession {
         }
         let known: Vec<_> = files
             .iter()
-            .filter(|file| stored::describe(file).is_some())
-            .filter_map(|file| stored::id(file).map(str::to_owned))
+            .filter(|file| stored_conversations::describe(file).is_some())
+            .filter_map(|file| stored_conversations::id(file).map(str::to_owned))
             .collect();
         let Some(newest) = known.first() else {
             return self.fail_missing("this working directory has none", out);

@@ -1,11 +1,11 @@
 //! Session of the proxy: requests in, events and receipts out.
 
-mod acting;
-mod attaching;
-mod ending;
-mod starting;
+mod actions;
+mod monitoring;
+mod reported_state;
+mod startup;
 mod streams;
-mod watching;
+mod termination;
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -20,11 +20,11 @@ use ipc_protocol::{
 };
 use registry::ProcessRegistry;
 
-use self::{attaching::ReportedState, ending::ActiveKill};
+use self::{reported_state::ReportedState, termination::ActiveKill};
 use super::{
     HIGH_WATER, agent::AgentProcess, files::FileListing, http::HttpClients, limits::SessionLimiter, link::HostLink,
-    operations::OpenOperations, permissions::SessionPermissions, polling::ProcessPolling, reply_limit::ReplyLimit,
-    verbatim::RawLineStream,
+    operations::OpenOperations, permissions::SessionPermissions, polling::ProcessPolling, raw_lines::RawLineStream,
+    reply_limit::ReplyLimit,
 };
 
 /// Grace of the processes that an agent leaves when it exits by itself.

@@ -11,7 +11,7 @@ use super::{EndingStep, FAILURE, LeasePurpose, SessionCore, SessionEffect, Sessi
 use crate::{
     description::SessionState,
     error::{Error, Result},
-    session::{ENDED, pending::PendingAnswer},
+    session::{ENDED, pending_requests::PendingAnswer},
 };
 
 impl SessionCore {

@@ -6,10 +6,10 @@ use ipc_protocol::{
 };
 use tokio::time::Instant;
 
-use super::{SessionCore, SessionEffect, SessionPhase, TimerKind, saying};
+use super::{SessionCore, SessionEffect, SessionPhase, TimerKind, prompting};
 use crate::{
     error::{Error, Result},
-    session::{SessionCommand, pending::PendingAnswer},
+    session::{SessionCommand, pending_requests::PendingAnswer},
 };
 
 /// Aborts that may wait for the prompt that they are to cancel.
@@ -60,7 +60,7 @@ impl SessionCore {
         }
         match command {
             ProxyCommand::Steer { prompt } => {
-                saying::check(prompt, 0)?;
+                prompting::check(prompt, 0)?;
                 // An agent without turns reports itself why it cannot be steered.
                 if !matches!(self.phase, SessionPhase::Busy(_)) && self.has_turns {
                     let agent = self.agent_name.clone();
@@ -129,7 +129,7 @@ impl SessionCore {
                 Some(request)
             }
             Err(error) => {
-                self.fail(waiting, saying::unsendable(&error));
+                self.fail(waiting, prompting::unsendable(&error));
                 None
             }
         }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{FAILURE, SessionCore, SessionPhase, TimerKind, attach::ATTACH_TIMEOUT};
 use crate::{
     error::Error,
-    session::{clocks::ClockDue, pending::PendingAnswer},
+    session::{clocks::ClockDue, pending_requests::PendingAnswer},
 };
 
 /// Longest last words, in characters.

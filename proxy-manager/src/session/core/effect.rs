@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use ipc_protocol::{Event, ProcessId, message::ToForkServer};
 use tokio::time::Instant;
 
-use super::lasting::CrashHistory;
+use super::lifecycle::CrashHistory;
 use crate::{
     error::Error,
     session::{EventToAppend, ReplySender, SessionView, metrics::UsageCounters},

@@ -4,7 +4,7 @@ use ipc_protocol::{EndReason, Event, KillOptions, message::ProxyCommand};
 use tokio::time::Instant;
 
 use super::{SessionCore, SessionEffect};
-use crate::session::{pending::PendingAnswer, pulse::PulseAction};
+use crate::session::{pending_requests::PendingAnswer, pulse::PulseAction};
 
 impl SessionCore {
     /// Advances the health check.

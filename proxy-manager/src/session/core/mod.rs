@@ -1,11 +1,11 @@
 //! State machine of a session. It does no I/O and reads no clock: commands, messages, results of writes and the time go in;
 //! frames for the proxy, timers and [`SessionEffect`]s come out. [`driver`](super::driver) feeds it and carries the effects out.
 //!
-//! A session's life, as its host sees it. The states are those of `Phase`, in brackets of `SessionState`; files without a folder
+//! A session's life, as its host sees it. The states are those of `SessionPhase`, in brackets of `SessionState`; files without a folder
 //! are in `session/core`.
 //!
 //! ```text
-//!   start_session, resume_session: begin (manager/start.rs)      found alive: take_over (manager/attach.rs)
+//!   start_session, resume_session: begin (manager/start.rs)      found alive: adopt_session (manager/attach.rs)
 //!         | SessionDriver::start (session/driver.rs)                   | SessionDriver::adopt (session/driver.rs)
 //!         | -> Core::new (mod.rs)                                      | -> Core::adopt (attach.rs)
 //!         v                                                            v
@@ -17,7 +17,7 @@
 //!         | SessionCommand::Prompt:             | FromProxy::TurnEnded: turn_ended -> idle (answers.rs);                   |
 //!         | accept_prompt -> begin_turn, or     | prompt_failed, agent_exited that is kept -> idle (answers.rs)            |
 //!         | next_turn -> begin_accepted;        |                                                                          |
-//!         | is_busy (saying.rs)                 |                                                                          |
+//!         | is_busy (prompting.rs)                 |                                                                          |
 //!         v                                     |                                                                          |
 //!   Busy [Busy] --------------------------------+  a usage limit: waits_for_usage, and ask_again (usage.rs)                |
 //!         |                                                                                                                |
@@ -27,34 +27,34 @@
 //!         | closed, guard_died (mod.rs), agent_exited, FromProxy::Ended (answers.rs): it ends by itself                    |
 //!         v                                                                                                                |
 //!   Ending [as before]: stop (mod.rs), and from there all calls fail                                                       |
-//!         | settle -> Ending::verdict (session/ending.rs) -> finish (mod.rs)                                               |
-//!         +-- tries_again (again.rs): it lacked its conversation, and nothing is left of it; begin_again ------------------+
+//!         | settle -> Ending::verdict (session/session_ending.rs) -> finish (mod.rs)                                               |
+//!         +-- will_retry (launch_retry.rs): it lacked its conversation, and nothing is left of it; begin_again ------------------+
 //!         v
 //!   Over: SessionEffect::Release, and one of these:
-//!         +-- [Ended], detached: is_let_go (attach.rs). It lives on; the next host finds it alive
-//!         +-- [Ended]: Fate::End, Fate::GiveUp (lasting.rs)
-//!         +-- [Suspended]: Fate::Rest, Fate::Restart (lasting.rs)
-//!               | kill -> end_at_rest (session/calls.rs): [Ended]
-//!               | resume_session, awake (a prompt), restart (after a crash): resume_alone (manager/suspend.rs)
+//!         +-- [Ended], detached: is_detached (attach.rs). It lives on; the next host finds it alive
+//!         +-- [Ended]: SessionFate::End, SessionFate::GiveUp (lifecycle.rs)
+//!         +-- [Suspended]: SessionFate::Suspend, SessionFate::Restart (lifecycle.rs)
+//!               | kill -> end_suspended (session/calls.rs): [Ended]
+//!               | resume_session, awake (a prompt), restart (after a crash): resume_locked (manager/suspend.rs)
 //!               v
 //!             begin (manager/start.rs) -> Session::again (session/mod.rs): Starting, the next incarnation
 //! ```
 
-mod again;
 mod answers;
 mod attach;
 mod budget;
 mod calls;
 mod clocks;
 mod effect;
+mod exit_status_collector;
 mod health;
-mod known;
-pub(super) mod lasting;
+mod launch_retry;
+pub(super) mod lifecycle;
 mod limits;
-mod saying;
+mod process_ledger;
+mod prompting;
 mod timers;
 mod usage;
-mod witness;
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -68,15 +68,15 @@ use ipc_protocol::{
 use tokio::{sync::oneshot, time::Instant};
 
 use self::{
-    again::LaunchRetry,
     attach::DetachState,
     clocks::LastWords,
-    known::ProcessLedger,
-    lasting::{CrashHistory, LifecyclePolicy, SessionFate},
+    exit_status_collector::ExitStatusCollector,
+    launch_retry::LaunchRetry,
+    lifecycle::{CrashHistory, LifecyclePolicy, SessionFate},
     limits::LimitSupervisor,
-    saying::UnsentPrompt,
+    process_ledger::ProcessLedger,
+    prompting::UnsentPrompt,
     usage::UsageWait,
-    witness::ExitStatusCollector,
 };
 pub(crate) use self::{
     attach::HostHandover,
@@ -86,12 +86,12 @@ pub(crate) use self::{
 use super::{
     AcceptedPrompt, DesiredState, PromptQueue, SessionView, TurnEnd,
     clocks::SessionClocks,
-    ending::{EndingStep, SessionEnd, SessionEnding},
-    listing::ProcessListings,
     meter::UsageMeter,
     metrics::UsageCounters,
-    pending::{PendingAnswer, PendingRequests},
+    pending_requests::{PendingAnswer, PendingRequests},
+    process_listings::ProcessListings,
     pulse::ProxyPulse,
+    session_ending::{EndingStep, SessionEnd, SessionEnding},
     turn::TurnSender,
 };
 use crate::{

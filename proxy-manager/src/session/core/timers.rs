@@ -11,7 +11,7 @@ pub(crate) enum TimerKind {
     Start,
     /// The turn that was aborted is to be over.
     Abort,
-    /// The next of the clocks of a turn ([`Clocks::next`](crate::session::clocks::Clocks::next)).
+    /// The next of the clocks of a turn ([`SessionClocks::next`](crate::session::clocks::Clocks::next)).
     Turn,
     /// The usage limit is reset, and the prompt asked again.
     Usage,

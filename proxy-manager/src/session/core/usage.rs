@@ -6,7 +6,7 @@ use ipc_protocol::{Event, OnUsageLimit, Prompt, StopReason, message::ProxyComman
 use tokio::time::Instant;
 
 use super::{RunningTurn, SessionCore, SessionPhase, TimerKind};
-use crate::session::pending::PendingAnswer;
+use crate::session::pending_requests::PendingAnswer;
 
 /// Longest wait for a reset. Weekly limits are the longest that there are.
 const LONGEST: Duration = Duration::from_secs(8 * 24 * 3600);

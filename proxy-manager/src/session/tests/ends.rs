@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::{
     fork_server::ProxyGone,
-    session::ending::{EndingStep, SessionEnding},
+    session::session_ending::{EndingStep, SessionEnding},
     state::{BootNamespace, JournalHeader, SessionJournal},
 };
 

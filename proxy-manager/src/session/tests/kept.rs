@@ -9,7 +9,7 @@ use tokio::sync::{mpsc::unbounded_channel, oneshot};
 use super::*;
 use crate::{
     history::{LogFailure, LogHandle, Subscription},
-    roster::{RecordState, SessionRecord, SessionStore},
+    session_store::{RecordState, SessionRecord, SessionStore},
 };
 
 /// Turns of the runtime after which nothing more comes of what was written.

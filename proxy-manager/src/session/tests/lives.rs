@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    roster::{RecordState, SessionRecord},
     session::TranscriptCounts,
+    session_store::{RecordState, SessionRecord},
 };
 
 /// A session with a conversation, in its first life or in the one after `before`.

@@ -49,14 +49,14 @@ use super::{
 use crate::{
     conversation_locks::ConversationLocks,
     deadlines::Deadlines,
-    directory::SessionTable,
     error::Error,
+    fd_watch,
     fork_server::ForkServer,
     history::{HistoryLimits, StreamContext},
     homes::SessionHomes,
     launch::{AgentDefaults, LaunchContext, SessionLaunch},
     manager::SessionHandle,
-    watched,
+    session_table::SessionTable,
 };
 
 /// A wait that takes longer has failed.
@@ -268,7 +268,7 @@ type Ready = tokio::sync::oneshot::Receiver<crate::error::Result<()>>;
 pub(crate) fn fork_server() -> (Arc<ForkServer>, FakeForkServer) {
     let (ours, theirs) = packet::packet_pair().expect("a pair");
     let (server, _hello) = ForkServer::connect(None, HOST, ours, pending()).expect("watched");
-    let socket = watched::watch(theirs, Interest::READABLE | Interest::WRITABLE).expect("watched");
+    let socket = fd_watch::watch(theirs, Interest::READABLE | Interest::WRITABLE).expect("watched");
     (server, FakeForkServer { socket, assembler: MessageAssembler::default() })
 }
 

@@ -15,28 +15,28 @@ const ALLOWED: &[&str] = &[
     "crate::deadlines::",
     "crate::description::",
     "crate::error::",
-    "crate::fork_server::Gone",
-    "crate::fork_server::Word",
-    "crate::session::Accepted",
-    "crate::session::Appending",
+    "crate::fork_server::ProxyGone",
+    "crate::fork_server::ForkServerEvent",
+    "crate::session::AcceptedPrompt",
+    "crate::session::EventToAppend",
     "crate::session::BEGUN",
-    "crate::session::Demand",
+    "crate::session::DesiredState",
     "crate::session::ENDED",
     "crate::session::PromptMode",
     "crate::session::PromptQueue",
-    "crate::session::Reply",
+    "crate::session::ReplySender",
     "crate::session::SessionCommand",
     "crate::session::TurnEnd",
     "crate::session::TurnTicket",
-    "crate::session::View",
+    "crate::session::SessionView",
     "crate::session::clocks::",
     "crate::session::core::",
-    "crate::session::ending::",
-    "crate::session::listing::",
+    "crate::session::session_ending::",
+    "crate::session::process_listings::",
     "crate::session::meter::",
-    "crate::session::metrics::Tally",
-    "crate::session::pending::",
-    "crate::session::prompts::Queued",
+    "crate::session::metrics::UsageCounters",
+    "crate::session::pending_requests::",
+    "crate::session::prompts::WaitingPrompt",
     "crate::session::pulse::",
     "crate::session::turn::TurnSender",
 ];
@@ -55,9 +55,10 @@ const FORBIDDEN: &[&str] = &[
     "Journal",
     "Writer",
     "History",
-    "Arc<Session>",
+    "Arc<ManagedSession>",
 ];
-const BESIDE: &[&str] = &["clocks.rs", "ending.rs", "listing.rs", "meter.rs", "pending.rs", "pulse.rs"];
+const BESIDE: &[&str] =
+    &["clocks.rs", "session_ending.rs", "process_listings.rs", "meter.rs", "pending_requests.rs", "pulse.rs"];
 
 /// The code of a file: no comments, no unit tests.
 fn code(path: &Path) -> String {

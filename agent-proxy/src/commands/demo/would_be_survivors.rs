@@ -3,7 +3,7 @@
 use proxy_manager::ProcessInfo;
 use serde::Serialize;
 
-use super::kinds::DemoProcesses;
+use super::demo_processes::DemoProcesses;
 use crate::{
     problem::ProblemDetails,
     render::table,

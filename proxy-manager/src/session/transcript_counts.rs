@@ -3,7 +3,7 @@
 use ipc_protocol::{Budget, Envelope, Event, Usage};
 
 use super::{meter::UsageMeter, metrics::UsageCounters};
-use crate::roster::SessionRecord;
+use crate::session_store::SessionRecord;
 
 /// Messages and usage, counted as a live session counts them.
 pub(crate) struct TranscriptCounts {

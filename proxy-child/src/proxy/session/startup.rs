@@ -15,14 +15,14 @@ use crate::{
     fork_server::POLL_INTERVAL,
     proxy::{
         agent::AgentProcess,
-        enclose::{enclose, sees_own_cgroups_only},
+        containment::{enclose, sees_own_cgroups_only},
         limits::{self, SessionLimiter},
         link::HostLink,
         operations::OpenOperations,
         permissions::SessionPermissions,
         polling::FAST_INTERVAL,
+        raw_lines::RawLineStream,
         reply_limit::ReplyLimit,
-        verbatim::RawLineStream,
     },
 };
 

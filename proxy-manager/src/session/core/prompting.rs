@@ -14,7 +14,7 @@ use crate::{
     session::{
         AcceptedPrompt, BEGUN, ENDED, EventToAppend, PromptMode, ReplySender, TurnEnd, TurnTicket,
         metrics::UsageCounters,
-        pending::{PendingAnswer, SettingChange},
+        pending_requests::{PendingAnswer, SettingChange},
         prompts::WaitingPrompt,
         turn::TurnSender,
     },

@@ -170,7 +170,7 @@ impl ProxyLoop<'_> {
             return;
         };
         let path = record_path(&detach.directory, self.session.id().as_str());
-        let unheard = self.link.replay_buffer().map_or(0, super::kept::ReplayBuffer::pending_count);
+        let unheard = self.link.replay_buffer().map_or(0, super::replay_buffer::ReplayBuffer::pending_count);
         let record = EndRecord { session: self.session.id(), reason, receipt, unheard };
         // A failure has nobody to be reported to. The fork server then writes its own record.
         let _ = write_record(&path, &record);

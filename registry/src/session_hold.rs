@@ -4,7 +4,7 @@ use std::io;
 
 use ipc_protocol::{ContainmentLayer, Pid, ProcessId, Signal};
 
-use crate::{PidFd, ProcessRegistry, RegistryEvent, SessionCgroup, cgroup, proc, table};
+use crate::{PidFd, ProcessRegistry, RegistryEvent, SessionCgroup, cgroup, proc, process_table};
 
 /// Containment of a session's processes besides the process tree.
 #[derive(Debug, Default)]
@@ -77,11 +77,11 @@ impl ProcessRegistry {
     /// now on, with everything below them. Returns true if there are none; an error means that this is unknown.
     pub(crate) fn find_strays(&mut self) -> io::Result<bool> {
         self.strays.clear();
-        let marked = table::processes_with_marker(&self.hold.marker, self.hold.since)?;
+        let marked = process_table::processes_with_marker(&self.hold.marker, self.hold.since)?;
         Ok(self.set_strays(marked))
     }
 
-    /// As [`ProcessRegistry::look_for_strays`], where somebody else has looked.
+    /// As [`ProcessRegistry::find_strays`], where somebody else has looked.
     pub(crate) fn set_strays(&mut self, mut marked: Vec<ProcessId>) -> bool {
         let own = std::process::id();
         marked.retain(|id| id.pid != own);

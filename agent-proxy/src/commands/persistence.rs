@@ -9,13 +9,13 @@ use super::sessions::parse;
 use crate::{
     api::{AppendRequest, AppendResponse, AttachCommandResponse, ResumeRequest, SuspendRequest},
     args::{
-        lasting::{AppendArgs, AttachArgs, ResumeArgs, SuspendArgs, TakeBackArgs, UnrecordedArgs},
         mcp,
+        persistence::{AppendArgs, AttachArgs, ResumeArgs, SuspendArgs, TakeBackArgs, UnrecordedArgs},
     },
     client::DaemonClient,
     environment,
     problem::{CommandFailure, ProblemDetails},
-    render, saying,
+    prompting, render,
     term::{self, TermStyle, printable},
 };
 
@@ -80,7 +80,7 @@ fn options(UnrecordedArgs { env, not_secret, mcp, endpoint }: UnrecordedArgs) ->
 
 fn snapshot(path: &Path) -> Result<SessionSnapshot, ProblemDetails> {
     let text = if path == Path::new("-") {
-        saying::from_stdin("the snapshot")?
+        prompting::from_stdin("the snapshot")?
     } else {
         std::fs::read_to_string(path)
             .map_err(|error| ProblemDetails::usage(format!("reading {} failed: {error}", path.display())))?
@@ -134,7 +134,7 @@ fn shell_line(AttachCommandResponse { command, cwd, home }: &AttachCommandRespon
 pub(super) async fn append(client: &DaemonClient, args: AppendArgs, as_json: bool) -> Result<(), CommandFailure> {
     let payload = match args.payload.as_deref() {
         None => Json::null(),
-        Some("-") => document(saying::from_stdin("the payload")?)?,
+        Some("-") => document(prompting::from_stdin("the payload")?)?,
         Some(text) => document(text.to_owned())?,
     };
     let request = AppendRequest { kind: args.kind, version: args.version, payload };

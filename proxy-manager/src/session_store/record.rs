@@ -313,7 +313,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(in crate::roster) fn record() -> SessionRecord {
+    pub(in crate::session_store) fn record() -> SessionRecord {
         SessionRecord {
             session_id: "s-1".parse().expect("valid"),
             state: RecordState::Suspended { reason: EndReason::Suspended, handed_over: false },

@@ -5,12 +5,12 @@ use ipc_protocol::{EndReason, Receipt, codec::Outbox};
 use tokio::time::Instant;
 
 use super::{
-    AgentStart, FAILURE, SessionCore, SessionEnd, SessionTimers, attach::DetachState, limits::LimitSupervisor,
-    witness::ExitStatusCollector,
+    AgentStart, FAILURE, SessionCore, SessionEnd, SessionTimers, attach::DetachState,
+    exit_status_collector::ExitStatusCollector, limits::LimitSupervisor,
 };
 use crate::{
     error::{Error, Result},
-    session::{ending::SessionEnding, listing::ProcessListings},
+    session::{process_listings::ProcessListings, session_ending::SessionEnding},
 };
 
 /// Whether a second attempt follows the first.

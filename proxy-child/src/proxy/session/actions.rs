@@ -13,9 +13,9 @@ use ipc_protocol::{
 
 use super::{ProxySession, RunningAgent};
 use crate::proxy::{
+    event_split,
     files::{self, FileListing},
     link::HostLink,
-    pieces,
 };
 
 /// The lists' share of the proxy's one thread, after which kills and requests have their turn.
@@ -92,7 +92,7 @@ impl ProxySession<'_> {
                     }
                     self.reported_state.record_event(&event);
                     let turn = self.turn.unwrap_or(0);
-                    pieces::split_event(event, |event| link.send(&FromProxy::Event { turn, event }));
+                    event_split::split_event(event, |event| link.send(&FromProxy::Event { turn, event }));
                 }
                 Action::Write(bytes) => {
                     let written = running.agent.as_mut().map(|agent| agent.write(&bytes));

@@ -8,7 +8,7 @@ use ipc_protocol::{
 };
 
 use super::ProxySession;
-use crate::proxy::{agent::AgentProcess, kept::ReplayBuffer, link::HostLink};
+use crate::proxy::{agent::AgentProcess, link::HostLink, replay_buffer::ReplayBuffer};
 
 /// Most permission requests remembered.
 const MAX_REMEMBERED: usize = 1024;

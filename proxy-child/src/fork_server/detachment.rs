@@ -14,9 +14,9 @@ use ipc_protocol::{
 };
 
 use super::{
-    AdoptListener, ForkServer, HOST_DEATH_PATIENCE, HostChannel, LivingProxy, door::CurrentOwner, is_readable,
+    AdoptListener, ForkServer, HOST_DEATH_PATIENCE, HostChannel, LivingProxy, adopt_listener::CurrentOwner, is_readable,
 };
-use crate::proxy::outliving::{EndRecord, record_path, write_record};
+use crate::proxy::detachment::{EndRecord, record_path, write_record};
 
 /// Time beyond its own deadline in which a proxy that no host adopted has to end its session.
 const ABANDON_GRACE: Duration = Duration::from_secs(5);

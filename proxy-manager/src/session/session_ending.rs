@@ -89,7 +89,7 @@ pub(crate) struct SessionEnding {
 }
 
 impl SessionEnding {
-    /// `wedged` is the time after its grace that a proxy may take. `last_word` is the wait for one party's report after
+    /// `wedged` is the time after its grace that a proxy may take. `report_timeout` is the wait for one party's report after
     /// another party's.
     pub(crate) fn new(wedged: Duration, report_timeout: Duration) -> Self {
         Self {

@@ -43,7 +43,7 @@ pub(crate) struct LaunchOutcome {
 }
 
 impl SessionLaunch {
-    /// Returns true if [`Launch::with_whole_conversation`] or [`Launch::make_ready`] has anything to do.
+    /// Returns true if [`SessionLaunch::check_conversation_file`] or [`SessionLaunch::prepare_disk`] has anything to do.
     pub(crate) fn needs_disk(&self) -> bool {
         let resumed = self.resumed.as_ref().is_some_and(ResumedConversation::needs_disk);
         self.home_place != HomePlace::Shared || self.shim_dir.is_some() || resumed

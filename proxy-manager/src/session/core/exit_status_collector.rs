@@ -67,7 +67,7 @@ impl ExitStatusCollector {
         self.waiting.push_back((now + WAIT_TIMEOUT, reply, receipt));
     }
 
-    /// Instant at which [`Witness::tick`] is due.
+    /// Instant at which [`ExitStatusCollector::tick`] is due.
     pub(super) fn next(&self) -> Option<Instant> {
         self.waiting.front().map(|(deadline, ..)| *deadline)
     }

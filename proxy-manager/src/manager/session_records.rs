@@ -16,8 +16,8 @@ use crate::{
     error::{Error, Result},
     history::SessionHistory,
     manager::{ResumeOptions, SessionHandle},
-    roster::{RecordState, SessionFilter, SessionRecord, SessionStatus, check_names},
     session::{ManagedSession, TranscriptCounts, transcript_of},
+    session_store::{RecordState, SessionFilter, SessionRecord, SessionStatus, check_names},
     state::RecoveryOutcome,
 };
 

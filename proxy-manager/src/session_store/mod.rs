@@ -281,7 +281,7 @@ mod tests {
     use event_log::{EventLog, LogOptions};
 
     use super::*;
-    use crate::roster::record::tests::record;
+    use crate::session_store::record::tests::record;
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
