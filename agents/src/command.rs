@@ -20,7 +20,7 @@ struct CommandAdapter {
 /// Makes the adapter.
 ///
 /// # Errors
-/// [`WireError::Unsupported`] for a model, a system prompt, tools or MCP servers, since a plain command takes none of them; and for
+/// [`WireError::Unsupported`](ipc_protocol::WireError::Unsupported) for a model, a system prompt, tools or MCP servers, since a plain command takes none of them; and for
 /// permission rules and modes that refuse, since a command never asks and would not be held back.
 pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>> {
     let AdapterSetup { config, agent, .. } = setup;

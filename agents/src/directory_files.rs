@@ -45,7 +45,7 @@ pub fn write(root: &OwnedFd, path: &Path, contents: &[u8]) -> io::Result<()> {
     write_as(root, path, contents, Mode::RUSR | Mode::WUSR)
 }
 
-/// Writes an executable like [`write`].
+/// Writes an executable like [`write()`].
 pub fn write_program(root: &OwnedFd, path: &Path, contents: &[u8]) -> io::Result<()> {
     write_as(root, path, contents, Mode::RWXU)
 }

@@ -10,7 +10,7 @@
 //!
 //! ```
 //! use std::{sync::{Arc, mpsc}, time::SystemTime};
-//! use event_log::{EventBatch, EventLog, Limit, MemoryLimits};
+//! use event_log::{EventBatch, EventLog, MemoryLimits, ReadLimit};
 //! use ipc_protocol::{Envelope, Event, SessionId};
 //!
 //! let log = EventLog::memory(MemoryLimits::default());
@@ -22,7 +22,7 @@
 //! let (tell, told) = mpsc::channel();
 //! log.append(batch, Box::new(move |result| tell.send(result).unwrap())).unwrap();
 //! told.recv().unwrap().unwrap();
-//! assert_eq!(log.read(&session, 0, Limit::default()).unwrap().events.len(), 1);
+//! assert_eq!(log.read(&session, 0, ReadLimit::default()).unwrap().events.len(), 1);
 //! ```
 
 mod error;
@@ -71,7 +71,7 @@ pub struct EventLog {
     importing: Arc<Mutex<HashSet<SessionId>>>,
 }
 
-/// Guard that [`EventLog::together`] returns. Dropping it releases the held changes.
+/// Guard that [`EventLog::hold_commits`] returns. Dropping it releases the held changes.
 #[derive(derive_more::Debug)]
 #[debug("Together")]
 pub struct CommitHold(Arc<dyn LogStore>);
@@ -105,7 +105,7 @@ impl EventLog {
     /// behind it fail with [`LogError::Order`].
     ///
     /// # Errors
-    /// [`Full`] where too much is queued already; it returns the batch and `done`.
+    /// [`QueueFull`] where too much is queued already; it returns the batch and `done`.
     pub fn append(&self, batch: EventBatch, done: OnCommit) -> Result<(), QueueFull> {
         self.store.append(batch, BatchTarget::Stream, done)
     }

@@ -285,7 +285,7 @@ pub enum FromProxy {
 impl FromProxy {
     /// Returns true for a message that the proxy sends by itself, not as an answer. Such messages are numbered, 1,
     /// 2, …, over the whole session. The number is not sent, since both sides can count; a new host counts from
-    /// [`Attached::next_seq`]. The proxy of a session that may be detached keeps them until a [`ToProxy::Ack`].
+    /// [`AttachedSession::next_seq`]. The proxy of a session that may be detached keeps them until a [`ToProxy::Ack`].
     pub fn is_numbered(&self) -> bool {
         match self {
             Self::Started { .. }
@@ -437,7 +437,7 @@ pub enum ProxyHandover {
     Adopt {
         /// Number of the last message that the new host has.
         after_seq: u64,
-        /// True if messages are sent in the self-describing form: see [`crate::reattach::Wire`].
+        /// True if messages are sent in the self-describing form: see [`crate::reattach::WireFormat`].
         described: bool,
     },
 }

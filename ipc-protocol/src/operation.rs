@@ -104,7 +104,7 @@ pub struct ResumeRequest {
     pub on_missing: OnMissing,
 }
 
-/// Adapter's form of a [`Resume`].
+/// Adapter's form of a [`ResumeRequest`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NativeResume {
     /// Agent's own id; `None` for the most recent conversation.

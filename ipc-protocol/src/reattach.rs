@@ -1,8 +1,8 @@
 //! Takeover of a dead host's sessions by a new host.
 //!
-//! The fork server of a detached session listens on a local socket. A host connects and sends a [`Claim`], one line
+//! The fork server of a detached session listens on a local socket. A host connects and sends a [`AdoptRequest`], one line
 //! of JSON, with one end of a fresh pair of packet sockets beside its first byte. It gets back one line, a
-//! [`Verdict`]. If that makes the host the owner, the pair is the connection to the fork server, as described in
+//! [`AdoptResponse`]. If that makes the host the owner, the pair is the connection to the fork server, as described in
 //! [`crate::message`].
 //!
 //! Host and fork server may be of two consecutive releases. Bincode does not describe itself, so they then exchange

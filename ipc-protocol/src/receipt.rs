@@ -191,7 +191,7 @@ pub struct Receipt {
     pub rounds: u32,
     /// Time from the first signal to the proof, in microseconds.
     pub duration_us: u64,
-    /// Processes that may belong to another session whose proxy died at the same moment. Those that live ([`Outcome::Survived`]) may
+    /// Processes that may belong to another session whose proxy died at the same moment. Those that live ([`ProcessOutcome::Survived`]) may
     /// be strangers: all supervisors of the session had died, nobody saw where they come from, and they were left alone.
     pub unattributed: Vec<ReceiptEntry>,
     /// Processes that are still alive. Empty unless the kill failed.

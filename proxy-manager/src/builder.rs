@@ -109,7 +109,7 @@ impl ManagerBuilder {
 
     /// Sets the idle time after which a session is suspended: its processes end, and its conversation is retained for
     /// [`ProxyManager::resume_session`](crate::ProxyManager::resume_session) or the next prompt. Only sessions whose conversation can be resumed are
-    /// suspended. Zero means never. Default: 300 seconds with a [`Builder::state_dir`], and never without one, since a
+    /// suspended. Zero means never. Default: 300 seconds with a [`ManagerBuilder::state_dir`], and never without one, since a
     /// suspended session would be lost with the manager. A session may override it (`Lifecycle::idle_suspend_ms`).
     #[must_use]
     pub fn idle_suspend(mut self, after: Duration) -> Self {
@@ -169,7 +169,7 @@ impl ManagerBuilder {
     }
 
     /// Bounds the number of concurrent sessions, starting ones included. Unbounded by default. A start beyond the bound
-    /// waits in the [`Builder::queue`], or is refused ([`Error::TooManySessions`](crate::Error::TooManySessions)).
+    /// waits in the [`ManagerBuilder::queue`], or is refused ([`Error::TooManySessions`](crate::Error::TooManySessions)).
     #[must_use]
     pub fn max_sessions(mut self, sessions: usize) -> Self {
         self.bounds.total = Some(sessions);
@@ -219,7 +219,7 @@ impl ManagerBuilder {
 
     /// Sets the directory in which the manager records the processes of its sessions. If host, fork server and proxies
     /// are all killed at once, the next manager with the same directory ends the processes they left, in
-    /// [`Builder::build`], and reports them in [`ProxyManager::recovered`](crate::ProxyManager::recovered). A missing directory is created for this
+    /// [`ManagerBuilder::build`], and reports them in [`ProxyManager::recovered`](crate::ProxyManager::recovered). A missing directory is created for this
     /// user only. One manager at a time owns it. Without a state directory, only processes in a cgroup are found again.
     ///
     /// The directory also has the sessions' own homes, with the keys written to them, until the sessions are deleted

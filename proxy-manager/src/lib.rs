@@ -6,9 +6,9 @@
 //!
 //! ```no_run
 //! # async fn example(token: proxy_child::ChildToken) -> proxy_manager::Result<()> {
-//! use proxy_manager::{AgentSessionConfig, Child, Event, KillOptions, ProxyManager, PromptMode};
+//! use proxy_manager::{AgentSessionConfig, ChildProgram, Event, KillOptions, ProxyManager, PromptMode};
 //!
-//! let manager = ProxyManager::builder(Child::Current(token)).build().await?;
+//! let manager = ProxyManager::builder(ChildProgram::Current(token)).build().await?;
 //! let config = AgentSessionConfig { command: vec!["/bin/cat".into()], ..AgentSessionConfig::new("command") };
 //! let session = manager.start_session(config).await?;
 //! let mut events = session.subscribe();

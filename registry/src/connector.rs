@@ -192,7 +192,7 @@ impl ProcConnector {
     /// its pid.
     ///
     /// # Errors
-    /// [`Unavailable`] with what failed.
+    /// [`UnavailableFeature`] with what failed.
     pub fn open() -> Result<Self, UnavailableFeature> {
         for (file, name, first) in FIRST_NAMESPACES {
             // If this cannot be read, the self-test decides.
@@ -214,10 +214,10 @@ impl ProcConnector {
         }
     }
 
-    /// Checks that the connector works here: calls [`Connector::open`] and drops the result.
+    /// Checks that the connector works here: calls [`ProcConnector::open`] and drops the result.
     ///
     /// # Errors
-    /// [`Unavailable`] with what failed.
+    /// [`UnavailableFeature`] with what failed.
     pub fn probe() -> Result<(), UnavailableFeature> {
         Self::open().map(drop)
     }
@@ -315,7 +315,7 @@ impl ProcConnector {
         Ok(if count < BATCH { ReadOutcome::All } else { ReadOutcome::More })
     }
 
-    /// Socket that is readable when a process has executed a program since the last [`Connector::read`]. Other events
+    /// Socket that is readable when a process has executed a program since the last [`ProcConnector::read`]. Other events
     /// may gather; the program of a process must be looked up before the process ends.
     pub fn exec_fd(&self) -> BorrowedFd<'_> {
         self.exec_socket.as_fd()

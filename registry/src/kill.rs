@@ -82,7 +82,7 @@ pub enum MarkerLook {
     Own,
     /// The session's guard, after this kill: the receipt says nothing of the marker.
     Guard,
-    /// The caller, for many kills at once: see [`Kill::wants_marker_look`].
+    /// The caller, for many kills at once: see [`KillLoop::wants_marker_look`].
     Caller,
 }
 
@@ -666,7 +666,7 @@ fn is_alive(id: ProcessId) -> bool {
 impl ProcessRegistry {
     /// Ends everything and waits for it: SIGTERM + SIGCONT, SIGKILL after the grace.
     ///
-    /// For programs that have nothing else to do meanwhile; others step a [`Kill`].
+    /// For programs that have nothing else to do meanwhile; others step a [`KillLoop`].
     pub fn kill_all(&mut self, options: KillOptions) -> Receipt {
         self.run(KillLoop::new(KillTarget::All, KillCause::KillAll, options, Duration::MAX))
     }

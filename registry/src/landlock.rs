@@ -9,7 +9,7 @@ use crate::{
     sys::{self, ExecPlan},
 };
 
-/// A landlock domain, for one program ([`crate::Spawn::landlock`]): it, and all below it, can neither signal nor ptrace
+/// A landlock domain, for one program ([`crate::SpawnRequest::landlock`]): it, and all below it, can neither signal nor ptrace
 /// anything outside, nor connect to abstract sockets there. From outside it is signalled as ever. Without CAP_SYS_ADMIN it
 /// takes `no_new_privs` too, which disables sudo.
 ///

@@ -25,7 +25,7 @@ const INIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A PID and a mount namespace (for others than root a user namespace too) with a `/proc` of its own, and the init in it.
 ///
 /// The init is a child of this process, and is killed by the kernel when the thread that made it ends; with the init, the
-/// kernel kills everything inside. A program comes inside by [`crate::Spawn::namespace`].
+/// kernel kills everything inside. A program comes inside by [`crate::SpawnRequest::namespace`].
 #[derive(Debug)]
 pub struct SessionNamespace {
     init: PidFd,

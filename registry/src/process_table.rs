@@ -114,7 +114,7 @@ pub fn pids_are_unique_since(forks: u64) -> bool {
 /// Looks at the live process that has `pid` now, and the marker in its environment.
 ///
 /// # Errors
-/// As [`look`].
+/// As [`find_process`].
 pub fn find_process_with_marker(pid: Pid) -> io::Result<Option<(SeenProcess, Option<String>)>> {
     let Some(seen) = find_process(pid)? else { return Ok(None) };
     Ok(Some((seen, marker_in(&format!("{pid}/environ"))?)))

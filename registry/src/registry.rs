@@ -158,14 +158,14 @@ pub(crate) struct TreeWalk {
 /// Every process of one session: those it started itself, and all of their descendants.
 ///
 /// It works only when called and has no thread of its own: call [`ProcessRegistry::reap`] on SIGCHLD,
-/// [`ProcessRegistry::scan`] as often as spawns and exits are to be noticed, and [`crate::Kill::step`] while a kill
+/// [`ProcessRegistry::scan`] as often as spawns and exits are to be noticed, and [`crate::KillLoop::step`] while a kill
 /// runs.
 ///
 /// ```no_run
-/// use registry::{KillScope, ProcessRegistry, Spawn};
+/// use registry::{ProcessRegistry, SpawnRequest};
 /// use ipc_protocol::{KillCause, KillOptions, SessionId};
 /// let mut registry = ProcessRegistry::new(SessionId::mint()).unwrap();
-/// registry.spawn(Spawn::new("/bin/true")).unwrap();
+/// registry.spawn(SpawnRequest::new("/bin/true")).unwrap();
 /// let receipt = registry.kill_all(KillOptions::default());
 /// assert!(receipt.is_empty());
 /// ```

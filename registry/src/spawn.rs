@@ -31,7 +31,7 @@ pub enum SpawnInput {
     /// The device `/dev/null`.
     #[default]
     Null,
-    /// A pipe; the other end is [`Spawned::stdin`].
+    /// A pipe; the other end is [`SpawnedProcess::stdin`].
     Pipe,
     /// This descriptor.
     Fd(OwnedFd),
@@ -43,7 +43,7 @@ pub enum SpawnOutput {
     /// The device `/dev/null`.
     #[default]
     Null,
-    /// A pipe; the other end is [`Spawned::stdout`] or [`Spawned::stderr`].
+    /// A pipe; the other end is [`SpawnedProcess::stdout`] or [`SpawnedProcess::stderr`].
     Pipe,
     /// This descriptor.
     Fd(OwnedFd),
@@ -52,11 +52,11 @@ pub enum SpawnOutput {
 }
 
 /// A program to start. It gets a session and process group of its own, exactly this environment, its standard streams and
-/// [`Spawn::fds`], and no other descriptor; default signal dispositions and an empty mask; the limit on open files that this
+/// [`SpawnRequest::fds`], and no other descriptor; default signal dispositions and an empty mask; the limit on open files that this
 /// process had before [`crate::raise_descriptor_limit`].
 #[derive(Debug)]
 pub struct SpawnRequest {
-    /// Program: with a slash it is a path, else it is looked up in `PATH` of [`Spawn::env`].
+    /// Program: with a slash it is a path, else it is looked up in `PATH` of [`SpawnRequest::env`].
     pub program: OsString,
     /// Arguments, `argv[0]` included.
     pub argv: Vec<OsString>,
@@ -74,13 +74,13 @@ pub struct SpawnRequest {
     pub fds: Vec<OwnedFd>,
     /// Directory of a cgroup (version 2) that the program joins from the start.
     pub group: Option<OwnedFd>,
-    /// Namespaces of the program. It is still a child of this process, and [`Spawned::id`] has its pid in this
+    /// Namespaces of the program. It is still a child of this process, and [`SpawnedProcess::id`] has its pid in this
     /// process's namespace.
     pub namespace: Option<SessionNamespace>,
     /// Resource limits, hard and soft; a value above this process's own hard limit is lowered to it.
     pub rlimits: Vec<(Resource, u64)>,
-    /// The cgroup files that it sees, in a mount namespace of its own; see [`Spawned::view_failure`]. With
-    /// [`Spawn::namespace`] that has the view.
+    /// The cgroup files that it sees, in a mount namespace of its own; see [`SpawnedProcess::view_failure`]. With
+    /// [`SpawnRequest::namespace`] that has the view.
     pub view: Option<MountView>,
     /// A landlock domain around it and all below it.
     pub landlock: Option<LandlockScope>,
@@ -100,7 +100,7 @@ pub struct SpawnedProcess {
     pub stdout: Option<OwnedFd>,
     /// Read end of its standard error, if that is a pipe; non-blocking.
     pub stderr: Option<OwnedFd>,
-    /// Reason why the program does not see cgroup files as [`Spawn::view`] has them.
+    /// Reason why the program does not see cgroup files as [`SpawnRequest::view`] has them.
     pub view_failure: Option<io::Error>,
 }
 
@@ -142,7 +142,7 @@ impl SpawnRequest {
 ///
 /// # Errors
 /// [`WireError::ProgramNotFound`], [`WireError::CwdMissing`], [`WireError::Spawn`], [`WireError::FdsExhausted`]. No
-/// process is left then, except the init of [`Spawn::namespace`].
+/// process is left then, except the init of [`SpawnRequest::namespace`].
 pub fn spawn(spawn: SpawnRequest) -> Result<SpawnedProcess, SpawnError> {
     let program = spawn.program.to_string_lossy().into_owned();
     let failed = |step: &str, error: &io::Error| match is_out_of_descriptors(error) {

@@ -1,6 +1,6 @@
 //! Conversations that agents keep on disk: their location, search, damage, backup and repair.
 //!
-//! What differs between agents is data: the [`AgentFamily`](crate::family::AgentFamily) has a [`ConversationStorage`], and the catalog
+//! What differs between agents is data: the `AgentFamily` has a [`ConversationStorage`], and the catalog
 //! row names the directory to back up. Adapters do no I/O, so nothing here is theirs: everything but [`ConversationStorage`] blocks on
 //! the file system. The host calls it from its blocking pool, and decides when.
 

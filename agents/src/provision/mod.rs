@@ -1,7 +1,7 @@
 //! Argv, environment and files of an agent, from its catalog row and the session's configuration. Pure: the host writes the files and
 //! starts the program.
 //!
-//! `protocol_config.config` of a row names the [*family*](crate::family) whose configuration files its agent reads. Its function gets the
+//! `protocol_config.config` of a row names the *family* whose configuration files its agent reads. Its function gets the
 //! [`Provision`] with the row's own argv and environment and the endpoint that the session names. It adds everything that the agent
 //! takes by argument, environment or file: model, mode, thinking, resume, keys, MCP servers. A row without a family is data only: its
 //! model flag and its resume flag are applied here, and the adapter does the rest. The workspace flag and the permission flags are

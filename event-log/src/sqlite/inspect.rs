@@ -97,7 +97,7 @@ pub type RecordCheck<'a> = &'a dyn Fn(&str) -> Result<(), String>;
 /// process may have the log.
 ///
 /// # Errors
-/// [`LogError::Missing`]; [`LogError::Corrupt`] for a file that is no log; [`LogError::TooNew`]. What is damaged is no error.
+/// [`crate::LogError::Missing`]; [`crate::LogError::Corrupt`] for a file that is no log; [`crate::LogError::TooNew`]. What is damaged is no error.
 pub fn check(path: &Path, is_record: RecordCheck<'_>) -> Result<LogInspection> {
     InspectSource::open(path)?.inspect(is_record, None)
 }
@@ -106,7 +106,7 @@ pub fn check(path: &Path, is_record: RecordCheck<'_>) -> Result<LogInspection> {
 /// what is lacking in them, records, cursors. A stream without a readable name is called `salvaged-N` there.
 ///
 /// # Errors
-/// As [`check`]; [`LogError::Io`] if there is something at `to`, which is left as it is.
+/// As [`check`]; [`crate::LogError::Io`] if there is something at `to`, which is left as it is.
 pub fn salvage(path: &Path, to: &Path, is_record: RecordCheck<'_>) -> Result<LogInspection> {
     let source = InspectSource::open(path)?;
     if to.symlink_metadata().is_ok() {

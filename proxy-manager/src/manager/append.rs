@@ -116,7 +116,7 @@ impl ProxyManager {
     /// then. If its type asks for something (`agent:action:prompt:called`, …), that is done after it, at most once, in the order
     /// appended, or told as failed by an `action:failed`. So is what was being done when its host was killed: by the next
     /// manager, which does not do it again. A prompt waits for its turn ([`SessionInfo::queued`](crate::SessionInfo::queued)), over
-    /// restarts too: then it is done when the session is resumed. What the rules ([`crate::Builder::rules`]) make of the event is
+    /// restarts too: then it is done when the session is resumed. What the rules ([`crate::ManagerBuilder::rules`]) make of the event is
     /// appended with it, and done in the same way.
     ///
     /// # Errors

@@ -109,7 +109,7 @@ impl ManagerBuilder {
     ///
     /// # Errors
     /// [`Error::ChildUnusable`] if the child binary is missing or does not answer as one, [`Error::VersionMismatch`] if
-    /// it is of another build; [`Error::ContainmentUnavailable`] if the [`Builder::containment`] asked for cannot be had;
+    /// it is of another build; [`Error::ContainmentUnavailable`] if the [`ManagerBuilder::containment`] asked for cannot be had;
     /// [`Error::StateDirInUse`] if the state directory is another manager's, [`Error::InvalidConfig`] if it is not safe to use;
     /// [`Error::FdsExhausted`], [`Error::System`]. No process is left then.
     pub async fn build(self) -> Result<ProxyManager> {

@@ -138,7 +138,7 @@ impl ProxyManager {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the session has no conversation to resume (yet), or one that ends with its process
-    /// ([`SessionInfo::resumable`](crate::SessionInfo::resumable)), [`Error::Ended`] if it is over,
+    /// (`resumable` of its description), [`Error::Ended`] if it is over,
     /// [`Error::Survivors`] if processes survived the kill, [`Error::Deadline`]. Else see [`ProxyManager`].
     pub async fn suspend_session(&self, session: &SessionId, options: KillOptions) -> Result<SessionSnapshot> {
         self.ensure_open()?;

@@ -80,7 +80,7 @@ impl SessionCgroup {
 
     /// Appends its processes and those of the groups below it, each once: what the kernel counts as a member, dead leaders
     /// of living threads among them. Processes of another PID namespace are not listed, though
-    /// [`Group::is_populated`] counts them. A group that is gone has none.
+    /// [`SessionCgroup::is_populated`] counts them. A group that is gone has none.
     ///
     /// # Errors
     /// When it could not be looked at, which says nothing about its members.
@@ -112,7 +112,7 @@ impl SessionCgroup {
     }
 
     /// Sends SIGKILL to every member at once, whoever's it is, those of groups below and frozen ones among them. Threads
-    /// whose leader is dead escape it: the caller sweeps [`Group::members`] until [`Group::is_populated`] is false.
+    /// whose leader is dead escape it: the caller sweeps [`SessionCgroup::members`] until [`SessionCgroup::is_populated`] is false.
     ///
     /// # Errors
     /// The system's. A group that is gone is no error.
