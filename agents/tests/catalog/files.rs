@@ -282,7 +282,7 @@ fn the_schema_has_every_field_and_no_other() {
     let row = serde_json::to_value(AgentSpec::new("x", "acp", &[])).expect("serializes");
     assert_eq!(fields("AgentSpec"), row.as_object().expect("an object").keys().cloned().collect());
     let discovery = row["discovery"].as_object().expect("an object").keys().cloned().collect();
-    assert_eq!(fields("Discovery"), discovery);
+    assert_eq!(fields("DiscoverySpec"), discovery);
     assert_eq!(schema["$defs"]["AgentSpec"]["required"], json!(["id", "protocol"]));
 }
 

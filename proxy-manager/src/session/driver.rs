@@ -301,12 +301,12 @@ impl SessionDriver {
         });
     }
 
-    /// Gives the core the messages of its proxy that `inbox` has. Returns their number.
+    /// Gives the core the messages of its proxy that `inbox` has, a chunk at most. Returns their number.
     pub(crate) fn receive(&mut self, inbox: &mut Inbox) -> usize {
         let now = self.observe();
         let mut messages = 0;
         self.has_unread = false;
-        while self.core.is_listening() {
+        while messages < super::task::LARGE && self.core.is_listening() {
             if self.waits_for_lease() {
                 self.has_unread = true;
                 break;

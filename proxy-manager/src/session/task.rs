@@ -42,7 +42,7 @@ use crate::{
 /// Bytes that may wait for the proxy; beyond that, further prompts stay in their channel.
 const BACKLOG: usize = 2 * ipc_protocol::codec::MAX_MESSAGE;
 /// Number of events in a chunk after which the task yields, so that readers on the same thread do not fall behind.
-const LARGE: usize = 128;
+pub(super) const LARGE: usize = 128;
 /// Timer setting while nothing is due.
 const FAR_FUTURE: Duration = Duration::from_secs(24 * 3600);
 
@@ -285,7 +285,9 @@ async fn drive_core(
     let mut handled = 0;
     loop {
         if driver.has_unread() {
-            driver.receive(&mut inbox);
+            while driver.receive(&mut inbox) >= LARGE {
+                yield_now().await;
+            }
         }
         driver.write_journal();
         let sends_orders = driver.sends_orders();
@@ -335,6 +337,10 @@ async fn drive_core(
         if listens_to_server {
             listens_to_server = handle_more_events(&mut words, driver);
         }
+        while handled >= LARGE {
+            yield_now().await;
+            handled = driver.receive(&mut inbox);
+        }
         driver.look_at_log();
         driver.report_written();
         let (answers, together) = driver.take_answers();
@@ -348,10 +354,6 @@ async fn drive_core(
         }
         drop(together);
         driver.feed(SessionCore::settle);
-        if handled >= LARGE {
-            handled = 0;
-            yield_now().await;
-        }
     }
 }
 

@@ -54,7 +54,7 @@ const FORBIDDEN: &[&str] = &[
     "async ",
     "Journal",
     "Writer",
-    "History",
+    "SessionHistory",
     "Arc<ManagedSession>",
 ];
 const BESIDE: &[&str] =
