@@ -2,7 +2,7 @@
 //! session with a receipt. Agents run with the rights of whoever can reach it: here only the loopback can.
 //!
 //! ```sh
-//! cargo run -p proxy-manager --example axum_server -- 127.0.0.1:4000
+//! cargo run -p agent-proxy-manager --example axum_server -- 127.0.0.1:4000
 //! curl -X POST 127.0.0.1:4000/sessions -d '{"sessionId":"s-1","agent":"fake"}' -H content-type:application/json
 //! curl -N 127.0.0.1:4000/sessions/s-1/events &
 //! curl -X POST 127.0.0.1:4000/sessions/s-1/prompt -d 'say hello'

@@ -1,6 +1,6 @@
 //! A new agent as data: a row of the catalog, from a file.
 //!
-//! `cargo run -p proxy-manager --example catalog_row`
+//! `cargo run -p agent-proxy-manager --example catalog_row`
 
 #![expect(clippy::print_stdout, reason = "an example talks")]
 

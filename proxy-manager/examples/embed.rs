@@ -1,6 +1,6 @@
 //! A program that embeds a manager: start a session, follow it, prompt, abort, kill.
 //!
-//! `cargo run -p proxy-manager --example embed`
+//! `cargo run -p agent-proxy-manager --example embed`
 
 #![expect(clippy::print_stdout, reason = "an example talks")]
 

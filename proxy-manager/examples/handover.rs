@@ -1,6 +1,6 @@
 //! Two agents that hand work over: what the first answers is what the second is asked.
 //!
-//! `cargo run -p proxy-manager --example handover`
+//! `cargo run -p agent-proxy-manager --example handover`
 
 #![expect(clippy::print_stdout, reason = "an example talks")]
 

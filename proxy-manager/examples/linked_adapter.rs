@@ -1,7 +1,7 @@
 //! A new agent whose protocol is new as well: an adapter of one's own, linked in. Here the agent is a shell that stays: each prompt
 //! is a script, and the end of the turn is a line that says how the script ended.
 //!
-//! `cargo run -p proxy-manager --example linked_adapter`
+//! `cargo run -p agent-proxy-manager --example linked_adapter`
 
 #![expect(clippy::print_stdout, reason = "an example talks")]
 

@@ -29,7 +29,7 @@ impl Example {
         // From target/PROFILE/deps/examples-HASH to target/PROFILE/examples/NAME.
         let this = std::env::current_exe().expect("a path");
         let path: PathBuf = this.ancestors().nth(2).expect("a target directory").join("examples").join(name);
-        assert!(path.exists(), "{} is not there: cargo build -p proxy-manager --examples", path.display());
+        assert!(path.exists(), "{} is not there: cargo build -p agent-proxy-manager --examples", path.display());
         let mut command = Command::new(path);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("started");
         let output = BufReader::new(child.stdout.take().expect("a pipe"));
