@@ -79,6 +79,9 @@ type StartResult = oneshot::Receiver<Result<()>>;
 /// Longest wait for the journal of a session that is over.
 const JOURNAL_END: Duration = Duration::from_secs(2);
 
+/// Name of the operation, for errors.
+const LEASING: &str = "leasing a conversation";
+
 /// Lease that a thread takes.
 struct PendingLease {
     id: String,
@@ -117,7 +120,7 @@ pub(crate) struct SessionDriver {
     pending_lease: Option<PendingLease>,
     /// Leases to take after that one.
     next_leases: VecDeque<(String, LeasePurpose)>,
-    /// True if messages that were read wait for the lease.
+    /// True if the inbox may have complete messages: the last chunk was full, or they wait for the lease.
     has_unread: bool,
     /// Place among the sessions, until the session is over.
     slot: Option<SessionSlot>,
@@ -305,16 +308,15 @@ impl SessionDriver {
     pub(crate) fn receive(&mut self, inbox: &mut Inbox) -> usize {
         let now = self.observe();
         let mut messages = 0;
-        self.has_unread = false;
-        while messages < super::task::LARGE && self.core.is_listening() {
-            if self.waits_for_lease() {
-                self.has_unread = true;
-                break;
-            }
+        self.has_unread = true;
+        while messages < super::task::LARGE && self.core.is_listening() && !self.waits_for_lease() {
             match self.core.next_message(inbox) {
                 Ok(Some(ReceivedMessage::Understood(message))) => self.core.message(message, now),
                 Ok(Some(ReceivedMessage::Unknown(text))) => self.core.unknown_message(&text),
-                Ok(None) => break,
+                Ok(None) => {
+                    self.has_unread = false;
+                    break;
+                }
                 Err(error) => self.core.broken(ErrorChain(&error).to_string(), now),
             }
             self.carry_out(now);
@@ -329,9 +331,14 @@ impl SessionDriver {
         self.pending_lease.is_some() && !self.core.is_ending()
     }
 
-    /// Returns true if messages that were read before are to be received now.
+    /// Returns true if the inbox may have messages that the last [`SessionDriver::receive`] left there.
     pub(crate) fn has_unread(&self) -> bool {
-        self.has_unread && !self.waits_for_lease()
+        self.has_unread
+    }
+
+    /// Records that this host leaves the proxy's messages unread: a silence is then not the proxy's.
+    pub(crate) fn pause_health_check(&mut self) {
+        self.core.pause_health_check();
     }
 
     /// Commits the batched events, unless that is delayed.
@@ -415,10 +422,17 @@ impl SessionDriver {
 
     /// Waits until the journal of a session that is over is written or removed, or for [`JOURNAL_END`].
     pub(crate) async fn journal_ended(&mut self) {
-        if let Some(end) = self.journal_end.take()
-            && timeout(JOURNAL_END, end).await.is_err()
-        {
-            tracing::warn!(session = %self.session.id(), "timed out waiting for the journal: the next manager may find it");
+        let Some(end) = self.journal_end.take() else { return };
+        let session = self.session.id();
+        match timeout(JOURNAL_END, end).await {
+            Ok(Ok(Ok(()))) => {}
+            Ok(Ok(Err(error))) => {
+                tracing::warn!(%session, error = %ErrorChain(&error), "failed to write or remove the journal of a session that is over");
+            }
+            Ok(Err(_)) => {
+                tracing::warn!(%session, "dropped the journal of a session that is over: its thread panicked")
+            }
+            Err(_) => tracing::warn!(%session, "timed out waiting for the journal: the next manager may find it"),
         }
     }
 
@@ -534,8 +548,13 @@ impl SessionDriver {
         match self.conversation.request_lease(&id) {
             None => self.leased(id, purpose, Ok(()), now),
             Some(request) => {
-                let taken = blocking("leasing a conversation", move || request.take());
-                let lease = Box::pin(async { taken.await? });
+                let taken = blocking(LEASING, move || request.take());
+                let after = self.session.deadlines().control;
+                // A lease that is taken later is dropped, and so released.
+                let lease = Box::pin(async move {
+                    let late = |_| Error::Deadline { operation: LEASING.to_owned(), after };
+                    timeout(after, taken).await.map_err(late)??
+                });
                 self.pending_lease = Some(PendingLease { id, purpose, lease });
             }
         }

@@ -24,12 +24,14 @@ pub(crate) struct ProxyPulse {
     /// True while a ping is outstanding.
     ping_is_out: bool,
     missed_pings: u32,
+    /// True if the host left the proxy unread at some time since the last tick.
+    was_paused: bool,
 }
 
 impl ProxyPulse {
     pub(crate) fn new(health: Option<HealthPolicy>) -> Self {
         let health = health.filter(|health| !health.interval.is_zero());
-        Self { health, last_heard: None, ping_is_out: false, missed_pings: 0 }
+        Self { health, last_heard: None, ping_is_out: false, missed_pings: 0, was_paused: false }
     }
 
     /// Starts the checks, since the session is ready.
@@ -45,6 +47,11 @@ impl ProxyPulse {
         self.health.is_some_and(|health| missed >= health.misses.max(1))
     }
 
+    /// Records that the host leaves the proxy unread: an answer may wait there, and the next check begins anew.
+    pub(crate) fn pause(&mut self) {
+        self.was_paused = true;
+    }
+
     /// Returns true if an unresponsive session is to be ended.
     pub(crate) fn ends_session(&self) -> bool {
         self.health.is_some_and(|health| health.ends)
@@ -58,6 +65,11 @@ impl ProxyPulse {
     /// Does the check that is due, and sets the timer of the next one.
     pub(crate) fn tick(&mut self, timers: &mut SessionTimers, now: Instant) -> PulseAction {
         let Some(health) = self.health else { return PulseAction::Nothing };
+        if std::mem::take(&mut self.was_paused) {
+            self.ping_is_out = false;
+            timers.set(TimerKind::Pulse, now.checked_add(health.interval));
+            return PulseAction::Nothing;
+        }
         if !self.ping_is_out {
             let quiet_until = self.last_heard.and_then(|heard| heard.checked_add(health.interval));
             if let Some(later) = quiet_until.filter(|later| *later > now) {
@@ -138,6 +150,22 @@ mod tests {
         assert!(!pulse.record_activity(later + SECOND / 10));
         assert_eq!(tick(&mut pulse, &mut timers, later + SECOND), PulseAction::Nothing);
         assert_eq!(pulse.missed(), 0);
+    }
+
+    #[test]
+    fn a_host_that_does_not_read_counts_no_silence() {
+        let (mut pulse, mut timers, begin) = pulse(1);
+        assert_eq!(run(&mut pulse, &mut timers, begin, 1), [(1, PulseAction::Ping)]);
+        // The answer waits in the socket for ten seconds.
+        for second in 2..12 {
+            pulse.pause();
+            assert_eq!(tick(&mut pulse, &mut timers, begin + SECOND * second), PulseAction::Nothing, "{second}");
+        }
+        // A proxy that is silent afterwards too is found.
+        assert_eq!(
+            run(&mut pulse, &mut timers, begin, 20),
+            [(12, PulseAction::Ping), (13, PulseAction::Unresponsive(1))]
+        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! the [`SessionDriver`].
 
 use std::{
+    future::ready,
     io,
     os::{fd::OwnedFd, unix::net::UnixStream as StdUnixStream},
     path::PathBuf,
@@ -21,7 +22,7 @@ use tokio::{
     net::{UnixStream, unix::WriteHalf},
     sync::{mpsc, oneshot},
     task::yield_now,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep_until, timeout},
 };
 use tracing::Instrument;
 
@@ -196,7 +197,10 @@ impl SessionTask {
             let order = server.encode(&message, Some(socket))?;
             drive_core(&server, &session, words, &mut driver, &mut inlets, &mut stream, order).await?;
             let Some(attempt) = driver.next_attempt() else { return Ok(()) };
-            match prepare(&aftermath, attempt).await {
+            let after = session.deadlines().start;
+            let late = |_| Error::Deadline { operation: "preparing a second start".to_owned(), after };
+            let prepared = timeout(after, prepare(&aftermath, attempt)).await.map_err(late).flatten();
+            match prepared {
                 Ok((attempt, ours, theirs)) => {
                     (stream, socket) = (ours, theirs);
                     if let Err(error) = driver.begin_again(*attempt) {
@@ -284,11 +288,6 @@ async fn drive_core(
     // Messages since it last yielded.
     let mut handled = 0;
     loop {
-        if driver.has_unread() {
-            while driver.receive(&mut inbox) >= LARGE {
-                yield_now().await;
-            }
-        }
         driver.write_journal();
         let sends_orders = driver.sends_orders();
         if sends_orders {
@@ -311,6 +310,11 @@ async fn drive_core(
         let due = driver.next();
         // Backpressure: bytes left unread delay the proxy, and the proxy delays the agent.
         let listens = driver.core().is_listening() && !driver.is_behind() && !driver.waits_for_lease();
+        if !listens {
+            driver.pause_health_check();
+        }
+        // Bytes that were read before come first; then more is read.
+        let has_unread = listens && driver.has_unread();
         let writes = driver.has_output();
         let takes_prompts = driver.outbox().len() < BACKLOG && !driver.is_behind() && !driver.core().has_unsent();
         tokio::select! {
@@ -324,7 +328,8 @@ async fn drive_core(
             result = driver.next_thread_result() => driver.thread_result(result),
             () = server.writable(), if sends_orders && order.is_some() => {}
             Ok(()) = writer.writable(), if writes => {}
-            read = reader.read(inbox.spare()), if listens => handled += handle_read(read, &mut inbox, driver),
+            () = ready(()), if has_unread => handled += driver.receive(&mut inbox),
+            read = reader.read(inbox.spare()), if listens && !has_unread => handled += handle_read(read, &mut inbox, driver),
             () = history.wait_for_log() => {}
             Some(command) = ordered.recv(), if takes_prompts => driver.command(command),
             word = words.recv(), if listens_to_server => listens_to_server = handle_event(word, driver),
@@ -337,9 +342,9 @@ async fn drive_core(
         if listens_to_server {
             listens_to_server = handle_more_events(&mut words, driver);
         }
-        while handled >= LARGE {
+        if handled >= LARGE {
             yield_now().await;
-            handled = driver.receive(&mut inbox);
+            handled = 0;
         }
         driver.look_at_log();
         driver.report_written();

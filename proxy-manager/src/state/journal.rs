@@ -306,20 +306,15 @@ impl SessionJournal {
         }
     }
 
-    /// Removes the journal, since nothing is left of the session.
+    /// Removes the journal, since nothing is left of the session. If that fails, the next manager finds it, and that nothing is left.
     pub(crate) fn remove(self) -> Option<JournalResult> {
-        let session = self.header.session.clone();
-        self.job("removing the journal", move |file| {
-            file.remove().inspect_err(|error| {
-                // The next manager finds the journal, and that nothing is left.
-                tracing::warn!(%session, %error, "failed to remove the journal");
-            })
-        })?
-        .ok()
+        self.job("removing the journal", JournalFile::remove)?.ok()
     }
 
     /// Writes the last changes, and leaves the journal to the next manager.
     pub(crate) fn close(mut self) -> Option<JournalResult> {
+        // Nobody waits for the write that is under way: this one makes up for it where it fails.
+        self.is_whole &= self.write.is_none();
         // Failures were logged.
         let _ = self.hand_over();
         self.write.map(|write| write.result)
@@ -517,6 +512,23 @@ mod tests {
         // Ends that were missed do not pile up either.
         (2..20_000).for_each(|pid| journal.spawned(ProcessId { pid, start_time: u64::MAX }));
         assert!(journal.living.len() <= MIN_CHECK_AT + 1, "{}", journal.living.len());
+    }
+
+    #[test]
+    fn the_last_write_makes_up_for_a_failure_of_the_one_that_nobody_waits_for() {
+        let scratch = tests::Scratch::new();
+        let state = StateDir::open(&scratch.0, tests::own()).expect("made");
+        let mut journal = journal(&state, "s", "m");
+        journal.spawned(id(1));
+        assert!(commit(&mut journal).is_none());
+        // The file cannot be appended to, and the session ends before anybody has heard of that.
+        let (_, file) = journal.file.clone().expect("a file");
+        file.lock().expect("no panic").file = Some(File::open("/dev/null").expect("read-only"));
+        journal.spawned(id(2));
+        assert!(journal.start_write().is_none());
+        journal.spawned(id(3));
+        journal.close().expect("a write").blocking_recv().expect("done").expect("written");
+        assert_eq!(read(&state, "s.journal").living, [id(1), id(2), id(3)].into());
     }
 
     #[test]

@@ -35,6 +35,11 @@ impl SessionCore {
         }
     }
 
+    /// Records that this host does not read from the proxy: its log is behind, or a lease is waited for.
+    pub(crate) fn pause_health_check(&mut self) {
+        self.pulse.pause();
+    }
+
     /// Records a message of the proxy.
     pub(super) fn record_activity(&mut self, now: Instant) {
         self.effects.push_back(SessionEffect::Heard(now));

@@ -445,6 +445,8 @@ impl SessionCore {
     pub(crate) fn journal_failed(&mut self, error: &str) {
         let action = "writing down the session's processes in the state directory".to_owned();
         self.push(0, Event::ActionFailed { action, error: error.to_owned() });
+        // The failure may be found on the way to the next wait, behind which nobody commits.
+        self.commit_log();
     }
 
     /// Appends an event to the batch. `turn` 0 means none.

@@ -177,3 +177,62 @@ async fn a_lease_is_waited_for_and_nothing_but_the_proxy_s_messages_waits_with_i
         kill(&handle, proxy, fork_server).await;
     }
 }
+
+/// A session whose agent resumed a conversation, for each further one of which the lease is taken in a thread.
+async fn resumed(scratch: &tempfile::TempDir, deadlines: Deadlines) -> Running {
+    let claims = SharedLocks::within(scratch.path().join("claims"), me(), me());
+    let leases = Arc::new(ConversationLocks::new(Some(claims)));
+    let config = AgentSessionConfig { lifecycle: ipc_protocol::Lifecycle::default(), ..AgentSessionConfig::new("acp") };
+    let mut launch = plan(config, &leases).expect("valid");
+    let (family, store) = ("acp".to_owned(), Some("/h".into()));
+    let (agent, id, origin) = ("acp".to_owned(), launch.id().clone(), ConversationOrigin::Existing);
+    launch.conversation = OpenConversation::new(leases, family, store, agent, id, origin);
+    let Starting { handle, ready, mut proxy, fork_server } =
+        launched(launch, deadlines, HistoryLimits::default()).await;
+    let request = proxy.hello().await;
+    proxy.is_ready(request, Some("n-1"), true).await;
+    soon(ready).await.expect("an answer").expect("ready");
+    Running { handle, proxy, fork_server }
+}
+
+#[tokio::test]
+async fn what_waited_for_a_lease_is_answered_when_nothing_else_comes() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let Running { handle, mut proxy, fork_server } = resumed(&scratch, patient()).await;
+    let (turn, number) = tokio::join!(handle.prompt("go", PromptMode::Refuse), proxy.take_prompt("go"));
+    let turn = turn.expect("taken");
+    let hangs = SharedLocks::hang();
+    proxy.send(FromProxy::NativeSession { id: "n-2".to_owned() }).await;
+    proxy.end_turn(number).await;
+    let mut ended = std::pin::pin!(turn.wait());
+    assert!(timeout(SHORT, &mut ended).await.is_err(), "it is read behind the lease");
+    drop(hangs);
+    soon(ended).await.expect("ended");
+    kill(&handle, proxy, fork_server).await;
+}
+
+#[tokio::test]
+async fn a_lease_that_hangs_ends_the_session_and_its_silence_is_not_the_proxy_s() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let health = crate::deadlines::HealthPolicy { interval: Duration::from_millis(50), misses: 1, ends: true };
+    let deadlines = Deadlines { control: Duration::from_millis(500), health: Some(health), ..patient() };
+    let Running { handle, mut proxy, fork_server } = resumed(&scratch, deadlines).await;
+    let hangs = SharedLocks::hang();
+    proxy.send(FromProxy::NativeSession { id: "n-2".to_owned() }).await;
+    let reason = loop {
+        match proxy.receive().await {
+            Some(ToProxy::Request { request, command: ProxyCommand::Ping }) => {
+                proxy.send(FromProxy::Done { request }).await;
+            }
+            Some(ToProxy::Request { command: ProxyCommand::Kill { reason, .. }, .. }) => break reason,
+            other => panic!("no kill: {other:?}"),
+        }
+    };
+    drop(hangs);
+    let text = reason.to_string();
+    assert!(matches!(reason, EndReason::Failed(_)) && text.contains("leasing a conversation"), "{text}");
+    proxy.send(FromProxy::Ended { reason, receipt: Box::new(receipt(handle.id())) }).await;
+    drop(proxy);
+    fork_server.gone(handle.id(), guard_receipt(handle.id()));
+    soon(handle.session().wait_settled()).await.expect("settled");
+}
