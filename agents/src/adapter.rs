@@ -262,14 +262,17 @@ pub type MakeAdapter = fn(AdapterSetup) -> Result<Box<dyn Adapter>>;
 pub struct Adapters(Vec<(&'static str, MakeAdapter)>);
 
 impl Default for Adapters {
-    /// Returns the built-in protocols. Older catalogs use the name `gemini` for the protocol of Gemini CLI, which is ACP.
+    /// Returns the built-in protocols: `acp` and `opencode` with the features of these names. Older catalogs use the name `gemini` for the protocol of Gemini CLI, which is ACP.
     fn default() -> Self {
         Self(vec![
+            #[cfg(feature = "acp")]
             ("acp", crate::acp::make),
             ("claude-code", crate::claude::make),
             ("codex", crate::codex::make),
             ("command", crate::command::make),
+            #[cfg(feature = "acp")]
             ("gemini", crate::acp::make),
+            #[cfg(feature = "opencode")]
             ("opencode", crate::opencode::make),
             ("pi", crate::pi::make),
         ])

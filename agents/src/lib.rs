@@ -4,12 +4,14 @@
 //! requests in, [`Action`]s out. It does no I/O, so it is tested on recorded transcripts; the proxy owns the pipes.
 //! [`conversations`] and [`directory_files`] are for the host, and block on the file system.
 
+#[cfg(feature = "acp")]
 pub mod acp;
 mod adapter;
 mod catalog;
 pub mod claude;
 pub mod codex;
 pub mod command;
+#[cfg(feature = "catalog-files")]
 mod config_dir;
 pub mod conversations;
 pub mod directory_files;
@@ -17,6 +19,7 @@ pub mod discovery;
 mod family;
 mod kit;
 mod model_config;
+#[cfg(feature = "opencode")]
 pub mod opencode;
 pub mod permission;
 pub mod pi;
@@ -31,8 +34,11 @@ pub use adapter::{
 pub use catalog::{
     AgentSpec, ApplyMethod, Catalog, CatalogError, ContainerMount, DiscoveryCapabilities, DiscoverySpec, FileFormat,
     LoadError, ModelSpec, ModelSpecs, PROTOCOLS, PerPlatform, PermissionConfig, PermissionSetting, ResourceLimits,
-    RowError, SessionConfig, schema,
+    RowError, SessionConfig,
 };
+#[cfg(feature = "catalog-files")]
+pub use catalog::schema;
+#[cfg(feature = "catalog-files")]
 pub use config_dir::{ConfigDir, ConfigError, SaveMode};
 pub use kit::lines::LineSplitter;
 pub use model_config::{KeySource, ModelApi, ModelConfig, Secret, StoredModel};

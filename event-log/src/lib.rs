@@ -25,10 +25,12 @@
 //! assert_eq!(log.read(&session, 0, ReadLimit::default()).unwrap().events.len(), 1);
 //! ```
 
+mod damage;
 mod error;
 mod line;
 mod memory;
 mod ring;
+#[cfg(feature = "sqlite")]
 mod sqlite;
 mod store;
 mod transfer;
@@ -37,17 +39,18 @@ mod types;
 use std::{
     collections::HashSet,
     io::{BufRead, Write},
-    path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use ipc_protocol::{Envelope, SessionId};
 
+#[cfg(feature = "sqlite")]
+pub use self::sqlite::inspect::{RecordCheck, check, salvage};
 pub use self::{
+    damage::{LogDamage, LogInspection},
     error::LogError,
     ring::EventRing,
-    sqlite::inspect::{LogDamage, LogInspection, RecordCheck, check, salvage},
     types::{
         EventBatch, EventPage, ExportSummary, Heartbeat, ImportSummary, LinePage, LogMetrics, LogOptions, MemoryLimits,
         OnCommit, QueueFull, ReadLimit, Retention, StreamPosition,
@@ -55,7 +58,6 @@ pub use self::{
 };
 use self::{
     memory::MemoryStore,
-    sqlite::SqliteStore,
     store::{BatchTarget, LogChange, LogStore},
 };
 
@@ -96,8 +98,9 @@ impl EventLog {
     /// [`LogError::Locked`] while another handle or process has it open; [`LogError::Corrupt`] for a file that is
     /// no log, which is left unchanged; [`LogError::TooNew`], [`LogError::Missing`], [`LogError::ReadOnly`],
     /// [`LogError::DiskFull`].
-    pub fn open(path: impl AsRef<Path>, options: LogOptions) -> Result<Self> {
-        Ok(Self { store: Arc::new(SqliteStore::open(path.as_ref(), options)?), importing: Arc::default() })
+    #[cfg(feature = "sqlite")]
+    pub fn open(path: impl AsRef<std::path::Path>, options: LogOptions) -> Result<Self> {
+        Ok(Self { store: Arc::new(sqlite::SqliteStore::open(path.as_ref(), options)?), importing: Arc::default() })
     }
 
     /// Appends a batch, whole or not at all. Never blocks. `done` is called once, on the writer's thread: keep it

@@ -3,6 +3,8 @@
 mod envelope;
 mod shape;
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -620,6 +622,15 @@ impl Event {
                 Self::TimeoutFired { last_words, .. } => 100 + last_words.as_ref().map_or(0, String::len),
                 _ => 100,
             }
+    }
+
+    /// Returns the event's `type` in JSON: `stream:text`, `harness:codex:event-received`, …
+    pub fn kind(&self) -> Cow<'_, str> {
+        match self {
+            Self::Harness { agent, .. } => format!("{HARNESS_PREFIX}{agent}{RECEIVED_SUFFIX}").into(),
+            Self::External { kind, .. } => kind.as_ref().into(),
+            event => serde_variant::to_variant_name(event).unwrap_or_default().into(),
+        }
     }
 
     /// Creates an error that is not a retry.

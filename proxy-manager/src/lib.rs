@@ -62,9 +62,9 @@ pub use description::{
     SupervisedProcesses, TurnUsage,
 };
 pub use error::{Error, Result, SessionBound};
-pub use event_log::{
-    ImportSummary, LogDamage, LogError, LogInspection, Retention, check as check_log, salvage as salvage_log,
-};
+pub use event_log::{ImportSummary, LogDamage, LogError, LogInspection, Retention};
+#[cfg(feature = "sqlite")]
+pub use event_log::{check as check_log, salvage as salvage_log};
 pub use fork_server::ChildProgram;
 pub use history::{HistoryLimits, LogFailure, Subscription};
 pub use ipc_protocol::{

@@ -47,6 +47,7 @@ pub enum LoadError {
 }
 
 /// Returns the JSON Schema of a catalog file: one row, a list of rows, or `agents` with rows in it.
+#[cfg(feature = "catalog-files")]
 pub fn schema() -> Value {
     let mut schema = schemars::schema_for!(AgentSpec).to_value();
     let Some(row) = schema.as_object_mut() else { return schema };

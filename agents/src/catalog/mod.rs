@@ -8,7 +8,9 @@ use std::sync::LazyLock;
 
 pub use check::{PROTOCOLS, RowError};
 pub(crate) use load::typed;
-pub use load::{FileFormat, LoadError, schema};
+#[cfg(feature = "catalog-files")]
+pub use load::schema;
+pub use load::{FileFormat, LoadError};
 pub use spec::{
     AgentSpec, ApplyMethod, ContainerMount, DiscoveryCapabilities, DiscoverySpec, ModelSpec, ModelSpecs, PerPlatform,
     PermissionConfig, PermissionSetting, ResourceLimits, SessionConfig,
@@ -126,6 +128,7 @@ mod tests {
         assert!(error.to_string().contains("claude-code, codex, opencode"), "{error}");
     }
 
+    #[cfg(all(feature = "acp", feature = "opencode"))]
     #[test]
     fn every_adapter_is_a_protocol() {
         let (mut adapters, mut protocols) =

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use ipc_protocol::EnvVars;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -13,11 +12,12 @@ use crate::family::AgentFamily;
 ///
 /// Flags (`model_flag` and the like) are text as in a shell: split at blanks, quotes hold a word together. Placeholders are filled
 /// in after that, so what is filled in is always one argument or a part of one.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AgentSpec {
     /// Name in configurations, events and errors: 1 to 64 characters of A-Z a-z 0-9 . _ -
-    #[schemars(regex(pattern = "^[A-Za-z0-9._-]{1,64}$"))]
+    #[cfg_attr(feature = "catalog-files", schemars(regex(pattern = "^[A-Za-z0-9._-]{1,64}$")))]
     pub id: String,
     /// Full name of the agent.
     #[serde(default)]
@@ -51,7 +51,7 @@ pub struct AgentSpec {
     /// the caller's own variable NAME, if it is set. `{key}`, `{base_url}`, `{model}` and `{provider}` are of the session's model
     /// configuration; a variable is left out where there is none.
     #[serde(default)]
-    #[schemars(with = "BTreeMap<String, String>")]
+    #[cfg_attr(feature = "catalog-files", schemars(with = "BTreeMap<String, String>"))]
     pub env: EnvVars,
     /// Mounts of the container. There are no containers yet: an enabled row that has some is refused.
     #[serde(default)]
@@ -69,7 +69,7 @@ pub struct AgentSpec {
     /// Settings of the protocol's adapter: an object. `config` (`claude`, `codex`, `gemini`, `opencode`, `pi`, `qwen`) says whose
     /// configuration files the agent reads; `server: true` that it can be reached at an address instead of being started.
     #[serde(default = "object")]
-    #[schemars(with = "serde_json::Map<String, Value>")]
+    #[cfg_attr(feature = "catalog-files", schemars(with = "serde_json::Map<String, Value>"))]
     pub protocol_config: Value,
     /// Flag for the model, with `{model}`: `--model {model}`. Empty where the protocol or its configuration
     /// (`protocol_config.config`) does that.
@@ -102,7 +102,8 @@ pub struct AgentSpec {
 }
 
 /// A mount of a container.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ContainerMount {
     /// Path outside of the container.
@@ -114,7 +115,8 @@ pub struct ContainerMount {
 }
 
 /// Limits of a session, where it sets none itself. Nothing is limited where nothing is said.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ResourceLimits {
     /// Memory of all its processes, in MiB.
@@ -126,7 +128,8 @@ pub struct ResourceLimits {
 }
 
 /// An agent's conversations.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionConfig {
     /// True if the adapter goes on with a conversation through the agent's protocol. `false`: it is by `resume_flag`; without
@@ -151,7 +154,8 @@ pub struct SessionConfig {
 }
 
 /// Tools of an agent that ask for permission.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct PermissionConfig {
     /// Flag that makes the agent ask, unless the session allows everything: once for each tool where `{tool}` is in it, else once.
@@ -166,7 +170,8 @@ pub struct PermissionConfig {
 
 /// A switch about permissions. `auto_approve` is also on where the session allows everything (mode `allow`, no rules), and off
 /// where it denies, only reads, or has rules.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct PermissionSetting {
     /// True if the agent has it.
@@ -185,7 +190,8 @@ pub struct PermissionSetting {
 }
 
 /// Way to switch a setting on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ApplyMethod {
     /// By `cli_flag`.
@@ -194,7 +200,8 @@ pub enum ApplyMethod {
 }
 
 /// Settings for finding an installed agent.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct DiscoverySpec {
     /// Names of its program in PATH, or paths; that of `cmd` where none is given.
@@ -236,7 +243,8 @@ impl Default for DiscoverySpec {
 }
 
 /// Names or paths, for each platform.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct PerPlatform {
@@ -246,7 +254,8 @@ pub struct PerPlatform {
 }
 
 /// Abilities of an agent, as `agent-proxy agents --json` lists them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct DiscoveryCapabilities {
     /// True if it goes on with conversations. `false`: a session that is to go on with one is refused, and none is suspended.
@@ -259,7 +268,8 @@ pub struct DiscoveryCapabilities {
 }
 
 /// An agent's models.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelSpecs {
     /// The one that is used where nobody says; empty for the agent's own choice.
@@ -269,7 +279,8 @@ pub struct ModelSpecs {
 }
 
 /// A model. Only its id and whether it is the default mean anything here: the size of its context is what the agent tells.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelSpec {
     /// In the agent's spelling.

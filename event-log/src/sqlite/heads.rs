@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use ipc_protocol::SessionId;
 use rusqlite::{Connection, types::ValueRef};
 
-use super::inspect::{self, LogDamage};
-use crate::{StreamPosition, store::BatchTarget};
+use super::inspect;
+use crate::{LogDamage, StreamPosition, store::BatchTarget};
 
 /// Row id and head of a stream.
 #[derive(Clone, Copy, Debug)]

@@ -27,7 +27,6 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, params}
 
 use self::{
     heads::StreamHeads,
-    inspect::LogDamage,
     lock::FileLock,
     queue::{QueuedJob, WorkItem, WriterQueue},
     reader::ReaderPool,
@@ -36,7 +35,7 @@ use self::{
     writer::LogWriter,
 };
 use crate::{
-    EventBatch, EventPage, Heartbeat, LinePage, LogError, LogMetrics, LogOptions, OnCommit, QueueFull, ReadLimit,
+    EventBatch, EventPage, Heartbeat, LinePage, LogDamage, LogError, LogMetrics, LogOptions, OnCommit, QueueFull, ReadLimit,
     Result, Retention, StreamPosition, line,
     store::{BatchTarget, LogChange, LogStore},
 };

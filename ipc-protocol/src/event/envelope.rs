@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::SystemTime};
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 use serde_json::{Map, Value, json};
 
 use super::{Event, format_offset, parse_offset};
@@ -24,7 +25,7 @@ pub enum EnvelopeError {
     },
 }
 
-/// Event with its position in a session's stream.
+/// Event with its position in a session's stream. serde writes and reads this JSON form:
 ///
 /// ```json
 /// {"offset":"00000000000000000007","type":"stream:text","version":1,"createdAt":"2026-01-02T03:04:05.678Z",
@@ -81,5 +82,17 @@ impl Envelope {
         let event =
             Event::from_parts(&kind, version, payload).map_err(|source| EnvelopeError::Payload { kind, source })?;
         Ok(Self { offset, created_at, session: Arc::new(session), turn, event })
+    }
+}
+
+impl Serialize for Envelope {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.to_json().map_err(ser::Error::custom)?.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Envelope {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::from_json(Value::deserialize(deserializer)?).map_err(de::Error::custom)
     }
 }

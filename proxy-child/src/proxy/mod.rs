@@ -53,6 +53,10 @@ mod containment;
 pub(crate) mod detachment;
 mod event_split;
 mod files;
+#[cfg(feature = "opencode")]
+mod http;
+#[cfg(not(feature = "opencode"))]
+#[path = "no_http.rs"]
 mod http;
 pub(crate) mod limits;
 mod link;

@@ -1,8 +1,16 @@
 //! Cursors over one history or over all.
 
-use std::{collections::VecDeque, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    fmt,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
 use event_log::LogError;
+use futures_core::Stream;
 use ipc_protocol::{Envelope, SessionId};
 use tokio::{
     sync::{oneshot, watch},
@@ -27,8 +35,31 @@ const READ: &str = "reading the event log";
 /// nobody. With a state directory it gets every event. Without one, a subscriber that falls too far behind gets one
 /// `session:gap` in place of the dropped events, and continues after it.
 ///
-/// Its futures are cancel-safe: dropping one at any time (in `select!`, say) loses no event.
+/// It is a [`Stream`] of events, which ends after the last one; [`Subscription::next`] needs no trait in scope.
+///
+/// # Cancel safety
+/// Dropping a future of its methods at any time (in `select!`, say) loses no event.
+///
+/// ```no_run
+/// # async fn example(session: proxy_manager::SessionHandle) {
+/// let mut events = session.subscribe();
+/// while let Some(envelope) = events.next().await {
+///     println!("{} {}", envelope.offset, envelope.event.kind());
+/// }
+/// # }
+/// ```
 pub struct Subscription {
+    /// `None` while a fill that [`Stream::poll_next`] started has it.
+    reader: Option<EventReader>,
+    pending: Option<PendingFill>,
+}
+
+/// Fill that is polled by [`Stream::poll_next`]: returns the reader, and `false` at the end. In a mutex, which is never locked, as
+/// a future alone is not `Sync`.
+type PendingFill = Mutex<Pin<Box<dyn Future<Output = (EventReader, bool)> + Send>>>;
+
+/// Reader behind a [`Subscription`].
+struct EventReader {
     source: SubscriptionSource,
     /// Events taken from the source that [`Subscription::next`] has not returned yet.
     ready: VecDeque<Arc<Envelope>>,
@@ -104,11 +135,7 @@ impl Subscription {
     /// Events of one session with an offset of at least `next`.
     pub(crate) fn one(history: Arc<SessionHistory>, next: u64) -> Self {
         let wake = history.wake.subscribe();
-        Self {
-            source: SubscriptionSource::One { cursor: HistoryCursor { history, next }, wake, ahead: None },
-            ready: VecDeque::new(),
-            failures: 0,
-        }
+        Self::new(SubscriptionSource::One { cursor: HistoryCursor { history, next }, wake, ahead: None })
     }
 
     /// Events of all sessions.
@@ -123,29 +150,81 @@ impl Subscription {
             next_cursor: 0,
             lagging: None,
         };
-        Self { source: SubscriptionSource::All(all), ready: VecDeque::new(), failures: 0 }
+        Self::new(SubscriptionSource::All(all))
+    }
+
+    fn new(source: SubscriptionSource) -> Self {
+        Self { reader: Some(EventReader { source, ready: VecDeque::new(), failures: 0 }), pending: None }
     }
 
     /// Returns the next event, or `None` after the last one. A session's subscription ends after its `session:ended`; a
     /// subscription to all sessions ends once the manager is gone and the last session has ended.
     pub async fn next(&mut self) -> Option<Arc<Envelope>> {
-        if self.ready.is_empty() {
-            // The batch is put back below, with no await in between, so a dropped future loses nothing.
-            let mut batch = Vec::from(std::mem::take(&mut self.ready));
-            self.fill(&mut batch).await;
-            self.ready = batch.into();
+        let reader = self.reader().await;
+        if reader.ready.is_empty() {
+            reader.fill_ready().await;
         }
-        self.ready.pop_front()
+        reader.ready.pop_front()
     }
 
     /// Waits for events and appends at least one to `out`: at most 256, or a page of the event log (some 4,000).
     /// Returns `false` at the end, as defined by [`Subscription::next`]; `out` is then unchanged.
     pub async fn next_batch(&mut self, out: &mut Vec<Arc<Envelope>>) -> bool {
-        if self.ready.is_empty() {
-            return self.fill(out).await;
+        let reader = self.reader().await;
+        if reader.ready.is_empty() {
+            return reader.fill(out).await;
         }
-        out.extend(self.ready.drain(..));
+        out.extend(reader.ready.drain(..));
         true
+    }
+
+    /// Returns the reader, once a fill that was started by polling has ended.
+    async fn reader(&mut self) -> &mut EventReader {
+        if self.pending.is_some() {
+            std::future::poll_fn(|cx| self.poll_pending(cx)).await;
+        }
+        self.reader.as_mut().expect("a fill that has ended returns the reader")
+    }
+
+    /// Continues a fill, if there is one. Returns `false` if it came to the end.
+    fn poll_pending(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let Some(pending) = &mut self.pending else { return Poll::Ready(true) };
+        let (reader, more) = ready!(pending.get_mut().unwrap_or_else(PoisonError::into_inner).as_mut().poll(cx));
+        self.reader = Some(reader);
+        self.pending = None;
+        Poll::Ready(more)
+    }
+}
+
+impl Stream for Subscription {
+    type Item = Arc<Envelope>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if !ready!(self.poll_pending(cx)) {
+                return Poll::Ready(None);
+            }
+            let Some(mut reader) = self.reader.take() else { return Poll::Ready(None) };
+            if let Some(event) = reader.ready.pop_front() {
+                self.reader = Some(reader);
+                return Poll::Ready(Some(event));
+            }
+            self.pending = Some(Mutex::new(Box::pin(async move {
+                let more = reader.fill_ready().await;
+                (reader, more)
+            })));
+        }
+    }
+}
+
+impl EventReader {
+    /// Waits for events and keeps them as ready. Returns `false` at the end.
+    async fn fill_ready(&mut self) -> bool {
+        // The batch is put back below, with no await in between, so a dropped future loses nothing.
+        let mut batch = Vec::from(std::mem::take(&mut self.ready));
+        let more = self.fill(&mut batch).await;
+        self.ready = batch.into();
+        more
     }
 
     async fn fill(&mut self, out: &mut Vec<Arc<Envelope>>) -> bool {
@@ -304,12 +383,15 @@ impl AllSessions {
 impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("Subscription");
-        match &self.source {
-            SubscriptionSource::One { cursor, .. } => {
-                debug.field("session", &cursor.history.session).field("next", &cursor.next)
+        match self.reader.as_ref().map(|reader| &reader.source) {
+            Some(SubscriptionSource::One { cursor, .. }) => {
+                debug.field("session", &cursor.history.session).field("next", &cursor.next);
             }
-            SubscriptionSource::All(all) => debug.field("sessions", &all.cursors.len()),
-        };
+            Some(SubscriptionSource::All(all)) => {
+                debug.field("sessions", &all.cursors.len());
+            }
+            None => {}
+        }
         debug.finish_non_exhaustive()
     }
 }

@@ -22,7 +22,7 @@ use std::{
 };
 
 use agents::{Catalog, ModelConfig, Profiles};
-use event_log::{EventLog, LogOptions, ReadLimit};
+use event_log::{EventLog, ReadLimit};
 use ipc_protocol::{
     AbortPolicy, EndReason, Envelope, ErrorChain, KillOptions, ProcessId, ProcessInfo, Prompt, Proof, Receipt, SHAPES,
     SessionId,
@@ -523,10 +523,7 @@ impl PreparedManager {
         let host =
             registry::identify(std::process::id()).map_err(|error| Error::system("looking at this process", error))?;
         let state = builder.state_dir.as_deref().map(|path| StateDir::open(path, host)).transpose()?;
-        let log = state
-            .as_ref()
-            .map(|state| EventLog::open(state.path.join("log.sqlite"), LogOptions::default()))
-            .transpose()?;
+        let log = state.as_ref().map(open_log).transpose()?;
         let log = LogHandle::new(log);
         builder.rules.iter().try_for_each(ActionRule::check)?;
         let containing = ContainmentResolver::probe(builder.containment, builder.cgroup_parent.as_deref(), host)?;
@@ -568,6 +565,17 @@ impl PreparedManager {
             outlived,
         })
     }
+}
+
+#[cfg(feature = "sqlite")]
+fn open_log(state: &StateDir) -> Result<EventLog> {
+    Ok(EventLog::open(state.path.join("log.sqlite"), event_log::LogOptions::default())?)
+}
+
+#[cfg(not(feature = "sqlite"))]
+fn open_log(_: &StateDir) -> Result<EventLog> {
+    let reason = "this build keeps no event log on a disk: build it with the feature `sqlite`, or name no directory";
+    Err(Error::InvalidConfig { field: "state directory", reason: reason.into() })
 }
 
 /// Directory for temporary files, from the base environment.

@@ -67,7 +67,7 @@ impl ProxySession<'_> {
         }
         let make = self.adapters.get(&protocol).ok_or_else(|| WireError::Unsupported {
             agent: agent.clone(),
-            operation: format!("be run: this child binary does not speak protocol {protocol:?}"),
+            operation: format!("be run: this child binary does not speak protocol {protocol:?}; build it with that feature, or link the adapter into it"),
         })?;
         // A server that already runs is connected to; nothing is started then.
         let connects = argv.is_empty() && endpoint.as_ref().is_some_and(|endpoint| endpoint.url.is_some());
