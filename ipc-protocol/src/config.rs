@@ -125,14 +125,13 @@ pub struct McpServer {
 /// Configuration of a session. Only `agent` is required; in JSON every other field may be left out. `Debug` shows
 /// neither arguments, values of variables nor the system prompt.
 ///
+/// Start from [`AgentSessionConfig::new`]. There will be more fields: a literal without `..` breaks then.
+///
 /// ```
 /// use ipc_protocol::AgentSessionConfig;
-/// let config = AgentSessionConfig {
-///     command: vec!["cat".into()],
-///     user_id: Some("user-1".into()),
-///     ..AgentSessionConfig::new("command")
-/// };
-/// assert_eq!(config.agent, "command");
+/// let config = AgentSessionConfig::new("command").with_command(["cat", "-u"]).with_user_id("user-1").with_env("TZ", "UTC");
+/// let literal = AgentSessionConfig { user_id: Some("user-1".into()), ..config.clone() };
+/// assert_eq!(literal, config);
 /// ```
 #[derive(Clone, derive_more::Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -215,7 +214,8 @@ pub struct AgentSessionConfig {
     /// True if the first prompt names the session to the agent, and forbids it to start itself again.
     #[serde(default)]
     pub runtime_context: bool,
-    /// Number of sessions around the caller itself: 0 outside any.
+    /// Number of sessions around the caller itself: 0 outside any. For a program that an agent may start again.
+    #[doc(hidden)]
     #[serde(default)]
     pub depth: u32,
     /// Lifecycle beyond one incarnation of the agent.
@@ -232,7 +232,8 @@ pub struct AgentSessionConfig {
     /// The agent's own sandbox around its tools; `null` for what its user has set, else the strongest that lets it work in its
     /// directory.
     pub agent_sandbox: Option<AgentSandbox>,
-    /// Settings that are meant although they are the default: a profile does not change them.
+    /// Settings that are meant although they are the default: a profile does not change them. For a command line.
+    #[doc(hidden)]
     #[serde(default)]
     pub explicit: BTreeSet<ConfigSetting>,
     /// Action for a turn that meets the account's usage limit.

@@ -23,6 +23,7 @@ pub const SERVER_LISTENS: &str = "serverListens";
 /// Reason for the end of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub enum EndReason {
     /// The session was killed on request.
     Killed,
@@ -90,6 +91,7 @@ pub struct Usage {
 /// Reason for the end of a turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub enum StopReason {
     /// The agent finished.
     EndTurn,
@@ -257,6 +259,7 @@ pub enum PermissionAnswer {
 /// Source of the answer to a permission request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[non_exhaustive]
 pub enum ResolvedBy {
     /// A user, through `respond_permission`.
     User {
@@ -303,6 +306,7 @@ pub const CONVERSATION_NOT_KEPT: &str = "conversationNotKept";
 /// Event of a session. Its JSON form is an [`Envelope`]'s `type` and `payload`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all_fields = "camelCase")]
+#[non_exhaustive]
 pub enum Event {
     /// The agent is ready.
     #[serde(rename = "session:started")]

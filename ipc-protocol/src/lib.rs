@@ -8,6 +8,7 @@
 mod budget;
 pub mod codec;
 mod config;
+mod config_setters;
 mod containment;
 pub mod errno;
 mod error;

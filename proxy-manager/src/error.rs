@@ -419,6 +419,7 @@ impl Error {
 
 /// A bound on sessions, as named in errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SessionBound {
     /// Bound on all sessions of the manager.
     Total,

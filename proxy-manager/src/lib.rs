@@ -9,7 +9,7 @@
 //! use proxy_manager::{AgentSessionConfig, ChildProgram, Event, KillOptions, ProxyManager, PromptMode};
 //!
 //! let manager = ProxyManager::builder(ChildProgram::Current(token)).build().await?;
-//! let config = AgentSessionConfig { command: vec!["/bin/cat".into()], ..AgentSessionConfig::new("command") };
+//! let config = AgentSessionConfig::new("command").with_command(["/bin/cat"]);
 //! let session = manager.start_session(config).await?;
 //! let mut events = session.subscribe();
 //! session.prompt("hello", PromptMode::Refuse).await?;
@@ -50,40 +50,156 @@ mod state;
 mod supervision;
 mod takeover;
 
-pub use actions::ActionRule;
-pub use agents::{AgentSpec, Catalog, ModelApi, ModelConfig, Profile, Profiles, Secret};
-pub use answer::{Answer, ToolCall};
-pub use ask::{AnswerChunk, SilentHandler, StreamHandler, StreamInfo, StreamOptions, TurnStep, TurnStream};
-pub use builder::ManagerBuilder;
-pub use containment::Capabilities;
-pub use deadlines::{Deadlines, HealthPolicy};
-pub use description::{
-    AfterSuspension, NativeConversation, SessionMetadata, SessionRemains, SessionSettings, SessionState,
-    SupervisedProcesses, TurnUsage,
-};
-pub use error::{Error, Result, SessionBound};
-pub use event_log::{ImportSummary, LogDamage, LogError, LogInspection, Retention};
-#[cfg(feature = "sqlite")]
-pub use event_log::{check as check_log, salvage as salvage_log};
-pub use fork_server::ChildProgram;
-pub use history::{HistoryLimits, LogFailure, Subscription};
-pub use ipc_protocol::{
-    AbortPolicy, AgentSandbox, AgentSessionConfig, Budget, BudgetAction, BudgetExceeded, BudgetKind, BypassAction,
-    CONVERSATION_NOT_KEPT, ConfigSetting, Containment, ContainmentLayer, ContainmentStatus, EndReason, EnvVars,
-    Envelope, Event, ExitStatus, Hardening, Home, HostDeath, Json, KillCause, KillOptions, KillScope, Lifecycle,
-    LimitAction, LimitExceeded, LimitForm, LimitInForce, LimitKind, Limits, MARKER, MAX_TURNS_REACHED, McpServer,
-    McpTransport, ObserverKind, OffsetGap, OnAgentExit, OnMissing, OnUsageLimit, Operation, PermissionAnswer,
-    PermissionBypassed, PermissionMode, PermissionOption, PermissionOptionKind, PermissionPolicy, PermissionRequest,
-    PermissionRule, Pid, PlanEntry, ProcessId, ProcessInfo, ProcessOutcome, ProcessStatus, Prompt, PromptPart, Proof,
-    RawLine, ReapedBy, Receipt, ReceiptEntry, ResolvedBy, Restart, ResumeFrom, ResumeRequest, RuleDecision, SessionId,
-    Signal, StopReason, TimeoutAction, TimeoutKind, Timeouts, ToolEnd, ToolStart, ToolStatus, ToolUpdate,
-    UNTRIED_VERSION, Usage, Usd,
-};
-pub use launch::{DEPTH_MARKER, SESSION_MARKER};
-pub use manager::{DrainProgress, ProxyManager, ResumeOptions, SessionHandle, SessionSnapshot};
+#[doc(inline)]
+pub use ipc_protocol::{AgentSessionConfig, Envelope, Event, KillOptions, PermissionMode, Prompt, Receipt, SessionId};
 pub use proxy_child::ChildToken;
-pub use registry::{CgroupControllers, UnavailableFeature, raise_descriptor_limit};
-pub use session::{ProcessUse, PromptMode, QueuedPrompt, SessionInfo, SessionMetrics, Turn, TurnEnd};
-pub use session_store::{RecordState, SessionFilter, SessionRecord, SessionStatus};
-pub use state::{RecoveredSession, RecoveryOutcome};
-pub use supervision::Occupancy;
+
+pub use builder::ManagerBuilder;
+pub use error::{Error, Result};
+pub use fork_server::ChildProgram;
+pub use history::Subscription;
+pub use manager::{ProxyManager, SessionHandle};
+pub use session::PromptMode;
+
+/// Answers put together from events, and streams of them.
+pub mod answers {
+    pub use crate::answer::{Answer, ToolCall};
+    pub use crate::ask::{AnswerChunk, SilentHandler, StreamHandler, StreamInfo, StreamOptions, TurnStep, TurnStream};
+}
+
+/// Agents, profiles and model configurations.
+pub mod catalog {
+    #[doc(inline)]
+    pub use agents::{AgentSpec, Catalog, ModelApi, ModelConfig, Profile, Profiles, Secret};
+}
+
+/// Configuration of a session.
+pub mod config {
+    #[doc(inline)]
+    pub use ipc_protocol::{
+        AgentSessionConfig, EnvVars, Home, HostDeath, Lifecycle, McpServer, McpTransport, OnAgentExit, OnMissing,
+        OnUsageLimit, Restart, ResumeFrom, ResumeRequest,
+    };
+}
+
+/// Events of a session, and their streams.
+pub mod events {
+    pub use crate::history::Subscription;
+    #[doc(inline)]
+    pub use ipc_protocol::{
+        CONVERSATION_NOT_KEPT, EndReason, Envelope, Event, Json, MAX_TURNS_REACHED, OffsetGap, PlanEntry, RawLine,
+        StopReason, ToolEnd, ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage,
+    };
+}
+
+/// Configuration and state of the manager itself: deadlines, event log, recovery, capabilities of the machine.
+pub mod host {
+    pub use crate::actions::ActionRule;
+    pub use crate::containment::Capabilities;
+    pub use crate::deadlines::{Deadlines, HealthPolicy};
+    pub use crate::error::SessionBound;
+    pub use crate::history::{HistoryLimits, LogFailure};
+    pub use crate::manager::DrainProgress;
+    pub use crate::state::{RecoveredSession, RecoveryOutcome};
+    pub use crate::supervision::Occupancy;
+    #[doc(inline)]
+    pub use event_log::{ImportSummary, LogDamage, LogError, LogInspection, Retention};
+    #[cfg(feature = "sqlite")]
+    #[doc(inline)]
+    pub use event_log::{check as check_log, salvage as salvage_log};
+    #[doc(inline)]
+    pub use registry::{CgroupControllers, UnavailableFeature, raise_descriptor_limit};
+}
+
+/// Containment of a session, and protection of everything else from it.
+pub mod isolation {
+    #[doc(inline)]
+    pub use ipc_protocol::{AgentSandbox, Containment, ContainmentLayer, ContainmentStatus, Hardening, ObserverKind};
+}
+
+/// Limits, clocks and budgets of a session.
+pub mod limits {
+    #[doc(inline)]
+    pub use ipc_protocol::{
+        Budget, BudgetAction, BudgetExceeded, BudgetKind, LimitAction, LimitExceeded, LimitForm, LimitInForce,
+        LimitKind, Limits, TimeoutAction, TimeoutKind, Timeouts, Usd,
+    };
+}
+
+/// Permission requests, and the policy that answers them.
+pub mod permissions {
+    #[doc(inline)]
+    pub use ipc_protocol::{
+        BypassAction, PermissionAnswer, PermissionBypassed, PermissionMode, PermissionOption, PermissionOptionKind,
+        PermissionPolicy, PermissionRequest, PermissionRule, ResolvedBy, RuleDecision,
+    };
+}
+
+/// Processes of a session, kills, and their receipts.
+pub mod processes {
+    pub use crate::launch::{DEPTH_MARKER, SESSION_MARKER};
+    pub use crate::session::ProcessUse;
+    #[doc(inline)]
+    pub use ipc_protocol::{
+        AbortPolicy, ExitStatus, KillCause, KillOptions, KillScope, MARKER, Pid, ProcessId, ProcessInfo,
+        ProcessOutcome, ProcessStatus, Proof, ReapedBy, Receipt, ReceiptEntry, Signal,
+    };
+}
+
+/// Sessions as a manager lists and describes them, prompts and turns.
+pub mod sessions {
+    pub use crate::description::{
+        AfterSuspension, NativeConversation, SessionMetadata, SessionRemains, SessionSettings, SessionState,
+        SupervisedProcesses, TurnUsage,
+    };
+    pub use crate::manager::{ResumeOptions, SessionHandle, SessionSnapshot};
+    pub use crate::session::{PromptMode, QueuedPrompt, SessionInfo, SessionMetrics, Turn, TurnEnd};
+    pub use crate::session_store::{RecordState, SessionFilter, SessionRecord, SessionStatus};
+    #[doc(inline)]
+    pub use ipc_protocol::{Operation, Prompt, PromptPart, SessionId};
+}
+
+#[cfg(feature = "sqlite")]
+#[doc(hidden)]
+pub use self::host::{check_log, salvage_log};
+/// Everything in the modules, under its name alone: for the crates of this workspace.
+#[doc(hidden)]
+pub use self::{
+    answers::{
+        Answer, AnswerChunk, SilentHandler, StreamHandler, StreamInfo, StreamOptions, ToolCall, TurnStep, TurnStream,
+    },
+    catalog::{AgentSpec, Catalog, ModelApi, ModelConfig, Profile, Profiles, Secret},
+    config::{
+        EnvVars, Home, HostDeath, Lifecycle, McpServer, McpTransport, OnAgentExit, OnMissing, OnUsageLimit, Restart,
+        ResumeFrom, ResumeRequest,
+    },
+    events::{
+        CONVERSATION_NOT_KEPT, EndReason, Json, MAX_TURNS_REACHED, OffsetGap, PlanEntry, RawLine, StopReason, ToolEnd,
+        ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage,
+    },
+    host::{
+        ActionRule, Capabilities, CgroupControllers, Deadlines, DrainProgress, HealthPolicy, HistoryLimits,
+        ImportSummary, LogDamage, LogError, LogFailure, LogInspection, Occupancy, RecoveredSession, RecoveryOutcome,
+        Retention, SessionBound, UnavailableFeature, raise_descriptor_limit,
+    },
+    isolation::{AgentSandbox, Containment, ContainmentLayer, ContainmentStatus, Hardening, ObserverKind},
+    limits::{
+        Budget, BudgetAction, BudgetExceeded, BudgetKind, LimitAction, LimitExceeded, LimitForm, LimitInForce,
+        LimitKind, Limits, TimeoutAction, TimeoutKind, Timeouts, Usd,
+    },
+    permissions::{
+        BypassAction, PermissionAnswer, PermissionBypassed, PermissionOption, PermissionOptionKind, PermissionPolicy,
+        PermissionRequest, PermissionRule, ResolvedBy, RuleDecision,
+    },
+    processes::{
+        AbortPolicy, DEPTH_MARKER, ExitStatus, KillCause, KillScope, MARKER, Pid, ProcessId, ProcessInfo,
+        ProcessOutcome, ProcessStatus, ProcessUse, Proof, ReapedBy, ReceiptEntry, SESSION_MARKER, Signal,
+    },
+    sessions::{
+        AfterSuspension, NativeConversation, Operation, PromptPart, QueuedPrompt, RecordState, ResumeOptions,
+        SessionFilter, SessionInfo, SessionMetadata, SessionMetrics, SessionRecord, SessionRemains, SessionSettings,
+        SessionSnapshot, SessionState, SessionStatus, SupervisedProcesses, Turn, TurnEnd, TurnUsage,
+    },
+};
+#[doc(hidden)]
+pub use ipc_protocol::ConfigSetting;

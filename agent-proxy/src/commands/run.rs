@@ -350,9 +350,7 @@ fn end_problem(reason: &EndReason, conversation: Option<&str>) -> ProblemDetails
         EndReason::AgentExited(_) => ("agent-died", ""),
         EndReason::ProxyDied(_) | EndReason::Unresponsive(_) => ("proxy-died", ""),
         EndReason::ForkServerDied => ("fork-server-died", ""),
-        EndReason::Killed | EndReason::Failed(_) | EndReason::HostDied | EndReason::Shutdown | EndReason::Suspended => {
-            ("ended", "")
-        }
+        _ => ("ended", ""),
     };
     let next = conversation.map_or_else(String::new, |id| {
         format!("; --resume {id} goes on with its conversation, if the agent has kept it")

@@ -102,6 +102,7 @@ pub(crate) fn detail(event: &Event) -> String {
         Event::ActionFailed { action, error } => format!("{action}: {error}"),
         Event::Log { stream, text } => format!("{stream}: {}", text.trim_end()),
         Event::External { payload, .. } => payload.as_str().to_owned(),
+        other => serde_json::to_string(other).unwrap_or_default(),
     }
 }
 
@@ -148,6 +149,7 @@ fn resolved_by(by: &ResolvedBy) -> String {
         ResolvedBy::Deadline => "the deadline".to_owned(),
         ResolvedBy::Abort => "the end of the turn".to_owned(),
         ResolvedBy::Agent => "the agent".to_owned(),
+        other => format!("{other:?}"),
     }
 }
 
@@ -188,6 +190,7 @@ pub(crate) fn stop(reason: &StopReason) -> String {
         StopReason::MaxTokens => "token limit reached".into(),
         StopReason::MaxRequests => "limit of model requests reached".into(),
         StopReason::Other(reason) => reason.clone(),
+        other => format!("{other:?}"),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::SessionId;
 
 /// Error for JSON that is no [`Envelope`].
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum EnvelopeError {
     /// A field is missing or of the wrong type.
     #[error("event envelope without a usable {0:?}")]

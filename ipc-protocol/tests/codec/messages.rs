@@ -14,6 +14,7 @@ use proptest::{
     test_runner::{Config, TestRunner},
 };
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 
 use crate::{receive, values};
 
@@ -31,6 +32,30 @@ macro_rules! every_variant_is_made {
             let strategy = $strategy;
             for _ in 0..1000 {
                 missing.remove(name(&strategy.new_tree(&mut runner).expect("a value").current()));
+            }
+            assert_eq!(missing, BTreeSet::new(), "never made");
+        }
+    };
+}
+
+/// As [`every_variant_is_made`], for a type that is `non_exhaustive`: serde lists its variants.
+macro_rules! every_serde_variant_is_made {
+    ($test:ident, $type:ident, $strategy:expr) => {
+        #[test]
+        fn $test() {
+            let refused = serde_json::from_str::<$type>(r#""no variant""#).expect_err("no variant").to_string();
+            let (_, variants) = refused.split_once("expected one of ").expect("a list of them");
+            let mut missing: BTreeSet<String> = variants.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+            assert!(missing.len() > 4, "{refused}");
+            let mut runner = TestRunner::deterministic();
+            let strategy = $strategy;
+            for _ in 0..1000 {
+                let value: $type = strategy.new_tree(&mut runner).expect("a value").current();
+                missing.remove(&match serde_json::to_value(&value).expect("JSON") {
+                    Value::String(unit) => unit,
+                    Value::Object(tagged) => tagged.into_iter().next().expect("a tag").0,
+                    other => panic!("{other}"),
+                });
             }
             assert_eq!(missing, BTreeSet::new(), "never made");
         }
@@ -77,49 +102,7 @@ every_variant_is_made!(
     values::from_fork_server(),
     [Hello, Forked, ForkFailed, Observed, Listed, ProxyGone, Detached,]
 );
-every_variant_is_made!(
-    every_event_is_made,
-    Event,
-    values::event(),
-    [
-        SessionStarted,
-        SessionIdle,
-        SessionBusy,
-        SessionStatus,
-        SessionEnded,
-        SessionGap,
-        SessionLossy,
-        TurnStarted,
-        Text,
-        Thinking,
-        ToolStart,
-        ToolUpdate,
-        ToolEnd,
-        Plan,
-        Usage,
-        ContextWindow,
-        Complete,
-        Error,
-        PermissionRequested,
-        PermissionResolved,
-        TimeoutFired,
-        SessionSilent,
-        Harness,
-        ProcessSpawned,
-        ProcessExited,
-        LimitExceeded,
-        BudgetExceeded,
-        ActionFailed,
-        Log,
-        SessionDegraded,
-        SessionSuspended,
-        SessionResumed,
-        External,
-        Voided,
-        UsageLimited,
-        PermissionBypassed,
-    ]
-);
+every_serde_variant_is_made!(every_event_is_made, Event, values::event());
 
 /// As [`every_variant_is_made`], for errors: `WireError` is matched as the others are.
 mod errors {
@@ -164,31 +147,8 @@ every_variant_is_made!(
     values::permission_answer(),
     [Allow, Deny, Option, AllowWith, DenyWith, Cancelled,]
 );
-every_variant_is_made!(
-    everybody_who_answers_is_made,
-    ResolvedBy,
-    values::resolved_by(),
-    [User, Mode, Rule, Deadline, Abort, Agent,]
-);
-every_variant_is_made!(
-    every_end_is_made,
-    EndReason,
-    values::end_reason(),
-    [
-        Killed,
-        AgentExited,
-        Failed,
-        ProxyDied,
-        ForkServerDied,
-        HostDied,
-        LimitExceeded,
-        TimedOut,
-        Suspended,
-        Shutdown,
-        BudgetExceeded,
-        Unresponsive,
-    ]
-);
+every_serde_variant_is_made!(everybody_who_answers_is_made, ResolvedBy, values::resolved_by());
+every_serde_variant_is_made!(every_end_is_made, EndReason, values::end_reason());
 
 /// Over a stream in pieces of `sizes`.
 fn streamed<T: Serialize + DeserializeOwned>(messages: &[T], sizes: Vec<usize>) -> Vec<T> {

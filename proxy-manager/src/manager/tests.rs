@@ -2,7 +2,7 @@
 
 use std::{fs, sync::mpsc};
 
-use event_log::{EventBatch, LogError};
+use event_log::{EventBatch, LogError, LogOptions};
 use ipc_protocol::{
     AgentSessionConfig, Containment, Envelope, Event, Home, Lifecycle, OnMissing, Restart, ResumeFrom, ResumeRequest,
     Usage,

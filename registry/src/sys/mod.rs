@@ -1,7 +1,8 @@
-//! All unsafe code of the project: fork, clone for exec and for namespaces, a peek at the dead, a title.
+//! All unsafe code of the project: fork, clone for exec and for namespaces, a peek at the dead, a title, a start before `main`.
 
 #![expect(unsafe_code, reason = "the system calls that have no safe wrapper; nothing else belongs here")]
 
+mod before_main;
 mod clone;
 mod exec;
 mod fork;

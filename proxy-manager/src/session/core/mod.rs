@@ -900,13 +900,7 @@ impl SessionCore {
             EndReason::ForkServerDied => Error::ForkServerDied,
             EndReason::Shutdown => Error::ShutDown,
             EndReason::Suspended => Error::Suspended { session },
-            EndReason::Killed
-            | EndReason::Failed(_)
-            | EndReason::HostDied
-            | EndReason::LimitExceeded(_)
-            | EndReason::BudgetExceeded(_)
-            | EndReason::Unresponsive(_)
-            | EndReason::TimedOut(_) => Error::Ended { session, reason: text },
+            _ => Error::Ended { session, reason: text },
         }
     }
 }
