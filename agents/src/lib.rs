@@ -31,13 +31,13 @@ mod uri;
 pub use adapter::{
     Action, Adapter, AdapterSetup, Adapters, HttpEvent, HttpPatience, HttpRequest, ListedFile, MakeAdapter,
 };
+#[cfg(feature = "catalog-files")]
+pub use catalog::schema;
 pub use catalog::{
     AgentSpec, ApplyMethod, Catalog, CatalogError, ContainerMount, DiscoveryCapabilities, DiscoverySpec, FileFormat,
     LoadError, ModelSpec, ModelSpecs, PROTOCOLS, PerPlatform, PermissionConfig, PermissionSetting, ResourceLimits,
     RowError, SessionConfig,
 };
-#[cfg(feature = "catalog-files")]
-pub use catalog::schema;
 #[cfg(feature = "catalog-files")]
 pub use config_dir::{ConfigDir, ConfigError, SaveMode};
 pub use kit::lines::LineSplitter;

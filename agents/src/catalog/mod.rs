@@ -7,9 +7,9 @@ mod spec;
 use std::sync::LazyLock;
 
 pub use check::{PROTOCOLS, RowError};
-pub(crate) use load::typed;
 #[cfg(feature = "catalog-files")]
 pub use load::schema;
+pub(crate) use load::typed;
 pub use load::{FileFormat, LoadError};
 pub use spec::{
     AgentSpec, ApplyMethod, ContainerMount, DiscoveryCapabilities, DiscoverySpec, ModelSpec, ModelSpecs, PerPlatform,

@@ -35,8 +35,8 @@ use self::{
     writer::LogWriter,
 };
 use crate::{
-    EventBatch, EventPage, Heartbeat, LinePage, LogDamage, LogError, LogMetrics, LogOptions, OnCommit, QueueFull, ReadLimit,
-    Result, Retention, StreamPosition, line,
+    EventBatch, EventPage, Heartbeat, LinePage, LogDamage, LogError, LogMetrics, LogOptions, OnCommit, QueueFull,
+    ReadLimit, Result, Retention, StreamPosition, line,
     store::{BatchTarget, LogChange, LogStore},
 };
 
