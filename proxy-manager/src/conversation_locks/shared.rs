@@ -126,10 +126,13 @@ impl SharedLocks {
         if !is_ours && let Some(holder) = holder(&directory, &name)? {
             return Ok(Some(holder));
         }
-        let processes = match keeper {
-            None => vec![self.host, *self.fork_server()],
-            Some(LockKeeper { proxy, may_outlive_host: false }) => vec![self.host, proxy],
-            Some(LockKeeper { proxy, may_outlive_host: true }) => vec![proxy],
+        // An adopted session's claim names its proxy already: until its keeper is set, nobody else's processes stand for it.
+        let adopted = if by_force && keeper.is_none() { holder(&directory, &name)? } else { None };
+        let processes = match (keeper, adopted.filter(|holder| holder.session == *session)) {
+            (None, Some(holder)) => holder.processes,
+            (None, None) => vec![self.host, *self.fork_server()],
+            (Some(LockKeeper { proxy, may_outlive_host: false }), _) => vec![self.host, proxy],
+            (Some(LockKeeper { proxy, may_outlive_host: true }), _) => vec![proxy],
         };
         replace(&directory, &name, &serde_json::to_vec(&LockHolder { session: session.clone(), processes })?)?;
         self.claimed().insert(conversation.clone());
