@@ -9,7 +9,7 @@ use std::{
     os::unix::process::ExitStatusExt,
     process::{Child, ChildStdout, Command, ExitStatus, Stdio},
     sync::mpsc::{Receiver, channel},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nix::{
@@ -222,15 +222,21 @@ fn children_are_what_they_should_be_and_outlive_the_agent() {
     let ignored = u64::from_str_radix(ignored, 16).expect("a mask");
     assert_ne!(ignored & (1 << 14), 0, "SIGTERM is ignored");
     assert!(agent.wait().success());
-    // What the shell started is found before the shell dies, and reaped after it.
-    let children = std::fs::read_to_string(format!("/proc/{stubborn}/task/{stubborn}/children")).expect("alive");
-    let grandchildren: Vec<Pid> =
-        children.split_whitespace().map(|pid| Pid::from_raw(pid.parse().expect("a pid"))).collect();
+    // The shell may not have forked yet: what it starts is found before it dies, and reaped after it.
+    let started = Instant::now();
+    let grandchild = loop {
+        let children = std::fs::read_to_string(format!("/proc/{stubborn}/task/{stubborn}/children")).expect("alive");
+        if let Some(pid) = children.split_whitespace().next() {
+            break Pid::from_raw(pid.parse().expect("a pid"));
+        }
+        assert!(started.elapsed() < DEADLINE, "the shell starts its command");
+        std::thread::yield_now();
+    };
     for pid in pids {
         assert_ne!(stat(pid).0, "Z", "alive after the agent's end");
         kill_and_reap(pid);
     }
-    grandchildren.into_iter().for_each(kill_and_reap);
+    kill_and_reap(grandchild);
     println!("ok: children");
 }
 
