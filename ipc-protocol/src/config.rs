@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AgentSandbox, Budget, ConfigSetting, Containment, Hardening, Lifecycle, Limits, PermissionMode, PermissionPolicy,
-    ResumeRequest, SessionId, Timeouts,
+    AgentSandbox, Budget, ConfigSetting, Containment, Hardening, HomePart, Lifecycle, Limits, PermissionMode,
+    PermissionPolicy, ResumeRequest, SessionId, Timeouts,
 };
 
 /// Environment variables. `Debug` shows names only: values are often secrets.
@@ -243,6 +243,10 @@ pub struct AgentSessionConfig {
     /// later manager needs them not again.
     #[serde(default)]
     pub not_secret: BTreeSet<String>,
+    /// Parts of the user's home that the session's own home begins with. With some the home is an own one, unless `home` says
+    /// otherwise, which is an error then.
+    #[serde(default)]
+    pub home_copy: Vec<HomePart>,
 }
 
 impl AgentSessionConfig {
@@ -288,6 +292,7 @@ impl AgentSessionConfig {
             explicit: BTreeSet::new(),
             on_usage_limit: OnUsageLimit::default(),
             not_secret: BTreeSet::new(),
+            home_copy: Vec::new(),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! `with_…` methods of a session's configuration.
 
 use crate::{
-    AgentSandbox, AgentSessionConfig, Budget, Containment, Hardening, Home, HostDeath, Lifecycle, Limits, McpServer,
-    OnAgentExit, OnUsageLimit, PermissionMode, PermissionPolicy, ResumeRequest, SessionId, Timeouts,
+    AgentSandbox, AgentSessionConfig, Budget, Containment, Hardening, Home, HomePart, HostDeath, Lifecycle, Limits,
+    McpServer, OnAgentExit, OnUsageLimit, PermissionMode, PermissionPolicy, ResumeRequest, SessionId, Timeouts,
 };
 
 /// Defines methods that set a field: `text` as an optional `String`, `some` as another optional value, `value` as it is.
@@ -107,6 +107,13 @@ impl AgentSessionConfig {
     #[must_use]
     pub fn with_mcp_server(mut self, server: McpServer) -> Self {
         self.mcp_servers.push(server);
+        self
+    }
+
+    /// Adds a part to [`AgentSessionConfig::home_copy`].
+    #[must_use]
+    pub fn with_home_copy(mut self, part: HomePart) -> Self {
+        self.home_copy.push(part);
         self
     }
 

@@ -422,6 +422,9 @@ pub enum Event {
         size: u64,
         /// Number of tokens that still fit.
         remaining: u64,
+        /// Share of the window that is in use, in percent, to two decimals: 7.5.
+        #[serde(default)]
+        context_efficiency: f64,
     },
     /// The turn has ended.
     #[serde(rename = "stream:complete")]
@@ -655,7 +658,10 @@ impl Event {
 
     /// Creates the event for a context window of `size` tokens with `used` in it.
     pub fn context_window(used: u64, size: u64) -> Self {
-        Self::ContextWindow { used, size, remaining: size.saturating_sub(used) }
+        let hundredths =
+            (u128::from(used) * 10_000 + u128::from(size) / 2).checked_div(size.into()).unwrap_or_default();
+        let context_efficiency = f64::from(u32::try_from(hundredths).unwrap_or(u32::MAX)) / 100.0;
+        Self::ContextWindow { used, size, remaining: size.saturating_sub(used), context_efficiency }
     }
 
     /// Returns the version of the payload's shape. A change of one of our events raises it.

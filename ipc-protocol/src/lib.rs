@@ -14,6 +14,7 @@ pub mod errno;
 mod error;
 mod event;
 mod explicit_settings;
+mod home_part;
 mod id;
 mod json;
 mod lifecycle;
@@ -41,6 +42,7 @@ pub use event::{
     SHAPES, StopReason, ToolEnd, ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage, offset_text,
 };
 pub use explicit_settings::{ConfigSetting, ExplicitSettings};
+pub use home_part::{HomePart, InvalidHomePart};
 pub use id::{InvalidId, Pid, ProcessId, SessionId, Signal, UnknownSignal};
 pub use json::Json;
 pub use lifecycle::{Lifecycle, Restart};

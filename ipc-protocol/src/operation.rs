@@ -38,6 +38,11 @@ pub enum Operation {
         /// Message, without an id of its own if the protocol has ids.
         message: Json,
     },
+    /// Shortens the conversation like [`Operation::Compact`], by instructions of the caller's for the summary. Answer: the same.
+    CompactWith {
+        /// Instructions: what to retain, what to leave out.
+        instructions: String,
+    },
 }
 
 impl Operation {
@@ -48,6 +53,7 @@ impl Operation {
             Self::SetMode { mode } => format!("change to mode {mode:?}"),
             Self::SetThinking { .. } => "change how hard it thinks".into(),
             Self::Compact => "compact its conversation".into(),
+            Self::CompactWith { .. } => "compact its conversation by instructions".into(),
             Self::GetState => "tell its state".into(),
             Self::GetMessages => "tell its conversation".into(),
             Self::ListSessions => "list its conversations".into(),

@@ -60,6 +60,20 @@ impl ProcessStatus {
     }
 }
 
+/// Numbers of the signals that a process gets for its own faults: ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS.
+const CRASHES: [i32; 7] = [4, 5, 6, 7, 8, 11, 31];
+
+impl ExitStatus {
+    /// Returns the error of a process that ended this way, unless it succeeded or was killed from outside.
+    pub fn error(self) -> Option<String> {
+        match self {
+            Self::Code(0) => None,
+            Self::Signal(number) if !CRASHES.contains(&number) => None,
+            failed => Some(failed.to_string()),
+        }
+    }
+}
+
 /// Process of a session, as read from `/proc` at the time of the request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -88,6 +102,10 @@ pub struct ProcessInfo {
     pub status: ProcessStatus,
     /// Exit status, where known.
     pub exit: Option<ExitStatus>,
+    /// Error of a process that ended badly by itself: its exit code or the signal of its crash, with the last line that the agent wrote
+    /// to its standard error. `null` for one that was killed on request. (A program that cannot be started is no process: the start of
+    /// its session fails with the error.)
+    pub error: Option<String>,
     /// CPU in percent of one core since the last listing; since the process's start in the first one. `null` where
     /// not sampled.
     pub cpu_percent: Option<f32>,

@@ -129,6 +129,7 @@ fn process() -> ProcessInfo {
         started_at: SystemTime::UNIX_EPOCH,
         status: ProcessStatus::Running,
         exit: None,
+        error: None,
         cpu_percent: None,
         rss_bytes: Some(4096),
         tracked: true,

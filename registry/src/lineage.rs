@@ -290,6 +290,7 @@ impl Lineage {
             started_at: proc::started_at(start_time),
             status: ProcessStatus::Running,
             exit: None,
+            error: None,
             cpu_percent: None,
             rss_bytes: None,
             // The agent is the first program that the session executes.

@@ -310,12 +310,22 @@ impl ProcessRegistry {
             started_at: proc::started_at(id.start_time),
             status: ProcessStatus::Running,
             exit: None,
+            error: None,
             cpu_percent: None,
             rss_bytes: None,
             tracked: true,
         };
         self.insert(id, info);
         Ok(spawned)
+    }
+
+    /// Adds what a process said last to the error of its end. Does nothing for one that has none.
+    pub fn explain_error(&mut self, id: ProcessId, words: &str) {
+        if let Some(error) = self.entries.get_mut(&id).and_then(|entry| entry.info.error.as_mut())
+            && !words.is_empty()
+        {
+            *error = format!("{error}: {words}");
+        }
     }
 
     /// Returns true if this registry has ever seen `id`.
@@ -560,6 +570,7 @@ impl ProcessRegistry {
             started_at: proc::started_at(id.start_time),
             status: ProcessStatus::Running,
             exit: None,
+            error: None,
             cpu_percent: None,
             rss_bytes: None,
             tracked: false,
@@ -585,10 +596,12 @@ impl ProcessRegistry {
         if entry.ended_at.is_some() {
             // Seen dead before it was reaped: reaping is surer about the status.
             entry.info.exit = exit.or(entry.info.exit);
+            entry.info.error = entry.info.error.take().or(exit.and_then(ExitStatus::error));
             return;
         }
         entry.ended_at = Some(Instant::now());
         entry.info.exit = exit;
+        entry.info.error = exit.and_then(ExitStatus::error);
         entry.info.status = ProcessStatus::of_exit(exit);
         (entry.info.cpu_percent, entry.info.rss_bytes) = (None, None);
         let command = entry.info.command.clone();

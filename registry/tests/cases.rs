@@ -308,7 +308,9 @@ fn one_process_can_be_ended_alone() {
     assert_eq!(receipt.proof, Proof::ProcessGone);
     assert_eq!(receipt.processes.len(), 1, "{receipt:?}");
     // Its parent does not reap, so it stays as a zombie: dead, and known to be.
-    let status = registry.list().iter().find(|info| info.id == one).expect("remembered").status;
+    let ended = registry.list().into_iter().find(|info| info.id == one).expect("remembered");
+    let status = ended.status;
+    assert_eq!(ended.error, None, "it was killed on request");
     assert_eq!(
         (status, receipt.processes[0].outcome),
         (ProcessStatus::Killed, ProcessOutcome::Ended(ExitStatus::Signal(15)))
@@ -449,6 +451,14 @@ fn finished_entries_are_cleaned_up() {
     let list = registry.list();
     let finished = list.iter().find(|info| info.id == ended).expect("remembered");
     assert_eq!((finished.status, finished.exit), (ProcessStatus::Error, Some(ExitStatus::Code(1))));
+    assert_eq!(finished.error.as_deref(), Some("exit code 1"));
+    registry.explain_error(ended, "no such table");
+    let error = |registry: &mut ProcessRegistry| {
+        registry.list().into_iter().find(|info| info.id == ended).and_then(|info| info.error)
+    };
+    assert_eq!(error(&mut registry).as_deref(), Some("exit code 1: no such table"));
+    registry.explain_error(lives.id(), "a living one has none");
+    assert_eq!(registry.list().into_iter().find(|info| info.id == lives.id()).and_then(|info| info.error), None);
     assert_eq!(registry.cleanup(DEADLINE), 0);
     assert_eq!(registry.cleanup(Duration::ZERO), 1);
     assert_eq!(registry.list().iter().map(|info| info.id).collect::<Vec<_>>(), [lives.id()]);

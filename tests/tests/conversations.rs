@@ -302,7 +302,8 @@ async fn model_mode_and_thinking_can_be_set_and_commands_passed_on() {
     let reply = session.native(native).await.expect("a reply").value();
     assert!(reply["result"]["sessions"].is_array(), "{reply}");
     assert!(session.state().await.expect("its state").value().is_object());
-    for operation in [Operation::Compact, Operation::GetMessages] {
+    let instructions = "retain the plum".to_owned();
+    for operation in [Operation::Compact, Operation::CompactWith { instructions }, Operation::GetMessages] {
         let refused = session.operate(operation).await.expect_err("it cannot");
         assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
     }

@@ -532,6 +532,30 @@ async fn what_an_agent_leaves_can_be_kept_until_the_kill() {
 }
 
 #[tokio::test]
+async fn an_agent_that_ended_badly_is_listed_with_its_error() {
+    let manager = manager().await;
+    let seconds = system::unique_seconds();
+    let config = AgentSessionConfig {
+        on_agent_exit: OnAgentExit::Keep,
+        ..shell(&format!("setsid sleep {seconds} & read line; echo 'no such plum' >&2; exit 3"))
+    };
+    let session = manager.start_session(config).await.expect("started");
+    let mut events = session.subscribe();
+    session.prompt("go", PromptMode::Refuse).await.expect("prompted");
+    event(&mut events, "the agent is gone", |envelope| {
+        matches!(&envelope.event, Event::SessionStatus { status, .. } if status == "agentExited").then_some(())
+    })
+    .await;
+    let listed = session.processes().await.expect("listed");
+    let agent = listed.iter().find(|info| info.tracked).expect("the agent");
+    let error = Some("exit code 3: no such plum".to_owned());
+    assert_eq!((agent.status, &agent.error), (ProcessStatus::Error, &error), "{listed:?}");
+    assert!(listed.iter().all(|info| info.tracked || info.error.is_none()), "{listed:?}");
+    session.kill(KillOptions::default()).await.expect("killed");
+    manager.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_flood_is_complete_and_a_slow_subscriber_is_told_what_it_missed() {
     let limits = HistoryLimits { events: 1000, ..HistoryLimits::default() };
     let manager = builder().history(limits).build().await.expect("built");

@@ -29,7 +29,7 @@ pub(crate) use catalog::{
 pub(crate) use containment::ContainmentArgs;
 use durability::DurabilityArgs;
 pub(crate) use log::{LogArgs, LogCommand};
-use operations::{NativeArgs, SessionArgs, SetArgs, SteerArgs};
+use operations::{CompactArgs, NativeArgs, SessionArgs, SetArgs, SteerArgs};
 use persistence::{
     AppendArgs, ArchiveArgs, AttachArgs, ExportArgs, ImportArgs, RenameArgs, ResumeArgs, SessionsArgs, SuspendArgs,
     TagArgs, TakeBackArgs,
@@ -127,7 +127,7 @@ pub(crate) enum CliCommand {
     /// Change an agent's model, mode or thinking level
     Set(SetArgs),
     /// Compact the conversation that the agent's model sees
-    Compact(SessionArgs),
+    Compact(CompactArgs),
     /// Print the state that an agent reports
     State(SessionArgs),
     /// Print the conversation as the agent has it

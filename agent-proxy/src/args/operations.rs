@@ -12,6 +12,26 @@ pub(crate) struct SessionArgs {
     pub(crate) id: SessionId,
 }
 
+/// Arguments of `compact`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    agent-proxy compact s-1\n  \
+    agent-proxy compact s-1 --instructions 'retain what the tests showed'\n")]
+pub(crate) struct CompactArgs {
+    /// The session's id
+    pub(crate) id: SessionId,
+    /// What the summary is to retain or to leave out, for agents that take instructions (claude-code, claude-agent-acp, pi)
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(crate) instructions: Option<String>,
+}
+
+impl CompactArgs {
+    /// Returns the operation.
+    pub(crate) fn operation(self) -> Operation {
+        self.instructions.map_or(Operation::Compact, |instructions| Operation::CompactWith { instructions })
+    }
+}
+
 /// Arguments of `set`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -81,6 +101,22 @@ mod tests {
             CliCommand::Set(args) => Some(args.operations()),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn a_compaction_may_have_instructions() {
+        let compact =
+            |words: &[&str]| match parse(["agent-proxy", "compact", "s"].iter().chain(words).copied()).ok()?.command {
+                CliCommand::Compact(args) => Some(args.operation()),
+                other => panic!("{other:?}"),
+            };
+        assert_eq!(compact(&[]), Some(Operation::Compact));
+        let instructions = "retain the plum".to_owned();
+        assert_eq!(
+            compact(&["--instructions", &instructions]),
+            Some(Operation::CompactWith { instructions: instructions.clone() })
+        );
+        assert_eq!(compact(&["--instructions", ""]), None);
     }
 
     #[test]

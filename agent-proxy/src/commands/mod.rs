@@ -105,7 +105,7 @@ async fn run_client(command: CliCommand, client: &DaemonClient, as_json: bool) -
         CliCommand::Permit(args) => permit::run(client, args, as_json).await,
         CliCommand::Steer(args) => operations::steer(client, args, as_json).await,
         CliCommand::Set(args) => operations::set(client, args, as_json).await,
-        CliCommand::Compact(args) => operations::ask(client, args, Operation::Compact, as_json).await,
+        CliCommand::Compact(args) => operations::compact(client, args, as_json).await,
         CliCommand::State(args) => operations::ask(client, args, Operation::GetState, as_json).await,
         CliCommand::Messages(args) => operations::ask(client, args, Operation::GetMessages, as_json).await,
         CliCommand::Conversations(args) => operations::ask(client, args, Operation::ListSessions, as_json).await,

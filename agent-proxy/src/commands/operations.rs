@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{SteerRequest, TranscriptResponse},
-    args::operations::{NativeArgs, SessionArgs, SetArgs, SteerArgs},
+    args::operations::{CompactArgs, NativeArgs, SessionArgs, SetArgs, SteerArgs},
     client::DaemonClient,
     problem::{CommandFailure, ProblemDetails},
     prompting, term,
@@ -28,6 +28,13 @@ pub(super) async fn ask(
     as_json: bool,
 ) -> Result<(), CommandFailure> {
     let reply = operate(client, &args.id, &operation).await?;
+    print(&reply, as_json)
+}
+
+/// Compacts the conversation, and prints the agent's answer.
+pub(super) async fn compact(client: &DaemonClient, args: CompactArgs, as_json: bool) -> Result<(), CommandFailure> {
+    let id = args.id.clone();
+    let reply = operate(client, &id, &args.operation()).await?;
     print(&reply, as_json)
 }
 

@@ -107,7 +107,7 @@ async fn delete(State(manager): State<ProxyManager>, Path(id): Path<String>) -> 
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Performs the [`Operation`] in the body: `"compact"`, `{"setModel":{"model":"M"}}`. The answer is the agent's.
+/// Performs the [`Operation`] in the body: `"compact"`, `{"compactWith":{"instructions":"…"}}`, `{"setModel":{"model":"M"}}`. The answer is the agent's.
 async fn operate(
     State(manager): State<ProxyManager>,
     Path(id): Path<String>,

@@ -137,6 +137,7 @@ pub(crate) mod tests {
             started_at: SystemTime::UNIX_EPOCH,
             status: ProcessStatus::Running,
             exit: None,
+            error: None,
             cpu_percent: Some(0.25),
             rss_bytes: Some(1 << 20),
             tracked: ppid == 1,

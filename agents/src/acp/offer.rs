@@ -29,6 +29,8 @@ pub(super) struct AgentOffer {
     models: Option<Value>,
     options: Vec<SessionConfigOption>,
     commands: Vec<String>,
+    /// Those of them that take words behind their names.
+    with_input: Vec<String>,
     /// Name and version, as the agent says them.
     pub(super) program: Option<String>,
     /// Its answer to `initialize`, as it stands.
@@ -83,6 +85,7 @@ impl AgentOffer {
             models: None,
             options: Vec::new(),
             commands: Vec::new(),
+            with_input: Vec::new(),
             initialized: serde_json::from_str(result).unwrap_or_default(),
         }
     }
@@ -103,8 +106,10 @@ impl AgentOffer {
             SessionUpdate::CurrentModeUpdate(update) => self.record_mode(&update.current_mode_id.0),
             SessionUpdate::ConfigOptionUpdate(update) => self.options.clone_from(&update.config_options),
             SessionUpdate::AvailableCommandsUpdate(update) => {
-                let names = update.available_commands.iter().map(|command| command.name.clone());
-                self.commands = names.take(MAX_COMMANDS).collect();
+                let commands = || update.available_commands.iter().take(MAX_COMMANDS);
+                self.commands = commands().map(|command| command.name.clone()).collect();
+                let with_input = commands().filter(|command| command.input.is_some());
+                self.with_input = with_input.map(|command| command.name.clone()).collect();
             }
             _ => return false,
         }
@@ -232,6 +237,12 @@ impl AgentOffer {
         let offered =
             || ["compact", "compress"].into_iter().find(|name| self.commands.iter().any(|known| known == name));
         row.map(Into::into).or_else(|| offered().map(|name| format!("/{name}").into()))
+    }
+
+    /// Returns whether a command takes words behind its name, as the agent says.
+    pub(super) fn takes_input(&self, command: &str) -> bool {
+        let name = command.strip_prefix('/').unwrap_or(command);
+        self.with_input.iter().any(|known| known == name)
     }
 }
 

@@ -65,9 +65,17 @@ impl AcpSession {
             Operation::SetThinking { level } => {
                 return self.operate_setting(operation, AcpSetting::Thinking(level.clone()), &session, out);
             }
-            Operation::Compact => {
+            Operation::Compact | Operation::CompactWith { .. } => {
                 let command = self.offer.compact(self.compact_command.as_deref()).map(|command| command.into_owned());
-                let command = command.ok_or_else(|| self.unsupported(&wanted.describe()))?;
+                let mut command = command.ok_or_else(|| self.unsupported(&Operation::Compact.describe()))?;
+                if let Operation::CompactWith { instructions } = wanted {
+                    if !self.offer.takes_input(&command) {
+                        let operation = format!("{}: its command {command} takes none", wanted.describe());
+                        return Err(self.unsupported(&operation));
+                    }
+                    command.push(' ');
+                    command.push_str(instructions);
+                }
                 if !is_idle {
                     return Err(WireError::Busy);
                 }

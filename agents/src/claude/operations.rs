@@ -184,7 +184,10 @@ pub(super) fn simple(operation: &Operation) -> Result<Option<SingleRequest>, Str
                 "tell its conversation: it keeps one in a file of its own, and has no request for it".to_owned()
             );
         }
-        Operation::SetThinking { .. } | Operation::Compact | Operation::ListSessions => return Ok(None),
+        Operation::SetThinking { .. }
+        | Operation::Compact
+        | Operation::CompactWith { .. }
+        | Operation::ListSessions => return Ok(None),
     }))
 }
 

@@ -41,6 +41,9 @@ impl CodexSession {
                 Some(mode) => settings("collaborationMode", collaboration_mode(mode, &thread.model, &thread.effort)),
                 None => return Err(self.unsupported(&format!("{}: it has build and plan", operation.describe()))),
             },
+            Operation::CompactWith { .. } => {
+                return Err(self.unsupported(&format!("{}: it has one prompt for all summaries", operation.describe())));
+            }
             Operation::Compact => {
                 if thread.turn.is_some() || thread.compaction.is_some() {
                     return Err(WireError::Busy);

@@ -50,6 +50,9 @@ impl OpenCodeSession {
             Operation::SetThinking { level } => {
                 self.ask(request, OperationStep::Thinking(level.clone()), "GET", "/config/providers", None, out);
             }
+            Operation::CompactWith { .. } => {
+                return Err(self.settings.unsupported(operation.describe() + ": it has one prompt for all summaries"));
+            }
             Operation::Compact if self.turn.is_some() || self.compaction.is_some() => return Err(WireError::Busy),
             Operation::Compact => {
                 self.content.turn_begins();

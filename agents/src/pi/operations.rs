@@ -41,10 +41,14 @@ impl PiSession {
                 ("set_thinking_level", json!({ "level": level }), PiReplyShape::Level(level.clone()))
             }
             Operation::SetMode { .. } => return Err(self.unsupported(&operation.describe())),
-            Operation::Compact if busy => return Err(WireError::Busy),
+            Operation::Compact | Operation::CompactWith { .. } if busy => return Err(WireError::Busy),
             Operation::Compact => {
                 self.is_compacting = true;
                 ("compact", Value::Null, PiReplyShape::Compacted)
+            }
+            Operation::CompactWith { instructions } => {
+                self.is_compacting = true;
+                ("compact", json!({ "customInstructions": instructions }), PiReplyShape::Compacted)
             }
             Operation::GetState => ("get_state", Value::Null, PiReplyShape::Data),
             Operation::GetMessages => ("get_messages", Value::Null, PiReplyShape::Data),

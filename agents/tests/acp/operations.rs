@@ -90,6 +90,25 @@ fn the_state_is_what_was_said_and_has_changed_since() {
 }
 
 #[test]
+fn a_compaction_has_instructions_where_the_agent_s_command_takes_words() {
+    let with = Operation::CompactWith { instructions: "retain the plum".to_owned() };
+    for (input, takes) in [(json!({"hint": "what to retain"}), true), (Value::Null, false)] {
+        let mut replay = ready(&json!({}), &json!({}), json!({"compactCommand": "/compact"}));
+        let commands = json!([{"name": "compact", "description": "", "input": input}]);
+        replay.stdout(&update(&json!({"sessionUpdate": "available_commands_update", "availableCommands": commands})));
+        let asked = operate(&mut replay, &with);
+        assert_eq!(asked.is_ok(), takes, "{asked:?}");
+        if takes {
+            let prompt = json!([{"type": "text", "text": "/compact retain the plum"}]);
+            assert_eq!(writes(&replay.actions)[0]["params"]["prompt"], prompt);
+        } else {
+            assert!(asked.expect_err("refused").to_string().contains("its command /compact takes none"));
+        }
+    }
+    assert!(matches!(operate(&mut plain(), &with), Err(WireError::Unsupported { .. })));
+}
+
+#[test]
 fn compacting_is_a_prompt_without_a_turn() {
     assert!(matches!(operate(&mut plain(), &Operation::Compact), Err(WireError::Unsupported { .. })));
     let mut offered = plain();

@@ -210,6 +210,15 @@ fn a_whole_control_request_can_be_passed_on() {
 }
 
 #[test]
+fn a_compaction_has_the_caller_s_instructions() {
+    let mut replay = ready();
+    let operation = Operation::CompactWith { instructions: "retain the plum".to_owned() };
+    replay.adapter.operate(5, &operation, &mut replay.actions).expect("sent");
+    let written = writes(&replay.actions).pop().expect("a message");
+    assert_eq!(written["message"]["content"], json!([{ "type": "text", "text": "/compact retain the plum" }]));
+}
+
+#[test]
 fn a_compaction_waits_for_its_own_result() {
     let mut replay = ready();
     replay.adapter.operate(5, &Operation::Compact, &mut replay.actions).expect("sent");

@@ -203,6 +203,8 @@ fn one_turn_at_a_time() {
     assert_eq!(replay.step(&Step::Prompt("again".into())), Err(WireError::Busy));
     assert_eq!(replay.step(&Step::Operate(Operation::Compact)), Err(WireError::Busy));
     let mut replay = ready();
+    let with = Operation::CompactWith { instructions: "retain the plum".to_owned() };
+    assert!(matches!(replay.step(&Step::Operate(with)), Err(WireError::Unsupported { .. })), "it takes none");
     replay.step(&Step::Operate(Operation::Compact)).expect("taken");
     assert_eq!(replay.step(&Step::Prompt("go".into())), Err(WireError::Busy), "while it compacts");
     let mut replay = Replay::new(codex::make, setup(AgentSessionConfig::new("codex")));

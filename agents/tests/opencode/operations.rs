@@ -164,6 +164,8 @@ fn a_prompt_waits_for_the_end_of_a_compaction() {
 #[test]
 fn a_compaction_that_is_refused_says_so() {
     let mut replay = ready(AgentSessionConfig::new("opencode"));
+    let with = Operation::CompactWith { instructions: "retain the plum".to_owned() };
+    assert!(matches!(replay.operate(&with), Err(WireError::Unsupported { .. })), "it takes none");
     replay.hold("POST", "/session/ses_1/summarize");
     let request = replay.operate(&Operation::Compact).expect("asked");
     // No model is named: the server's default is looked up.

@@ -2,8 +2,8 @@
 
 use agents::{Action, AdapterSetup, ListedFile, pi};
 use ipc_protocol::{
-    AgentSessionConfig, EnvVars, Event, Json, McpServer, McpTransport, NativeResume, Operation, PermissionAnswer,
-    Prompt, PromptPart, StopReason, WireError,
+    AgentSessionConfig, Event, Json, NativeResume, Operation, PermissionAnswer, Prompt, PromptPart, StopReason,
+    WireError,
 };
 use serde_json::{Value, json};
 
@@ -67,9 +67,6 @@ fn what_pi_cannot_do_is_refused_before_it_is_started() {
         let error = pi::make(AdapterSetup { resume, ..setup(config) }).err();
         assert!(matches!(error, Some(WireError::Unsupported { .. })), "{error:?}");
     };
-    let transport = McpTransport::Http { url: "http://127.0.0.1:1/".into(), headers: EnvVars::default() };
-    let server = McpServer { name: "web".into(), transport };
-    refused(AgentSessionConfig { mcp_servers: vec![server], ..AgentSessionConfig::new("pi") }, None);
     refused(AgentSessionConfig { mode: Some("plan".into()), ..AgentSessionConfig::new("pi") }, None);
     let resume = Some(NativeResume { id: None, fork: true });
     refused(AgentSessionConfig { ephemeral: true, ..AgentSessionConfig::new("pi") }, resume);
@@ -170,6 +167,17 @@ fn a_call_that_is_never_run_ends_with_its_turn() {
     replay.says(&json!({"type": "message_update", "assistantMessageEvent": call}));
     replay.says(&json!({"type": "agent_settled"}));
     assert_eq!(kinds(&replay.actions), ["stream:tool_start", "stream:tool_end", "stream:complete"]);
+}
+
+#[test]
+fn a_compaction_has_the_caller_s_instructions() {
+    let mut replay = ready();
+    replay.clear();
+    let instructions = "retain the plum".to_owned();
+    replay.step(&Step::Operate(Operation::CompactWith { instructions: instructions.clone() })).expect("taken");
+    let written = writes(&replay.actions).remove(0);
+    assert_eq!((&written["type"], &written["customInstructions"]), (&json!("compact"), &json!(instructions)));
+    assert_eq!(replay.step(&Step::Operate(Operation::CompactWith { instructions })), Err(WireError::Busy));
 }
 
 #[test]

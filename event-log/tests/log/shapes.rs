@@ -77,6 +77,7 @@ fn process_info() -> impl Strategy<Value = Box<ProcessInfo>> {
             started_at: UNIX_EPOCH + Duration::from_millis(at.into()),
             status: ProcessStatus::of_exit(exit),
             exit,
+            error: None,
             cpu_percent: Some(1.25),
             rss_bytes: Some(u64::MAX),
             tracked: true,

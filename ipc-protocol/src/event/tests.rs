@@ -27,6 +27,20 @@ fn the_envelope_is_what_its_doc_shows() {
 }
 
 #[test]
+fn a_context_window_has_its_share_in_percent() {
+    for (used, size, percent) in [(15_000, 200_000, 7.5), (1, 3, 33.33), (2, 3, 66.67), (5, 0, 0.0), (3, 2, 150.0)] {
+        let json = envelope(Event::context_window(used, size)).to_json().expect("serializes");
+        assert_eq!(json["payload"]["contextEfficiency"], json!(percent), "{used} of {size}");
+    }
+    // As a release before this one wrote it.
+    let older = json!({"offset": "00000000000000000007", "type": "stream:context_window", "version": 1,
+                       "createdAt": "2026-01-02T03:04:05.678Z", "eventStreamId": "s-1",
+                       "payload": {"used": 1, "size": 2, "remaining": 1}, "metadata": {}});
+    let older = Envelope::from_json(older).expect("understood").event;
+    assert!(matches!(older, Event::ContextWindow { used: 1, context_efficiency: 0.0, .. }), "{older:?}");
+}
+
+#[test]
 fn envelopes_come_back_from_json() {
     let receipt = Receipt::begin("s-1".parse().expect("a valid id"), crate::KillCause::KillSession);
     for event in [

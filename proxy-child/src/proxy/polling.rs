@@ -198,6 +198,7 @@ mod tests {
             started_at: SystemTime::now(),
             status: ProcessStatus::Running,
             exit: None,
+            error: None,
             cpu_percent: None,
             rss_bytes: None,
             tracked: false,

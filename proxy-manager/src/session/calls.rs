@@ -208,7 +208,7 @@ impl ManagedSession {
             ProxyCommand::Start { .. } => ("starting the agent", Duration::ZERO),
             ProxyCommand::Prompt { .. } => ("prompting", Duration::ZERO),
             ProxyCommand::Steer { .. } => ("steering", Duration::ZERO),
-            ProxyCommand::Operate { operation: Operation::Compact } => {
+            ProxyCommand::Operate { operation: Operation::Compact | Operation::CompactWith { .. } } => {
                 ("compacting the conversation", compact.saturating_sub(control))
             }
             ProxyCommand::Operate { .. } => ("an operation of the agent's", longest.saturating_sub(control)),

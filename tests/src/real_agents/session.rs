@@ -248,7 +248,7 @@ impl Told {
             Event::PermissionRequested(request) => self.asked.push((**request).clone()),
             Event::PermissionResolved { option, by, .. } => self.answered.push((option.clone(), by.clone())),
             Event::Usage(usage) => self.usage = Some(**usage),
-            Event::ContextWindow { used, size, remaining } => self.window = Some((*used, *size, *remaining)),
+            Event::ContextWindow { used, size, remaining, .. } => self.window = Some((*used, *size, *remaining)),
             Event::Error { code, message, retryable, attempt, .. } => {
                 self.errors.push((code.clone(), message.clone(), *retryable, *attempt));
             }

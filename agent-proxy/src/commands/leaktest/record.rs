@@ -296,6 +296,7 @@ fn from_receipt(receipt: &Receipt, entry: &ReceiptEntry) -> ProcessInfo {
         started_at: std::time::SystemTime::UNIX_EPOCH,
         status: ProcessStatus::Running,
         exit: None,
+        error: None,
         cpu_percent: None,
         rss_bytes: None,
         tracked: false,

@@ -546,7 +546,8 @@ impl Adapter for ClaudeSession {
             None => match operation {
                 Operation::SetThinking { level } => self.set_thinking(request, level, out)?,
                 Operation::ListSessions => self.list(request, out)?,
-                _ => self.compact(request, out)?,
+                Operation::CompactWith { instructions } => self.compact(request, Some(instructions), out)?,
+                _ => self.compact(request, None, out)?,
             },
         }
         Ok(())

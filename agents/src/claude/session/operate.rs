@@ -56,12 +56,18 @@ impl ClaudeSession {
     }
 
     /// Compacts the conversation by a slash command in a user message: the agent has no request for it.
-    pub(super) fn compact(&mut self, request: RequestId, out: &mut Vec<Action>) -> Result<()> {
+    pub(super) fn compact(
+        &mut self,
+        request: RequestId,
+        instructions: Option<&str>,
+        out: &mut Vec<Action>,
+    ) -> Result<()> {
         if self.compaction.is_some() || self.turn().is_some() {
             return Err(WireError::Busy);
         }
         let uuid = self.uuid();
-        wire::user(&uuid, json!([{ "type": "text", "text": "/compact" }]), out);
+        let command = instructions.map_or_else(|| "/compact".to_owned(), |words| format!("/compact {words}"));
+        wire::user(&uuid, json!([{ "type": "text", "text": command }]), out);
         self.compaction = Some(ClaudeCompaction { request, uuid, answer: None, error: None, text: String::new() });
         Ok(())
     }

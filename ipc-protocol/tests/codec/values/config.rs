@@ -84,6 +84,7 @@ pub(crate) fn operation() -> BoxedStrategy<Operation> {
         text().prop_map(|mode| Operation::SetMode { mode }),
         text().prop_map(|level| Operation::SetThinking { level }),
         Just(Operation::Compact),
+        text().prop_map(|instructions| Operation::CompactWith { instructions }),
         Just(Operation::GetState),
         Just(Operation::GetMessages),
         Just(Operation::ListSessions),
@@ -143,7 +144,14 @@ pub(crate) fn config() -> impl Strategy<Value = Box<AgentSessionConfig>> {
     let policies = (permission_mode(), bounds, limits(), ends, containment, hardening, permission_policy());
     let names = (of(text()), of(text()), of(text()), of(text()), of(text()));
     let conversation = (of(resume()), any::<bool>(), of(one_of(&[Home::Shared, Home::Own])), of(any::<bool>()));
-    let explicit = (btree_set(one_of(&ConfigSetting::ALL), 0..4), btree_set(text(), 0..3));
+    let part = prop_oneof![
+        Just(HomePart::Login),
+        Just(HomePart::Skills),
+        "[a-z.]{1,8}"
+            .prop_filter("a name", |name| name.parse::<HomePart>().is_ok())
+            .prop_map(|name| name.parse().expect("a part")),
+    ];
+    let explicit = (btree_set(one_of(&ConfigSetting::ALL), 0..4), btree_set(text(), 0..3), vec(part, 0..3));
     let limited = one_of(&[OnUsageLimit::Fail, OnUsageLimit::Wait]);
     let sandbox = of(one_of(&[AgentSandbox::ReadOnly, AgentSandbox::WorkspaceWrite, AgentSandbox::None]));
     let nesting = (timeouts(), any::<bool>(), any::<u32>(), explicit, lifecycle(), budget(), limited, sandbox);
@@ -160,7 +168,7 @@ pub(crate) fn config() -> impl Strategy<Value = Box<AgentSessionConfig>> {
                 timeouts,
                 runtime_context,
                 depth,
-                (explicit, not_secret),
+                (explicit, not_secret, home_copy),
                 lifecycle,
                 budget,
                 on_usage_limit,
@@ -206,6 +214,7 @@ pub(crate) fn config() -> impl Strategy<Value = Box<AgentSessionConfig>> {
                 explicit,
                 on_usage_limit,
                 not_secret,
+                home_copy,
             })
         },
     )

@@ -68,7 +68,7 @@ fn process_info() -> impl Strategy<Value = ProcessInfo> {
     let state = (
         any::<u32>(),
         one_of(&status),
-        of(exit_status()),
+        (of(exit_status()), of(text())),
         of(any::<u16>().prop_map(|percent| f32::from(percent) / 64.0)),
         of(any::<u64>()),
         any::<bool>(),
@@ -77,7 +77,7 @@ fn process_info() -> impl Strategy<Value = ProcessInfo> {
         |(
             (id, [ppid, pgid, sid], session_id),
             (command, args, cwd),
-            (at, status, exit, cpu_percent, rss_bytes, tracked),
+            (at, status, (exit, error), cpu_percent, rss_bytes, tracked),
         )| {
             ProcessInfo {
                 id,
@@ -91,6 +91,7 @@ fn process_info() -> impl Strategy<Value = ProcessInfo> {
                 started_at: SystemTime::UNIX_EPOCH + Duration::from_millis(at.into()),
                 status,
                 exit,
+                error,
                 cpu_percent,
                 rss_bytes,
                 tracked,

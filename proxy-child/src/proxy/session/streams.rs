@@ -35,9 +35,8 @@ impl ProxySession<'_> {
                 }
                 OutputStream::Stderr => {
                     running.adapter.stderr(bytes, &mut actions);
-                    if running.starting.is_some() {
-                        let text = String::from_utf8_lossy(bytes);
-                        let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+                    let text = String::from_utf8_lossy(bytes);
+                    if let Some(last) = text.lines().rev().find(|line| !line.trim().is_empty()) {
                         running.last_stderr_line = last.chars().take(300).collect();
                     }
                 }
@@ -160,6 +159,11 @@ impl ProxySession<'_> {
         let mut kept = running.on_exit == OnAgentExit::Keep;
         kept &= running.starting.is_none();
         self.drain_agent(link);
+        if let Some(running) = &self.running
+            && let Some(agent) = &running.agent
+        {
+            self.registry.explain_error(agent.id(), running.last_stderr_line.trim());
+        }
         // For an agent that was not ready, its adapter may have reported the reason already.
         if let Some(request) = self.running.as_mut().and_then(|running| running.starting.take()) {
             let error = self.start_exit_error(exit);

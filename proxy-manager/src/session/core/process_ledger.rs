@@ -118,6 +118,7 @@ mod tests {
             started_at: std::time::SystemTime::UNIX_EPOCH,
             status: ProcessStatus::Running,
             exit: None,
+            error: None,
             cpu_percent: None,
             rss_bytes: None,
             tracked: true,

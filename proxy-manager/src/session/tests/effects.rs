@@ -57,6 +57,7 @@ pub(super) fn process(id: ProcessId) -> ProcessInfo {
         started_at: SystemTime::UNIX_EPOCH,
         status: ProcessStatus::Running,
         exit: None,
+        error: None,
         cpu_percent: None,
         rss_bytes: None,
         tracked: false,
