@@ -3,6 +3,7 @@
 //! - There is no handshake: Pi answers `get_state` when it is ready. The adapter then checks the values of Pi's arguments: Pi starts
 //!   a new conversation if it does not find the old one, and thinks at a lower level if its model has no higher one.
 //! - A turn ends with `agent_settled`; `turn.rs` says how the end is detected with older agents.
+//! - Pi has no MCP client. Our extension is one: `provision/pi-mcp.js`.
 //! - Pi asks for no permission. Our extension does, before each tool call: `provision/pi-permissions.js`.
 //! - [`Event::Usage`](ipc_protocol::Event::Usage) is the sum over the requests of a turn, and excludes cached tokens from the
 //!   input. The context window is that of the last request.
@@ -37,12 +38,10 @@ const MAX_ABORTS: usize = 8;
 /// Makes the adapter.
 ///
 /// # Errors
-/// [`WireError::Unsupported`] for MCP servers and for a mode, since Pi has neither; and for an ephemeral session that continues a
-/// conversation.
+/// [`WireError::Unsupported`] for a mode, since Pi has none, and for an ephemeral session that continues a conversation.
 pub fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>> {
     let config = &setup.config;
     let refused = [
-        (!config.mcp_servers.is_empty(), "use MCP servers"),
         (config.mode.is_some(), "take a mode"),
         (config.ephemeral && setup.resume.is_some(), "keep nothing of a conversation that it goes on with"),
     ];

@@ -13,12 +13,13 @@ mod flags;
 pub(crate) mod gemini;
 pub(crate) mod opencode;
 pub(crate) mod pi;
+mod pi_mcp;
 pub(crate) mod qwen;
 mod sandbox;
 
 use std::path::{Path, PathBuf};
 
-use ipc_protocol::{AgentEndpoint, AgentSandbox, AgentSessionConfig, EnvVars, NativeResume, PermissionMode};
+use ipc_protocol::{AgentEndpoint, AgentSandbox, AgentSessionConfig, EnvVars, HomePart, NativeResume, PermissionMode};
 
 pub use self::sandbox::{default_sandbox, sandbox_program, settings_file};
 use crate::{AgentSpec, ModelConfig, Secret};
@@ -124,6 +125,11 @@ impl ProvisionRequest<'_> {
     pub fn model_name(&self) -> Option<&str> {
         self.config.model.as_deref().or_else(|| self.model?.model.as_deref())
     }
+
+    /// Returns whether the session's own home has the user's login, and no model configuration takes its place.
+    fn has_login_copy(&self) -> bool {
+        self.model.is_none() && self.config.home_copy.contains(&HomePart::Login)
+    }
 }
 
 /// Refuses a policy that the session could not enforce: an agent that asks because of a file, without a home for that file. Mode
@@ -145,6 +151,7 @@ pub fn needs_shim_dir(spec: &AgentSpec) -> bool {
     match spec.family() {
         Some("opencode") => spec.protocol != "acp",
         Some("codex") => spec.protocol == "acp",
+        Some("pi") => true,
         _ => false,
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use ipc_protocol::PermissionMode;
 use serde_json::{Value, json};
 
-use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest, Result};
+use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest, Result, pi_mcp};
 use crate::{
     AgentSpec, ModelApi, ModelConfig,
     conversations::{ConversationStorage, StorageFormat},
@@ -80,6 +80,7 @@ fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut P
         file(EXTENSION, include_str!("pi-permissions.js").to_owned(), provision);
         flag("--extension", &path(home, EXTENSION), provision);
     }
+    pi_mcp::bridge(spec, request, provision)?;
     conversation(spec, request, provision)
 }
 

@@ -6,7 +6,10 @@ use agents::{
     AgentSpec, ModelApi, ModelConfig, Secret,
     provision::{Provision, ProvisionError, ProvisionRequest, provision},
 };
-use ipc_protocol::{AgentSessionConfig, NativeResume, PermissionMode, PermissionPolicy, PermissionRule, RuleDecision};
+use ipc_protocol::{
+    AgentSessionConfig, McpServer, McpTransport, NativeResume, PermissionMode, PermissionPolicy, PermissionRule,
+    RuleDecision,
+};
 
 const KEY: &str = "!sk-$dummy-secret";
 
@@ -54,6 +57,48 @@ fn files(provision: &Provision) -> String {
 }
 
 const HOME: Option<&str> = Some("/homes/s-1");
+
+#[test]
+fn mcp_servers_are_an_extension_s_in_the_session_s_folder() {
+    let stdio = McpTransport::Stdio {
+        command: "/bin/orchard".into(),
+        args: vec!["a b".into()],
+        env: [("KEY", "hunter2")].into_iter().collect(),
+    };
+    let headers = [("authorization", "Bearer hunter3")].into_iter().collect();
+    let http = McpTransport::Http { url: "http://127.0.0.1:1/mcp".into(), headers };
+    let server = |name: &str, transport| McpServer { name: name.into(), transport };
+    let config = AgentSessionConfig { mcp_servers: vec![server("o", stdio), server("w", http)], ..allowed() };
+    let spec = agents::Catalog::default().get("pi").expect("its row").clone();
+    let secret = Secret::from("fresh".to_owned());
+    let request = |shim_dir| ProvisionRequest {
+        config: &config,
+        model: None,
+        home: None,
+        shared_home: None,
+        user_settings: None,
+        shim_dir,
+        resume: None,
+        fresh_id: "id",
+        fresh_secret: &secret,
+    };
+    let provided = provision(&spec, &request(Some(Path::new("/run-s")))).expect("provided");
+    assert!(provided.argv.windows(2).any(|words| words == ["--extension", "/run-s/pi-mcp.js"]), "{:?}", provided.argv);
+    let open = format!("{:?} {:?}", provided.argv, provided.env.0);
+    assert!(!open.contains("hunter") && !format!("{provided:?}").contains("hunter"), "{open}");
+    let list = provided.programs.iter().find(|file| file.path == Path::new("pi-mcp.json")).expect("the list");
+    let list: serde_json::Value = serde_json::from_str(list.contents.expose()).expect("JSON");
+    let expected = serde_json::json!([
+        { "name": "o", "command": "/bin/orchard", "args": ["a b"], "env": { "KEY": "hunter2" } },
+        { "name": "w", "url": "http://127.0.0.1:1/mcp", "headers": { "authorization": "Bearer hunter3" } },
+    ]);
+    assert_eq!(list, expected);
+    assert!(agents::provision::needs_shim_dir(&spec));
+    let refused = provision(&spec, &request(None)).expect_err("it has no folder");
+    assert!(matches!(refused, ProvisionError::Unsupported { .. }), "{refused}");
+    let without = AgentSessionConfig { mcp_servers: Vec::new(), ..config.clone() };
+    assert_eq!(provisioned(&without, None, None, None).expect("provided").programs, []);
+}
 
 #[test]
 fn without_a_home_of_its_own_only_arguments_are_added() {
