@@ -35,8 +35,8 @@ pub use adapter::{
 pub use catalog::schema;
 pub use catalog::{
     AgentSpec, ApplyMethod, Catalog, CatalogError, ContainerMount, DiscoveryCapabilities, DiscoverySpec, FileFormat,
-    LoadError, ModelSpec, ModelSpecs, PROTOCOLS, PerPlatform, PermissionConfig, PermissionSetting, ResourceLimits,
-    RowError, SessionConfig,
+    HomeFile, HomeFiles, LoadError, ModelSpec, ModelSpecs, PROTOCOLS, PerPlatform, PermissionConfig, PermissionSetting,
+    ResourceLimits, RowError, SessionConfig,
 };
 #[cfg(feature = "catalog-files")]
 pub use config_dir::{ConfigDir, ConfigError, SaveMode};

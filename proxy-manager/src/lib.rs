@@ -70,15 +70,15 @@ pub mod answers {
 /// Agents, profiles and model configurations.
 pub mod catalog {
     #[doc(inline)]
-    pub use agents::{AgentSpec, Catalog, ModelApi, ModelConfig, Profile, Profiles, Secret};
+    pub use agents::{AgentSpec, Catalog, HomeFile, HomeFiles, ModelApi, ModelConfig, Profile, Profiles, Secret};
 }
 
 /// Configuration of a session.
 pub mod config {
     #[doc(inline)]
     pub use ipc_protocol::{
-        AgentSessionConfig, EnvVars, Home, HostDeath, Lifecycle, McpServer, McpTransport, OnAgentExit, OnMissing,
-        OnUsageLimit, Restart, ResumeFrom, ResumeRequest,
+        AgentSessionConfig, EnvVars, Home, HomePart, HostDeath, Lifecycle, McpServer, McpTransport, OnAgentExit,
+        OnMissing, OnUsageLimit, Restart, ResumeFrom, ResumeRequest,
     };
 }
 
@@ -168,10 +168,10 @@ pub use self::{
     answers::{
         Answer, AnswerChunk, SilentHandler, StreamHandler, StreamInfo, StreamOptions, ToolCall, TurnStep, TurnStream,
     },
-    catalog::{AgentSpec, Catalog, ModelApi, ModelConfig, Profile, Profiles, Secret},
+    catalog::{AgentSpec, Catalog, HomeFile, HomeFiles, ModelApi, ModelConfig, Profile, Profiles, Secret},
     config::{
-        EnvVars, Home, HostDeath, Lifecycle, McpServer, McpTransport, OnAgentExit, OnMissing, OnUsageLimit, Restart,
-        ResumeFrom, ResumeRequest,
+        EnvVars, Home, HomePart, HostDeath, Lifecycle, McpServer, McpTransport, OnAgentExit, OnMissing, OnUsageLimit,
+        Restart, ResumeFrom, ResumeRequest,
     },
     events::{
         CONVERSATION_NOT_KEPT, EndReason, Json, MAX_TURNS_REACHED, OffsetGap, PlanEntry, RawLine, StopReason, ToolEnd,

@@ -10,8 +10,9 @@ use std::{
 
 use agent_proxy_tests::sessions::{self, all, event, fake, said, shell, soon};
 use proxy_manager::{
-    AgentSessionConfig, AgentSpec, Error, Event, Home, KillOptions, ManagerBuilder, ModelConfig, OnMissing, Profile,
-    Profiles, PromptMode, ProxyManager, ResumeFrom, ResumeRequest, SessionHandle, SessionId,
+    AgentSessionConfig, AgentSpec, Error, Event, Home, HomeFile, HomeFiles, HomePart, KillOptions, ManagerBuilder,
+    ModelConfig, OnMissing, Profile, Profiles, PromptMode, ProxyManager, ResumeFrom, ResumeRequest, SessionHandle,
+    SessionId,
 };
 use tempfile::TempDir;
 
@@ -106,6 +107,70 @@ fn files(directory: &Path) -> Vec<(PathBuf, String)> {
         }
     }
     found
+}
+
+/// Waits until there is no such file.
+async fn gone(path: &Path) {
+    soon("it is removed", async {
+        while path.exists() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_login_is_in_the_home_while_its_session_runs_and_skills_are_copied_once() {
+    let user = tempfile::tempdir().expect("a directory");
+    let file = |path: &str, contents: &str| {
+        let path = user.path().join(path);
+        fs::create_dir_all(path.parent().expect("a directory")).expect("made");
+        fs::write(path, contents).expect("written");
+    };
+    file(".fake/login.json", "first");
+    file(".fake/skills/plum.md", "pick plums");
+    let row = |path: &str| HomeFile { path: path.into(), ..HomeFile::default() };
+    let mut spec = AgentSpec::new("fake", "acp", &[FAKE, "--store", "chats"]);
+    spec.home_files =
+        HomeFiles { login: vec![row(".fake/login.json")], skills: vec![row(".fake/skills")], ..HomeFiles::default() };
+    let env = [("HOME", user.path().to_str().expect("UTF-8")), ("PATH", "/usr/bin:/bin")].into_iter().collect();
+    let place = Place::new(|builder| builder.agent(spec).base_env(env)).await;
+    let config = AgentSessionConfig {
+        cwd: Some("/".into()),
+        home_copy: vec![HomePart::Login, HomePart::Skills],
+        ..AgentSessionConfig::new("fake")
+    };
+    let session = place.manager.start_session(config.clone()).await.expect("started");
+    let home = place.home(&session);
+    let (login, skill) = (home.join(".fake/login.json"), home.join(".fake/skills/plum.md"));
+    let read = |path: &Path| fs::read_to_string(path).ok();
+    assert_eq!((read(&login).as_deref(), read(&skill).as_deref()), (Some("first"), Some("pick plums")));
+    assert_eq!(fs::metadata(&login).expect("there").mode() & 0o777, 0o600);
+    let turn = session.prompt("say hello", PromptMode::Refuse).await.expect("prompted");
+    soon("the turn's end", turn.wait()).await.expect("ended");
+    place.manager.suspend_session(session.id(), KillOptions::NOW).await.expect("suspended");
+    gone(&login).await;
+    // What the agent made of its skills stays; the login is the user's of now.
+    fs::write(&skill, "pick pears").expect("written");
+    file(".fake/login.json", "second");
+    let session = place.manager.resume_session(session.id()).await.expect("resumed");
+    assert_eq!((read(&login).as_deref(), read(&skill).as_deref()), (Some("second"), Some("pick pears")));
+    session.kill(KillOptions::NOW).await.expect("killed");
+    gone(&login).await;
+
+    let refused = |config| async {
+        match place.manager.start_session(config).await {
+            Err(Error::InvalidConfig { field: "homeCopy", reason }) => reason,
+            other => panic!("{other:?}"),
+        }
+    };
+    let shared = AgentSessionConfig { home: Some(Home::Shared), session_id: SessionId::mint(), ..config.clone() };
+    assert!(refused(shared).await.contains("your home itself"));
+    fs::remove_file(user.path().join(".fake/login.json")).expect("removed");
+    let missing = AgentSessionConfig { session_id: SessionId::mint(), ..config };
+    assert!(refused(missing).await.contains("no login of yours"));
+    assert!(!logged().contains("pick plums") && !logged().contains("\"second\""), "names only");
+    place.manager.shutdown().await;
 }
 
 #[tokio::test]

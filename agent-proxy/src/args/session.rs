@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use agents::{Profile, ProfileRule};
 use clap::{Args, ValueEnum};
-use proxy_manager::{AgentSandbox, Home, OnMissing, PermissionMode, ResumeFrom, ResumeRequest};
+use proxy_manager::{AgentSandbox, Home, HomePart, OnMissing, PermissionMode, ResumeFrom, ResumeRequest};
 
 use super::{
     budget::BudgetArgs,
@@ -150,6 +150,9 @@ pub(crate) struct SurroundingsArgs {
     /// Home directory of the agent [default: its own with --model-config, else shared]
     #[arg(long, value_name = "WHOSE", value_enum)]
     pub(crate) home: Option<HomeArg>,
+    /// Begin its own home with a part of yours: login, skills, or a path below your home; repeatable
+    #[arg(long, value_name = "PART")]
+    pub(crate) home_copy: Vec<HomePart>,
     /// The agent's own sandbox around its tools [default: as you have set it; workspace-write for Codex]
     #[arg(long, value_name = "WHICH", value_enum, help_heading = "Permissions")]
     pub(crate) agent_sandbox: Option<SandboxArg>,

@@ -32,6 +32,7 @@ pub(super) fn session(agent: Option<&str>, args: AgentArgs) -> Result<AgentSessi
         tools: args.surroundings.tools,
         mcp_servers: args.surroundings.mcp.as_deref().map(mcp::read).transpose()?.unwrap_or_default(),
         home: args.surroundings.home.map(Into::into),
+        home_copy: args.surroundings.home_copy,
         agent_sandbox: args.surroundings.agent_sandbox.and_then(Into::into),
         endpoint: args.surroundings.endpoint,
         ephemeral: args.surroundings.ephemeral,
@@ -232,6 +233,8 @@ mod tests {
         assert_eq!((servers.len(), servers[0].name.as_str()), (1, "fruit"));
         assert_eq!(with(&["--home", "own"]).home, Some(proxy_manager::Home::Own));
         assert_eq!(with(&["--home", "shared"]).home, Some(proxy_manager::Home::Shared));
+        let parts = with(&["--home-copy", "login", "--home-copy", "~/.config/tool"]).home_copy;
+        assert_eq!(parts, [proxy_manager::HomePart::Login, proxy_manager::HomePart::Path(".config/tool".into())]);
         assert_eq!(with(&["--agent-sandbox", "none"]).agent_sandbox, Some(proxy_manager::AgentSandbox::None));
         assert_eq!(with(&["--agent-sandbox", "user"]).agent_sandbox, None);
     }

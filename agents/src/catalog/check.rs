@@ -1,6 +1,8 @@
 //! Validation of a catalog row.
 
-use super::{AgentSpec, DiscoverySpec};
+use ipc_protocol::HomePart;
+
+use super::{AgentSpec, DiscoverySpec, HomeFiles};
 use crate::family::{AgentFamily, FAMILIES};
 
 /// Protocols with a built-in adapter.
@@ -42,6 +44,7 @@ impl AgentSpec {
         self.check_conversations()?;
         self.check_models()?;
         self.check_paths()?;
+        self.check_home_files()?;
         let node = &self.discovery.min_node;
         if !node.is_empty() && crate::discovery::ProgramVersion::parse(node).is_none() {
             return row_error("discovery.min_node", format!("{node:?} is no version: write it as in \"22.19.0\""));
@@ -234,6 +237,23 @@ impl AgentSpec {
             let fits = |path: &String| path == "~" || path.starts_with("~/") || path.starts_with('/');
             if let Some(path) = paths.linux.iter().chain(&paths.macos).find(|path| !fits(path)) {
                 return row_error(format!("discovery.{name}"), format!("{path:?} has to begin with ~/ or /"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the files of the home are within it.
+    fn check_home_files(&self) -> Result<(), RowError> {
+        let HomeFiles { login, skills, moved_by } = &self.home_files;
+        let parts = login.iter().map(|file| ("login", file)).chain(skills.iter().map(|file| ("skills", file)));
+        let paths = parts.flat_map(|(name, file)| {
+            let to = Some(&file.to).filter(|to| !to.is_empty());
+            [Some(&file.path), to].into_iter().flatten().map(move |path| (name, path))
+        });
+        let moved = moved_by.values().map(|path| ("moved_by", path));
+        for (name, path) in paths.chain(moved) {
+            if !matches!(path.parse(), Ok(HomePart::Path(parsed)) if parsed == *path) {
+                return row_error(format!("home_files.{name}"), format!("{path:?} has to be a path below the home"));
             }
         }
         Ok(())

@@ -12,8 +12,8 @@ pub use load::schema;
 pub(crate) use load::typed;
 pub use load::{FileFormat, LoadError};
 pub use spec::{
-    AgentSpec, ApplyMethod, ContainerMount, DiscoveryCapabilities, DiscoverySpec, ModelSpec, ModelSpecs, PerPlatform,
-    PermissionConfig, PermissionSetting, ResourceLimits, SessionConfig,
+    AgentSpec, ApplyMethod, ContainerMount, DiscoveryCapabilities, DiscoverySpec, HomeFile, HomeFiles, ModelSpec,
+    ModelSpecs, PerPlatform, PermissionConfig, PermissionSetting, ResourceLimits, SessionConfig,
 };
 
 use crate::provision::caller_variable;

@@ -90,6 +90,9 @@ pub struct AgentSpec {
     /// Settings for finding the installed agent.
     #[serde(default)]
     pub discovery: DiscoverySpec,
+    /// Files of the user's home that a session's own home can begin with.
+    #[serde(default)]
+    pub home_files: HomeFiles,
     /// Models of the agent.
     #[serde(default)]
     pub model_config: ModelSpecs,
@@ -197,6 +200,32 @@ pub enum ApplyMethod {
     /// By `cli_flag`.
     #[default]
     CliFlag,
+}
+
+/// Files of the user's home that a session can have copied into its own: `homeCopy`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct HomeFiles {
+    /// The agent's login. Those that are there are copied, and removed again when the session's processes have ended.
+    pub login: Vec<HomeFile>,
+    /// The agent's skills, and what else people add to it that holds no secret. Those that are there are copied.
+    pub skills: Vec<HomeFile>,
+    /// Variables of the agent that move a directory of the home elsewhere, with that directory: `CODEX_HOME = ".codex"`.
+    pub moved_by: BTreeMap<String, String>,
+}
+
+/// File or directory, relative to the home.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct HomeFile {
+    /// Path in the user's home.
+    pub path: String,
+    /// Path in the session's own home; empty for the same.
+    pub to: String,
+    /// Members of the JSON object that the file is: these are copied and nothing else of it. Empty for all of the file.
+    pub keys: Vec<String>,
 }
 
 /// Settings for finding an installed agent.
@@ -347,6 +376,7 @@ impl AgentSpec {
             permission_config: PermissionConfig::default(),
             permission_settings: BTreeMap::new(),
             discovery: DiscoverySpec::default(),
+            home_files: HomeFiles::default(),
             model_config: ModelSpecs::default(),
             install: String::new(),
             inherited: EnvVars::default(),

@@ -97,6 +97,9 @@ fn settings(request: &ProvisionRequest<'_>) -> Value {
             "environmentVariableRedaction": { "enabled": true },
         },
     });
+    if request.has_login_copy() {
+        settings["security"]["auth"]["selectedType"] = json!("oauth-personal");
+    }
     if !request.config.tools.is_empty() {
         settings["tools"] = json!({ "core": request.config.tools });
     }

@@ -109,6 +109,9 @@ fn settings(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Value> {
         // The model would have to search for their tools.
         settings["tools"]["toolSearch"]["enabled"] = json!(false);
     }
+    if request.has_login_copy() {
+        settings["security"]["auth"]["selectedType"] = json!("qwen-oauth");
+    }
     if let Some(model) = request.model {
         access(spec, request, model, &mut settings)?;
     }

@@ -9,6 +9,7 @@
 //!
 //! Files of a home that hold the key of a model configuration exist only while a session with this home runs.
 
+pub(crate) mod home_copy;
 mod shim_dir;
 pub(crate) mod temporary_root;
 
@@ -28,6 +29,7 @@ pub(crate) use agents::directory_files as files;
 use agents::provision::ProvisionFile;
 use ipc_protocol::SessionId;
 
+use self::home_copy::HomeCopy;
 pub(crate) use self::shim_dir::ShimDir;
 use self::temporary_root::TemporaryRoot;
 use crate::error::{Error, Result};
@@ -290,6 +292,15 @@ impl HomeTenancy {
     pub(crate) fn write(&self, files: &[ProvisionFile], keys: &[PathBuf]) -> Result<()> {
         self.add_keys(keys);
         write(&self.path, files)
+    }
+
+    /// Copies parts of the user's home, beside the files that were written. Blocks.
+    ///
+    /// # Errors
+    /// As [`HomeCopy::copy`].
+    pub(crate) fn copy(&self, copy: &HomeCopy, is_fresh: bool, written: &[ProvisionFile]) -> Result<()> {
+        let written: Vec<_> = written.iter().map(|file| file.path.as_path()).collect();
+        copy.copy(&self.path, is_fresh, &written)
     }
 
     /// Records files of the home that hold a key.

@@ -41,7 +41,7 @@ use crate::{
     conversation_locks::ConversationLocks,
     description::{SessionDescription, SessionMetadata, SessionSettings},
     error::{Error, Result},
-    homes::{SessionHomes, ShimDir},
+    homes::{SessionHomes, ShimDir, home_copy::HomeCopy},
     state::SessionJournal,
     supervision::SessionSlot,
 };
@@ -66,6 +66,8 @@ pub(crate) struct SessionLaunch {
     pub(crate) description: SessionDescription,
     /// Location of the session's home.
     pub(crate) home_place: HomePlace,
+    /// Parts of the user's home for the session's own.
+    home_copy: HomeCopy,
     /// Folder of the programs that its agent runs, if there are any.
     shim_dir: Option<PathBuf>,
     /// Conversation of the session, as far as it is known.
@@ -137,6 +139,9 @@ impl SessionLaunch {
         }
         let model = kit.model(&config)?;
         let place = place(&config, origin.as_ref());
+        if place == HomePlace::Shared && !config.home_copy.is_empty() {
+            return Err(invalid("homeCopy", "the session has your home itself: leave one of the two out".to_owned()));
+        }
         let default_cwd = origin.as_ref().and_then(|origin| origin.cwd.as_deref()).unwrap_or(&kit.cwd);
         let cwd = config.cwd.get_or_insert_with(|| default_cwd.to_owned()).clone();
         check::cwd(&cwd)?;
@@ -152,7 +157,12 @@ impl SessionLaunch {
         let draft =
             LaunchDraft { defaults: kit, spec, model, home: home.as_deref(), shim_dir: folder.as_deref(), marker };
         let on_missing = resume.map(|resume| resume.on_missing);
-        let LaunchAttempts { attempt, fallback } = draft.attempts(&config, origin, on_missing.as_ref())?;
+        let LaunchAttempts { mut attempt, mut fallback } = draft.attempts(&config, origin, on_missing.as_ref())?;
+        let home_copy = HomeCopy::plan(spec, &config, &kit.base_env)?;
+        for attempt in [Some(&mut attempt), fallback.as_deref_mut()].into_iter().flatten() {
+            // As a key, the login is in the home only while the session runs.
+            attempt.keys.extend(home_copy.login_files().map(Path::to_owned));
+        }
         let home = home.map(|home| utf8(&home)).transpose()?;
         let conversation = conversation(spec, &attempt, home.is_some(), around.locks)?;
         let native_files = attempt.location.files().map(Path::to_owned);
@@ -190,6 +200,7 @@ impl SessionLaunch {
             enclosure,
             description,
             home_place: place,
+            home_copy,
             shim_dir: folder,
             conversation,
             native_files,
@@ -219,7 +230,7 @@ fn place(config: &AgentSessionConfig, origin: Option<&ResolvedConversation>) -> 
     match config.home {
         Some(Home::Own) => HomePlace::Own,
         Some(Home::Shared) => HomePlace::Shared,
-        None if config.model_config.is_some() => HomePlace::Own,
+        None if config.model_config.is_some() || !config.home_copy.is_empty() => HomePlace::Own,
         None => HomePlace::Shared,
     }
 }

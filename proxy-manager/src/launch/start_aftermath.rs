@@ -81,6 +81,7 @@ impl SessionLaunch {
         };
         if let Some(tenancy) = &tenancy {
             tenancy.write(&self.attempt.files, &self.attempt.keys)?;
+            tenancy.copy(&self.home_copy, self.home_place == HomePlace::Own, &self.attempt.files)?;
         }
         let folder = self.shim_dir.as_ref().map(|path| ShimDir::make(path, &self.attempt.programs)).transpose()?;
         let backup = match &self.resumed {

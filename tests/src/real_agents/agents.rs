@@ -97,7 +97,7 @@ const RETRIES: Retries = Retries {
 const CODEX: &[&str] =
     &["-c", "model_providers.session.request_max_retries=1", "-c", "model_providers.session.stream_max_retries=1"];
 
-const NO_MCP: &str = "it has no MCP client";
+const NO_INSTRUCTIONS: &str = "it takes no instructions for it";
 
 /// How large the mock model's context window is: of a model that it does not know OpenCode has to be told, to tell how full it is.
 const OPENCODE: &[(&str, &str)] = &[(
@@ -156,7 +156,7 @@ pub const AGENTS: &[Agent] = &[
         files: &[],
         env: &[],
         has_next: false,
-        cannot: &[("tools", "it has no way to restrict its tools")],
+        cannot: &[("compact by words", NO_INSTRUCTIONS), ("tools", "it has no way to restrict its tools")],
     },
     Agent {
         id: "opencode",
@@ -180,7 +180,7 @@ pub const AGENTS: &[Agent] = &[
         files: OPENCODE,
         env: &[],
         has_next: false,
-        cannot: &[],
+        cannot: &[("compact by words", NO_INSTRUCTIONS)],
     },
     Agent {
         id: "pi",
@@ -205,7 +205,7 @@ pub const AGENTS: &[Agent] = &[
         files: &[("work/.pi/settings.json", r#"{"retry":{"maxRetries":1,"baseDelayMs":100}}"#)],
         env: &[],
         has_next: false,
-        cannot: &[("mode", "it has no modes"), ("mcp server", NO_MCP), ("mcp http", NO_MCP)],
+        cannot: &[("mode", "it has no modes")],
     },
     Agent {
         id: "gemini",
@@ -230,6 +230,7 @@ pub const AGENTS: &[Agent] = &[
         env: &[("GEMINI_CLI_TRUST_WORKSPACE", "true")],
         has_next: false,
         cannot: &[
+            ("compact by words", NO_INSTRUCTIONS),
             ("steer", "a prompt while it works cancels the first"),
             ("fork", "it cannot copy a conversation"),
             ("set thinking", "it has no request for it"),
@@ -261,6 +262,7 @@ pub const AGENTS: &[Agent] = &[
         env: &[],
         has_next: false,
         cannot: &[
+            ("compact by words", NO_INSTRUCTIONS),
             ("steer", "a prompt while it works cancels the first"),
             ("fork", "it cannot copy a conversation"),
             ("set model", "it offers the model that it began with"),
@@ -289,7 +291,7 @@ pub const AGENTS: &[Agent] = &[
         files: OPENCODE,
         env: &[],
         has_next: false,
-        cannot: &[("messages", "it has no request for the conversation")],
+        cannot: &[("compact by words", NO_INSTRUCTIONS), ("messages", "it has no request for the conversation")],
     },
     Agent {
         id: "claude-agent-acp",
@@ -338,6 +340,7 @@ pub const AGENTS: &[Agent] = &[
         env: &[],
         has_next: true,
         cannot: &[
+            ("compact by words", NO_INSTRUCTIONS),
             ("fork", "it cannot copy a conversation"),
             ("tools", "it has no way to restrict its tools"),
             ("ephemeral", "it always keeps its conversations"),

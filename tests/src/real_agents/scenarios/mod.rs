@@ -3,6 +3,7 @@
 mod answers;
 mod errors;
 mod given;
+mod home_copy;
 mod killing;
 mod modes;
 mod operations;
@@ -87,6 +88,12 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("state", "its own state", |stage| Box::pin(operations::state(stage))),
     plain("messages", "the conversation so far", |stage| Box::pin(operations::messages(stage))),
     plain("compact", "the conversation is shortened", |stage| Box::pin(operations::compact(stage))),
+    plain("compact by words", "the summary has the caller's instructions", |stage| {
+        Box::pin(operations::compact_with(stage))
+    }),
+    plain("home copy", "the user's login and a skill in a home of its own", |stage| {
+        Box::pin(home_copy::home_copy(stage))
+    }),
     plain("native", "a command of its own protocol", |stage| Box::pin(operations::native(stage))),
     plain("error 400", "the turn fails, and the next one works", |stage| Box::pin(errors::refused(stage))),
     plain("error 429", "it is tried again, and told", |stage| Box::pin(errors::rate_limited(stage))),

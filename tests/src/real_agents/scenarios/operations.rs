@@ -108,6 +108,19 @@ pub(super) async fn compact(stage: Arc<Stage>) -> Ran {
     Ok(Verdict::Pass)
 }
 
+pub(super) async fn compact_with(stage: Arc<Stage>) -> Ran {
+    let mut session = stage.session().await?;
+    for prompt in ["big: 100000", "big: 100001", "remember the plum"] {
+        ended_well(&session.ask(prompt).await?)?;
+    }
+    let instructions = "Retain the stones of all plums.";
+    within("it is compacted", session.handle.compact_with(instructions)).await??;
+    let asked = stage.model.requests().into_iter().any(|request| says(&request.body, instructions));
+    ensure!(asked, "no request for a summary has the instructions");
+    ended_well(&session.ask("good morning").await?)?;
+    Ok(Verdict::Pass)
+}
+
 pub(super) async fn mode(stage: Arc<Stage>) -> Ran {
     let [first, other] = stage.agent.modes;
     let config = AgentSessionConfig { mode: Some(first.into()), ..stage.config() };
