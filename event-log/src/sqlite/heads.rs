@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ipc_protocol::SessionId;
 use rusqlite::{Connection, types::ValueRef};
 
-use super::inspect;
+use super::{inspect, rows::is_sound};
 use crate::{LogDamage, StreamPosition, store::BatchTarget};
 
 /// Row id and head of a stream.
@@ -13,11 +13,6 @@ use crate::{LogDamage, StreamPosition, store::BatchTarget};
 pub(super) struct StreamHead {
     pub(super) id: i64,
     pub(super) head: StreamPosition,
-}
-
-/// Returns whether a stream may have these as its first and last offset.
-pub(super) fn is_sound(first: u64, last: u64) -> bool {
-    first > 0 && last < i64::MAX as u64 && first <= last + 1
 }
 
 /// Returns the head of a stream, by its rows.

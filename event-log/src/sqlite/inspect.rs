@@ -11,7 +11,11 @@ use std::{
 use ipc_protocol::{Envelope, Event, OffsetGap, SessionId};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, params, types::ValueRef};
 
-use super::{classify, create_private, rows::checksum, schema, system};
+use super::{
+    classify, create_private,
+    rows::{checksum, is_sound},
+    schema, system,
+};
 use crate::{LogDamage, LogInspection, Result, line};
 
 /// Time to wait for another program that writes the file.
@@ -169,7 +173,7 @@ impl InspectSource {
                 return;
             }
             let [first, last] = [2, 3].map(|index| number(row, index).map(i64::cast_unsigned));
-            let span = first.zip(last).filter(|(first, last)| super::heads::is_sound(*first, *last));
+            let span = first.zip(last).filter(|(first, last)| is_sound(*first, *last));
             let (closed, source) = (number(row, 4).is_some_and(|closed| closed != 0), number(row, 5).unwrap_or(0));
             named.insert(id, StreamRow { name: name(row, 1), closed, source, span });
         });

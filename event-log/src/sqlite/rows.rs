@@ -35,6 +35,11 @@ pub(super) struct EncodedBatch {
     pub(super) rows: Vec<BatchRow>,
 }
 
+/// Returns whether a stream may have these as its first and last offset.
+pub(super) fn is_sound(first: u64, last: u64) -> bool {
+    first > 0 && last < i64::MAX as u64 && first <= last + 1
+}
+
 /// Computes a row's checksum. It detects flipped bits, which SQLite does not.
 pub(super) fn checksum(first: u64, last: u64, created_ms: i64, body: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();

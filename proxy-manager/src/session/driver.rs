@@ -76,6 +76,8 @@ pub(crate) struct SessionAdoption {
 /// Receiver of a start's result.
 type StartResult = oneshot::Receiver<Result<()>>;
 
+/// Number of messages in a chunk, after which the task yields, so that readers on the same thread do not fall behind.
+pub(super) const LARGE: usize = 128;
 /// Longest wait for the journal of a session that is over.
 const JOURNAL_END: Duration = Duration::from_secs(2);
 
@@ -309,7 +311,7 @@ impl SessionDriver {
         let now = self.observe();
         let mut messages = 0;
         self.has_unread = true;
-        while messages < super::task::LARGE && self.core.is_listening() && !self.waits_for_lease() {
+        while messages < LARGE && self.core.is_listening() && !self.waits_for_lease() {
             match self.core.next_message(inbox) {
                 Ok(Some(ReceivedMessage::Understood(message))) => self.core.message(message, now),
                 Ok(Some(ReceivedMessage::Unknown(text))) => self.core.unknown_message(&text),

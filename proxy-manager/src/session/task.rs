@@ -29,7 +29,7 @@ use tracing::Instrument;
 use super::{
     ManagedSession, SessionAdoption, SessionInlets,
     core::{FAILURE, SessionCore},
-    driver::SessionDriver,
+    driver::{LARGE, SessionDriver},
     native_file,
 };
 use crate::{
@@ -42,8 +42,6 @@ use crate::{
 
 /// Bytes that may wait for the proxy; beyond that, further prompts stay in their channel.
 const BACKLOG: usize = 2 * ipc_protocol::codec::MAX_MESSAGE;
-/// Number of events in a chunk after which the task yields, so that readers on the same thread do not fall behind.
-pub(super) const LARGE: usize = 128;
 /// Timer setting while nothing is due.
 const FAR_FUTURE: Duration = Duration::from_secs(24 * 3600);
 
