@@ -4,6 +4,11 @@
 //! requests in, [`Action`]s out. It does no I/O, so it is tested on recorded transcripts; the proxy owns the pipes.
 //! [`conversations`] and [`directory_files`] are for the host, and block on the file system.
 
+#![cfg_attr(
+    not(all(feature = "acp", feature = "opencode")),
+    expect(dead_code, reason = "the kit serves the adapters that are left out too")
+)]
+
 #[cfg(feature = "acp")]
 pub mod acp;
 mod adapter;

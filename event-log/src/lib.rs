@@ -25,6 +25,8 @@
 //! assert_eq!(log.read(&session, 0, ReadLimit::default()).unwrap().events.len(), 1);
 //! ```
 
+#![cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "the file format is there for logs in files"))]
+
 mod damage;
 mod error;
 mod line;

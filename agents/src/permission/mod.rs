@@ -13,10 +13,11 @@ use globset::{GlobBuilder, GlobMatcher};
 use ipc_protocol::{PermissionMode, PermissionPolicy, PermissionRequest, PermissionRule, ResolvedBy, RuleDecision};
 
 pub use self::bypass::BypassDetector;
+#[cfg(feature = "opencode")]
+pub(crate) use self::path::absolute;
 pub(crate) use self::{
     command::script,
     open_requests::{AnswerChoice, OpenRequest, OpenRequests, PreparedOption, plain_request},
-    path::absolute,
     search::beginning,
 };
 
