@@ -49,25 +49,12 @@ pub enum LoadError {
 /// Returns the JSON Schema of a catalog file: one row, a list of rows, or `agents` with rows in it.
 #[cfg(feature = "catalog-files")]
 pub fn schema() -> Value {
-    let mut schema = schemars::schema_for!(AgentSpec).to_value();
-    let Some(row) = schema.as_object_mut() else { return schema };
-    let version = row.remove("$schema");
-    let mut definitions = row.remove("$defs").unwrap_or_default();
-    definitions["AgentSpec"] = schema;
-    let row = serde_json::json!({ "$ref": "#/$defs/AgentSpec" });
-    let rows = serde_json::json!({ "type": "array", "items": row });
-    serde_json::json!({
-        "$schema": version,
-        "title": "Agents",
-        "description": "Rows of the catalog of agents: one, a list, or `agents` with rows in it.",
-        "anyOf": [
-            row,
-            rows,
-            { "type": "object", "properties": { "$schema": true, "agents": rows }, "required": ["agents"], "additionalProperties": false },
-        ],
-        "$defs": definitions,
-    })
+    serde_json::from_str(SCHEMA).expect("a test makes it")
 }
+
+/// Made of [`AgentSpec`] by a test, so that a build needs nothing that makes schemas.
+#[cfg(any(test, feature = "catalog-files"))]
+const SCHEMA: &str = include_str!("schema.json");
 
 /// Parses the rows of a file.
 pub(super) fn rows(
@@ -147,4 +134,42 @@ fn explained(reason: &str) -> String {
 /// Returns the texts between backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn derived_schema() -> Value {
+        let mut schema = schemars::schema_for!(AgentSpec).to_value();
+        let Some(row) = schema.as_object_mut() else { return schema };
+        let version = row.remove("$schema");
+        let mut definitions = row.remove("$defs").unwrap_or_default();
+        definitions["AgentSpec"] = schema;
+        let row = serde_json::json!({ "$ref": "#/$defs/AgentSpec" });
+        let rows = serde_json::json!({ "type": "array", "items": row });
+        serde_json::json!({
+            "$schema": version,
+            "title": "Agents",
+            "description": "Rows of the catalog of agents: one, a list, or `agents` with rows in it.",
+            "anyOf": [
+                row,
+                rows,
+                { "type": "object", "properties": { "$schema": true, "agents": rows }, "required": ["agents"], "additionalProperties": false },
+            ],
+            "$defs": definitions,
+        })
+    }
+
+    #[test]
+    fn the_schema_is_that_of_the_rows() {
+        let derived = format!("{:#}\n", derived_schema());
+        if std::env::var_os("UPDATE_SCHEMA").is_some() {
+            std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/src/catalog/schema.json"), &derived).expect("written");
+        }
+        assert!(
+            SCHEMA == derived,
+            "UPDATE_SCHEMA=1 cargo test --workspace --lib the_schema_is writes src/catalog/schema.json"
+        );
+    }
 }

@@ -13,11 +13,11 @@ use crate::family::AgentFamily;
 /// Flags (`model_flag` and the like) are text as in a shell: split at blanks, quotes hold a word together. Placeholders are filled
 /// in after that, so what is filled in is always one argument or a part of one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AgentSpec {
     /// Name in configurations, events and errors: 1 to 64 characters of A-Z a-z 0-9 . _ -
-    #[cfg_attr(feature = "catalog-files", schemars(regex(pattern = "^[A-Za-z0-9._-]{1,64}$")))]
+    #[cfg_attr(test, schemars(regex(pattern = "^[A-Za-z0-9._-]{1,64}$")))]
     pub id: String,
     /// Full name of the agent.
     #[serde(default)]
@@ -51,7 +51,7 @@ pub struct AgentSpec {
     /// the caller's own variable NAME, if it is set. `{key}`, `{base_url}`, `{model}` and `{provider}` are of the session's model
     /// configuration; a variable is left out where there is none.
     #[serde(default)]
-    #[cfg_attr(feature = "catalog-files", schemars(with = "BTreeMap<String, String>"))]
+    #[cfg_attr(test, schemars(with = "BTreeMap<String, String>"))]
     pub env: EnvVars,
     /// Mounts of the container. There are no containers yet: an enabled row that has some is refused.
     #[serde(default)]
@@ -69,7 +69,7 @@ pub struct AgentSpec {
     /// Settings of the protocol's adapter: an object. `config` (`claude`, `codex`, `gemini`, `opencode`, `pi`, `qwen`) says whose
     /// configuration files the agent reads; `server: true` that it can be reached at an address instead of being started.
     #[serde(default = "object")]
-    #[cfg_attr(feature = "catalog-files", schemars(with = "serde_json::Map<String, Value>"))]
+    #[cfg_attr(test, schemars(with = "serde_json::Map<String, Value>"))]
     pub protocol_config: Value,
     /// Flag for the model, with `{model}`: `--model {model}`. Empty where the protocol or its configuration
     /// (`protocol_config.config`) does that.
@@ -106,7 +106,7 @@ pub struct AgentSpec {
 
 /// A mount of a container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ContainerMount {
     /// Path outside of the container.
@@ -119,7 +119,7 @@ pub struct ContainerMount {
 
 /// Limits of a session, where it sets none itself. Nothing is limited where nothing is said.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ResourceLimits {
     /// Memory of all its processes, in MiB.
@@ -132,7 +132,7 @@ pub struct ResourceLimits {
 
 /// An agent's conversations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionConfig {
     /// True if the adapter goes on with a conversation through the agent's protocol. `false`: it is by `resume_flag`; without
@@ -158,7 +158,7 @@ pub struct SessionConfig {
 
 /// Tools of an agent that ask for permission.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct PermissionConfig {
     /// Flag that makes the agent ask, unless the session allows everything: once for each tool where `{tool}` is in it, else once.
@@ -174,7 +174,7 @@ pub struct PermissionConfig {
 /// A switch about permissions. `auto_approve` is also on where the session allows everything (mode `allow`, no rules), and off
 /// where it denies, only reads, or has rules.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct PermissionSetting {
     /// True if the agent has it.
@@ -194,7 +194,7 @@ pub struct PermissionSetting {
 
 /// Way to switch a setting on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ApplyMethod {
     /// By `cli_flag`.
@@ -230,7 +230,7 @@ pub struct HomeFile {
 
 /// Settings for finding an installed agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct DiscoverySpec {
     /// Names of its program in PATH, or paths; that of `cmd` where none is given.
@@ -273,7 +273,7 @@ impl Default for DiscoverySpec {
 
 /// Names or paths, for each platform.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct PerPlatform {
@@ -284,7 +284,7 @@ pub struct PerPlatform {
 
 /// Abilities of an agent, as `agent-proxy agents --json` lists them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct DiscoveryCapabilities {
     /// True if it goes on with conversations. `false`: a session that is to go on with one is refused, and none is suspended.
@@ -298,7 +298,7 @@ pub struct DiscoveryCapabilities {
 
 /// An agent's models.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelSpecs {
     /// The one that is used where nobody says; empty for the agent's own choice.
@@ -309,7 +309,7 @@ pub struct ModelSpecs {
 
 /// A model. Only its id and whether it is the default mean anything here: the size of its context is what the agent tells.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelSpec {
     /// In the agent's spelling.
