@@ -71,6 +71,9 @@ fn envelopes_come_back_from_json() {
         let sent = envelope(event);
         let json = sent.to_json().expect("serializes");
         assert_eq!(Envelope::from_json(json.clone()).expect("parses"), sent, "{json}");
+        assert_eq!(json["type"], *sent.event.kind());
+        assert_eq!(serde_json::to_value(&sent).expect("serializes"), json);
+        assert_eq!(serde_json::from_value::<Envelope>(json).expect("parses"), sent);
     }
 }
 

@@ -60,6 +60,33 @@ async fn readers_at_their_own_pace() {
     assert!(late.next().await.is_none());
 }
 
+#[test]
+fn polls_and_calls_alternate_and_lose_nothing() {
+    use futures_core::Stream;
+    use std::{
+        pin::Pin,
+        task::{Context, Poll, Waker},
+    };
+
+    let (history, mut log) = history(1000, usize::MAX);
+    let mut events = Subscription::one(history, 1);
+    let mut context = Context::from_waker(Waker::noop());
+    for n in 1..=10 {
+        // Leaves a fill behind.
+        assert_eq!(Pin::new(&mut events).poll_next(&mut context), Poll::Pending);
+        log.push(0, text(n));
+        log.commit();
+        let next = match n % 2 {
+            0 => std::pin::pin!(events.next()).poll(&mut context),
+            _ => Pin::new(&mut events).poll_next(&mut context),
+        };
+        assert!(matches!(next, Poll::Ready(Some(envelope)) if envelope.offset == n));
+    }
+    drop(log);
+    assert_eq!(Pin::new(&mut events).poll_next(&mut context), Poll::Ready(None));
+    assert_eq!(std::pin::pin!(events.next()).poll(&mut context), Poll::Ready(None));
+}
+
 #[tokio::test]
 async fn bytes_are_bounded_but_the_last_event_stays() {
     let (history, mut log) = history(1000, 1000);
