@@ -7,8 +7,8 @@ use agent_proxy_tests::{
     system::is_alive,
 };
 use proxy_manager::{
-    AgentSessionConfig, CONVERSATION_NOT_KEPT, EndReason, EnvVars, Error, Event, Home, KillOptions, Lifecycle,
-    PromptMode, ProxyManager, ResumeOptions, SessionFilter, SessionHandle, SessionSnapshot, SessionState,
+    AbortPolicy, AgentSessionConfig, CONVERSATION_NOT_KEPT, EndReason, EnvVars, Error, Event, Home, KillOptions,
+    Lifecycle, PromptMode, ProxyManager, ResumeOptions, SessionFilter, SessionHandle, SessionSnapshot, SessionState,
     SessionStatus,
 };
 
@@ -47,6 +47,26 @@ async fn a_suspended_session_goes_on_with_its_conversation_and_its_events() {
         assert_eq!(is(|event| matches!(event, Event::SessionSuspended { .. })), 1);
         assert_eq!(is(|event| matches!(event, Event::SessionEnded { .. })), 1);
         place.manager.delete_session(first.id()).await.expect("deleted");
+    }
+    place.manager.shutdown().await;
+}
+
+/// The agent and its helpers are older than any turn: before the first one, and before the first one after a resume.
+#[tokio::test]
+async fn an_abort_before_a_turn_has_begun_ends_nothing() {
+    let place = Place::new().await;
+    let mut session = place.start(Lifecycle::default()).await;
+    for resumes in [true, false] {
+        let alive = agent(&place.info(&session));
+        let receipt = soon("the abort", session.abort(AbortPolicy::KillTurnProcesses)).await.expect("proven");
+        let receipt = receipt.expect("a receipt");
+        assert!(receipt.is_empty() && receipt.processes.is_empty(), "{receipt:?}");
+        assert_eq!(place.ask(&session, "say still here").await, "still here");
+        assert_eq!(agent(&place.info(&session)), alive);
+        if resumes {
+            place.manager.suspend_session(session.id(), KillOptions::NOW).await.expect("suspended");
+            session = place.manager.resume_session(session.id()).await.expect("resumed");
+        }
     }
     place.manager.shutdown().await;
 }

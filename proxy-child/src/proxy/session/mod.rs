@@ -83,8 +83,8 @@ pub(crate) struct ProxySession<'a> {
     /// Containment of the agent.
     containment: ContainmentStatus,
     turn: Option<u64>,
-    /// Processes that were alive when the last turn began.
-    before_turn: BTreeSet<ProcessId>,
+    /// Processes that were alive when the last turn began. `None` before the first one of this proxy.
+    before_turn: Option<BTreeSet<ProcessId>>,
     kills: Vec<ActiveKill>,
     /// Prompt that waits for the kill of the last turn's processes, which would also hit those of the next turn.
     held_prompt: Option<(RequestId, u64, Prompt)>,
@@ -117,7 +117,7 @@ impl<'a> ProxySession<'a> {
             limiter: None,
             containment: ContainmentStatus::default(),
             turn: None,
-            before_turn: BTreeSet::new(),
+            before_turn: None,
             kills: Vec::new(),
             held_prompt: None,
             ending: None,
@@ -222,7 +222,10 @@ impl<'a> ProxySession<'a> {
                 self.cancel_held_prompt(link);
                 let result = self.run_adapter(link, |adapter, out| adapter.abort(out));
                 if policy == AbortPolicy::KillTurnProcesses && result.is_ok() {
-                    let scope = registry::KillTarget::AllBut(self.before_turn.clone());
+                    let Some(older) = self.before_turn.clone() else {
+                        return self.answer_nothing_started(request, link);
+                    };
+                    let scope = registry::KillTarget::AllBut(older);
                     return self.begin_kill(scope, KillCause::AbortTurn, options, request, link);
                 }
                 result
@@ -268,7 +271,7 @@ impl<'a> ProxySession<'a> {
         self.reported_state.record_prompt(turn);
         self.running.iter_mut().for_each(|running| running.replies.begin());
         self.registry.scan();
-        self.before_turn = self.registry.living().collect();
+        self.before_turn = Some(self.registry.living().collect());
         let result = self.run_adapter(link, |adapter, out| adapter.prompt(prompt, out));
         if result.is_err() {
             self.turn = None;

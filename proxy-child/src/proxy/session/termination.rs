@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ipc_protocol::{
-    EndReason, KillCause, KillOptions, Receipt, WireError,
+    EndReason, KillCause, KillOptions, Proof, Receipt, WireError,
     message::{FromProxy, RequestId},
 };
 use registry::{KillLoop, KillStep, KillTarget, MarkerLook};
@@ -76,6 +76,13 @@ impl ProxySession<'_> {
         }
         let kill = KillLoop::new(scope, cause, options, KILL_SLICE);
         self.kills.push(ActiveKill { kill, request: Some(request), next: Instant::now() });
+    }
+
+    /// Answers an abort before the first turn: no turn has started a process, so none is ended.
+    pub(super) fn answer_nothing_started(&self, request: RequestId, link: &mut HostLink) {
+        let mut receipt = Receipt::begin(self.id.clone(), KillCause::AbortTurn);
+        receipt.proof = Proof::QuietRounds(0);
+        link.send(&FromProxy::Receipt { request, receipt: Box::new(receipt) });
     }
 
     /// Ends the session: everything is killed, and the receipt is the last that is heard of it. A second call can only
