@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{failures, offer::AgentOffer, quirks::AcpQuirks};
-use crate::kit::bounds::MAX_ID;
+use crate::{kit::bounds::MAX_ID, provision::claude::permission_settings};
 
 /// Reason why the agent cannot be used as configured.
 #[derive(Debug, PartialEq)]
@@ -167,9 +167,13 @@ impl ConversationOpening {
     }
 }
 
-/// Returns the options that the wrapper of Claude Code takes beyond the protocol.
+/// Returns the options that the wrapper of Claude Code takes beyond the protocol, with the rules that make it ask in any home.
 fn meta(config: &AgentSessionConfig, quirks: &AcpQuirks) -> Option<Value> {
+    if !quirks.claude_options {
+        return None;
+    }
     let mut options = Map::new();
+    options.insert("settings".into(), permission_settings(config).into());
     if !config.tools.is_empty() {
         options.insert("tools".into(), json!(config.tools));
     }
@@ -179,7 +183,7 @@ fn meta(config: &AgentSessionConfig, quirks: &AcpQuirks) -> Option<Value> {
     if config.ephemeral {
         options.insert("persistSession".into(), false.into());
     }
-    (quirks.claude_options && !options.is_empty()).then(|| json!({ "claudeCode": { "options": options } }))
+    Some(json!({ "claudeCode": { "options": options } }))
 }
 
 fn mcp_server(server: &ipc_protocol::McpServer) -> McpServer {

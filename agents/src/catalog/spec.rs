@@ -403,6 +403,11 @@ impl AgentSpec {
         self.protocol_config.get("server") == Some(&Value::Bool(true))
     }
 
+    /// Returns whether the agent's protocol has conversations: a plain command has none.
+    pub fn has_conversations(&self) -> bool {
+        self.protocol != "command"
+    }
+
     /// Returns the field of the row that rules out continuing a conversation in another process, if one does.
     pub fn cannot_resume(&self) -> Option<&'static str> {
         let session = &self.session_config;

@@ -4,11 +4,12 @@
 //! with its `apiKeyHelper`. So the key is not in the environment either, which the agent passes on to the commands that it runs.
 //! System prompt, MCP servers and thinking level go over the protocol.
 //!
-//! The wrapper accepts none of Claude Code's arguments; its own protocol contains the rest.
+//! The wrapper accepts none of Claude Code's arguments; its own protocol contains the rest, the rules that make it ask included. In a home
+//! of the session's own these are in its settings too, for other wrappers.
 
 use std::path::Path;
 
-use ipc_protocol::PermissionMode;
+use ipc_protocol::{AgentSessionConfig, PermissionMode};
 use serde_json::{Map, Value, json};
 
 use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest, Result};
@@ -73,12 +74,17 @@ fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut P
         endpoint(spec, request, model, &mut settings, provision)?;
     }
     if wrapped {
-        super::require_asking(spec, request)?;
         if let Some(model) = provision.model.take() {
             // The wrapper's protocol offers known models only; a variable takes any.
             provision.env.0.insert("ANTHROPIC_MODEL".to_owned(), model);
         }
-        permission_settings(request, &mut settings);
+        for (name, value) in permission_settings(request.config) {
+            match (settings.get_mut(&name), value) {
+                // It has the key's file to deny already.
+                (Some(Value::Object(known)), Value::Object(more)) => known.extend(more),
+                (_, value) => drop(settings.insert(name, value)),
+            }
+        }
     } else {
         arguments(spec, request, provision)?;
     }
@@ -138,10 +144,10 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Adds the rules that make the agent ask. By itself it asks seldom, and in its modes `plan` and `auto` its own classifier answers in
-/// place of a user. A rule to ask overrides its modes and any rule to allow.
-fn permission_settings(request: &ProvisionRequest<'_>, settings: &mut Map<String, Value>) {
-    let config = request.config;
+/// Returns the settings that make the agent ask, in any home. By itself it asks seldom, and in its modes `plan` and `auto` its own
+/// classifier answers in place of a user. A rule to ask overrides its modes and any rule to allow, of the user's settings too.
+pub(crate) fn permission_settings(config: &AgentSessionConfig) -> Map<String, Value> {
+    let mut settings = Map::new();
     let rules = !config.permissions.rules.is_empty();
     let ask: &[&str] = match config.permission_mode {
         PermissionMode::Allow if !rules => &[],
@@ -150,18 +156,16 @@ fn permission_settings(request: &ProvisionRequest<'_>, settings: &mut Map<String
         _ => &["*"],
     };
     if !ask.is_empty() {
-        let permissions = settings.entry("permissions").or_insert_with(|| json!({}));
-        permissions["ask"] = json!(ask);
+        settings.insert("permissions".to_owned(), json!({ "ask": ask }));
     }
     settings.insert("useAutoModeDuringPlan".to_owned(), false.into());
+    settings
 }
 
 /// Adds model, mode, tools, settings and the conversation. Each is one word, so that no value is taken for a flag.
 fn arguments(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut Provision) -> Result<()> {
     let config = request.config;
-    let mut settings = Map::new();
-    permission_settings(request, &mut settings);
-    let mut flags = vec![format!("--settings={}", Value::Object(settings))];
+    let mut flags = vec![format!("--settings={}", Value::Object(permission_settings(config)))];
     if let Some(model) = provision.model.take() {
         flags.push(format!("--model={model}"));
     }

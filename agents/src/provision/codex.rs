@@ -3,7 +3,7 @@
 //! A session with a home of its own has its `CODEX_HOME` there. A model configuration is written to files in it. So the key is in no
 //! argument and not in the environment, which Codex passes on to the commands that it runs.
 
-use ipc_protocol::{AgentSandbox, AgentSessionConfig, PermissionMode};
+use ipc_protocol::AgentSandbox;
 use serde_json::{Map, json};
 use toml::{Table, Value};
 
@@ -63,11 +63,6 @@ fn file(name: &str, contents: String, provision: &mut Provision) {
     provision.files.push(ProvisionFile { path: [CODEX_HOME, name].iter().collect(), contents: contents.into() });
 }
 
-/// Returns whether the policy leaves nothing to ask for.
-fn allows_all(config: &AgentSessionConfig) -> bool {
-    config.permission_mode == PermissionMode::Allow && config.permissions.rules.is_empty()
-}
-
 /// The app-server is told by its protocol; over ACP there is no way but these, for `@zed-industries/codex-acp`.
 fn overrides(request: &ProvisionRequest<'_>, sandbox: Option<AgentSandbox>) -> Vec<String> {
     let config = request.config;
@@ -81,7 +76,7 @@ fn overrides(request: &ProvisionRequest<'_>, sandbox: Option<AgentSandbox>) -> V
     // A mode of the session selects the preset of that name, which decides what needs permission. Codex asks most when it trusts
     // nothing and tries nothing in its sandbox first.
     if config.mode.is_none() {
-        let approval = match (allows_all(config), sandbox) {
+        let approval = match (super::allows_all(config), sandbox) {
             (true, Some(AgentSandbox::None)) => "never",
             // Else nothing would ever leave the sandbox.
             (true, _) => "on-request",
@@ -117,7 +112,7 @@ fn wrapper(request: &ProvisionRequest<'_>, provision: &mut Provision) {
     if let Some(mode) = mode.filter(|_| config.mode.is_none()) {
         provision.env.0.insert("INITIAL_AGENT_MODE".to_owned(), mode.to_owned());
     }
-    if let Some(folder) = request.shim_dir.filter(|_| !allows_all(config)) {
+    if let Some(folder) = request.shim_dir.filter(|_| !super::allows_all(config)) {
         let program = |path: &str, text: &str| ProvisionFile { path: path.into(), contents: text.to_owned().into() };
         provision.programs.push(program(ASKING, include_str!("codex-asking.sh")));
         provision.programs.push(program(ASKING_SCRIPT, include_str!("codex-asking.cjs")));

@@ -1,12 +1,14 @@
 //! Argv, environment and files of Gemini CLI.
 //!
-//! A session's own home contains its settings, the key of a model configuration (`.env`: the key is in Gemini's memory, and Gemini's
-//! own redaction removes it from the environment of the tools), and a policy that makes Gemini ask for every tool. Even then it does
-//! not ask for shell commands that it considers harmless (`echo`, `ls`, …). MCP servers and modes go over the protocol.
+//! A policy in the session's folder makes Gemini ask for every tool, in any home: with `--admin-policy` it precedes the user's and the
+//! project's own policies. Even then Gemini does not ask for shell commands that it considers harmless (`echo`, `ls`, …), and it ignores
+//! the flag where the machine has policies in `/etc/gemini-cli/policies`: those decide.
+//!
+//! A session's own home contains its settings, and the key of a model configuration (`.env`: the key is in Gemini's memory, and Gemini's
+//! own redaction removes it from the environment of the tools). MCP servers and modes go over the protocol.
 //!
 //! Its `model.maxSessionTurns` bounds the model replies of all prompts together, so it is left alone: the proxy counts those of each.
 
-use ipc_protocol::PermissionMode;
 use serde_json::{Value, json};
 
 use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest, Result};
@@ -21,6 +23,8 @@ const DIRECTORY: &str = ".gemini";
 /// Versions that Gemini itself adds to an address.
 const VERSIONS: [&str; 3] = ["/v1beta", "/v1alpha", "/v1"];
 
+/// Name of [`ASK`] in the session's folder.
+const POLICY: &str = "gemini-ask.toml";
 /// Policy that makes Gemini ask. Plan mode has rules of its own: it refuses most tools without asking.
 const ASK: &str = r#"[[rule]]
 toolName = "*"
@@ -49,7 +53,10 @@ pub(super) fn sandboxed(settings: &Value) -> bool {
 
 /// Adds to `provision`, which already has the row's own argv and environment; the session's `command` is appended later.
 fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut Provision) -> Result<()> {
-    super::require_asking(spec, request)?;
+    if !super::allows_all(request.config) {
+        let policy = super::shim_file(spec, request, POLICY, ASK, provision)?;
+        provision.argv.extend(["--admin-policy".to_owned(), policy]);
+    }
     // The protocol accepts any name, so the model is an argument.
     if let Some(model) = provision.model.take() {
         provision.argv.extend(["-m".to_owned(), model]);
@@ -69,10 +76,6 @@ fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut P
         access(spec, model, provision)?;
     }
     file("settings.json", settings(request).to_string(), provision);
-    let config = request.config;
-    if config.permission_mode != PermissionMode::Allow || !config.permissions.rules.is_empty() {
-        file("policies/session.toml", ASK.to_owned(), provision);
-    }
     Ok(())
 }
 
@@ -132,7 +135,7 @@ fn access(spec: &AgentSpec, model: &ModelConfig, provision: &mut Provision) -> R
 mod tests {
     use std::path::Path;
 
-    use ipc_protocol::{AgentSessionConfig, PermissionRule, RuleDecision};
+    use ipc_protocol::{AgentSessionConfig, PermissionMode, PermissionRule, RuleDecision};
 
     use super::*;
     use crate::{Catalog, Secret};
@@ -159,7 +162,7 @@ mod tests {
             home,
             shared_home: None,
             user_settings: None,
-            shim_dir: None,
+            shim_dir: Some(Path::new("/run-s")),
             resume: None,
             fresh_id: "id",
             fresh_secret: &Secret::from("secret".to_owned()),
@@ -174,7 +177,9 @@ mod tests {
 
     #[test]
     fn a_model_is_an_argument_and_its_key_is_not() {
-        let (config, model) = (AgentSessionConfig::new("gemini"), model("gemini", KEY));
+        let allow = PermissionMode::Allow;
+        let config = AgentSessionConfig { permission_mode: allow, ..AgentSessionConfig::new("gemini") };
+        let model = model("gemini", KEY);
         let provision = run(&config, Some(&model), Some(Path::new("/home/own"))).expect("provided");
         assert_eq!(provision.argv, ["gemini", "--acp", "--skip-trust", "-m", "gemini-2.5-flash"]);
         assert_eq!(provision.model, None, "its protocol does not set it again");
@@ -189,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_made_to_ask_unless_everything_is_allowed() {
+    fn it_is_made_to_ask_in_any_home_unless_everything_is_allowed() {
         let rule = PermissionRule { tool: None, command: None, path: None, decision: RuleDecision::Deny };
         for (mode, rules, asks) in [
             (PermissionMode::Ask, vec![], true),
@@ -200,8 +205,13 @@ mod tests {
         ] {
             let mut config = AgentSessionConfig { permission_mode: mode, ..AgentSessionConfig::new("gemini") };
             config.permissions.rules = rules;
-            let provision = run(&config, None, Some(Path::new("/home/own"))).expect("provided");
-            assert_eq!(contents(&provision, ".gemini/policies/session.toml"), asks.then_some(ASK), "{mode:?}");
+            for home in [Some(Path::new("/home/own")), None] {
+                let provision = run(&config, None, home).expect("provided");
+                let flag = ["--admin-policy".to_owned(), "/run-s/gemini-ask.toml".to_owned()];
+                assert_eq!(provision.argv.windows(2).any(|words| words == flag), asks, "{mode:?} {home:?}");
+                let given = provision.programs.iter().map(|file| file.contents.expose()).collect::<Vec<_>>();
+                assert_eq!(given, if asks { vec![ASK] } else { vec![] }, "{mode:?} {home:?}");
+            }
         }
     }
 
@@ -230,27 +240,5 @@ mod tests {
             assert!(!refused.to_string().contains(model.key.as_ref().map_or("", Secret::expose)), "{refused}");
         }
         assert_eq!(run(&config, None, None).expect("provided").files, [], "somebody's own home is left alone");
-    }
-
-    #[test]
-    fn rules_that_it_would_not_ask_about_are_refused() {
-        let rule =
-            PermissionRule { tool: None, command: None, path: Some("/etc/**".into()), decision: RuleDecision::Deny };
-        for (mode, rules) in [
-            (PermissionMode::Deny, vec![]),
-            (PermissionMode::ReadOnly, vec![]),
-            (PermissionMode::Ask, vec![rule.clone()]),
-            (PermissionMode::Allow, vec![rule]),
-        ] {
-            let mut config = AgentSessionConfig { permission_mode: mode, ..AgentSessionConfig::new("gemini") };
-            config.permissions.rules = rules;
-            let refused = run(&config, None, None).expect_err("refused");
-            let what = "what makes it ask for permission";
-            assert!(matches!(refused, ProvisionError::NeedsHome { what: said, .. } if said == what), "{refused}");
-        }
-        for mode in [PermissionMode::Ask, PermissionMode::Allow] {
-            let config = AgentSessionConfig { permission_mode: mode, ..AgentSessionConfig::new("gemini") };
-            run(&config, None, None).expect("as it does by itself");
-        }
     }
 }

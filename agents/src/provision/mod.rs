@@ -40,7 +40,7 @@ pub struct ProvisionRequest<'a> {
     pub shared_home: Option<&'a Path>,
     /// The text of [`settings_file`], where the agent has the shared home and there is one.
     pub user_settings: Option<&'a str>,
-    /// Directory of [`Provision::programs`]: absolute, and nobody else's. Needed where [`needs_shim_dir`] says so.
+    /// Directory of [`Provision::programs`]: absolute, and nobody else's. Needed where [`needs_shim_dir`] is true.
     pub shim_dir: Option<&'a Path>,
     /// Conversation to continue.
     pub resume: Option<&'a NativeResume>,
@@ -68,7 +68,8 @@ pub struct Provision {
     pub env: EnvVars,
     /// Files for the agent's home.
     pub files: Vec<ProvisionFile>,
-    /// Programs of ours that the agent runs: mode 0700, relative to the session's folder, which is removed when the session ends.
+    /// Programs of ours that the agent runs, and files of ours that it reads without having them in its home: mode 0700, relative to the
+    /// session's folder, which is removed when the session ends.
     pub programs: Vec<ProvisionFile>,
     /// The agent's server, if it speaks HTTP.
     pub endpoint: Option<AgentEndpoint>,
@@ -104,7 +105,10 @@ pub enum ProvisionError {
         agent: String,
     },
     /// The session asks for something that is written to files, and has no home of its own for them.
-    #[error("agent {agent:?} takes {what} from a file in its home: give the session a home of its own")]
+    #[error(
+        "agent {agent:?} takes {what} from a file in its home, and yours is left as it is: give the session a home of its own \
+         (`--home own`)"
+    )]
     NeedsHome {
         /// Catalog id of the agent.
         agent: String,
@@ -132,28 +136,39 @@ impl ProvisionRequest<'_> {
     }
 }
 
-/// Refuses a policy that the session could not enforce: an agent that asks because of a file, without a home for that file. Mode
-/// `ask` without rules is accepted: the agent's own rules and the user's decide then.
-///
-/// # Errors
-/// [`ProvisionError::NeedsHome`] if there are rules, or the mode refuses.
-fn require_asking(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<()> {
-    let config = request.config;
-    let refuses = matches!(config.permission_mode, PermissionMode::Deny | PermissionMode::ReadOnly);
-    if request.home.is_none() && (refuses || !config.permissions.rules.is_empty()) {
-        return Err(ProvisionError::NeedsHome { agent: spec.id.clone(), what: "what makes it ask for permission" });
-    }
-    Ok(())
+/// Returns whether the policy leaves nothing to ask for.
+fn allows_all(config: &AgentSessionConfig) -> bool {
+    config.permission_mode == PermissionMode::Allow && config.permissions.rules.is_empty()
 }
 
-/// Returns whether the provision of `spec` contains programs.
-pub fn needs_shim_dir(spec: &AgentSpec) -> bool {
+/// Returns whether the provision of `spec` for `config` contains programs.
+pub fn needs_shim_dir(spec: &AgentSpec, config: &AgentSessionConfig) -> bool {
     match spec.family() {
         Some("opencode") => spec.protocol != "acp",
-        Some("codex") => spec.protocol == "acp",
-        Some("pi") => true,
+        Some("codex") => spec.protocol == "acp" && !allows_all(config),
+        Some("gemini" | "qwen") => !allows_all(config),
+        Some("pi") => !allows_all(config) || !config.mcp_servers.is_empty(),
         _ => false,
     }
+}
+
+/// Adds the file `name` to the session's folder, and returns its path.
+///
+/// # Errors
+/// [`ProvisionError::Unsupported`] if the session has no folder.
+fn shim_file(
+    spec: &AgentSpec,
+    request: &ProvisionRequest<'_>,
+    name: &str,
+    contents: &str,
+    provision: &mut Provision,
+) -> Result<String> {
+    let folder = request.shim_dir.ok_or_else(|| {
+        let operation = format!("have {name} without a folder of the session's own");
+        ProvisionError::unsupported(spec, operation)
+    })?;
+    provision.programs.push(ProvisionFile { path: name.into(), contents: contents.to_owned().into() });
+    Ok(folder.join(name).to_string_lossy().into_owned())
 }
 
 /// Makes the provision of the agent of `spec`.

@@ -1,11 +1,10 @@
 //! Argv, environment and files of Pi.
 //!
-//! A session with a home of its own has Pi's directory there. It contains a model configuration with its key, the extension that asks
-//! for permission, and the system prompt.
+//! The extension that asks for permission is in the session's folder, so that it works in any home. A session with a home of its own has
+//! Pi's directory there. It contains a model configuration with its key, and the system prompt.
 
 use std::path::Path;
 
-use ipc_protocol::PermissionMode;
 use serde_json::{Value, json};
 
 use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest, Result, pi_mcp};
@@ -17,8 +16,8 @@ use crate::{
 
 /// Pi's directory, relative to the session's home.
 const AGENT_DIR: &str = ".pi/agent";
-/// Extension outside [`AGENT_DIR`], so that Pi does not also load it by itself.
-const EXTENSION: &str = ".pi/permissions.js";
+/// Extension that asks for permission, in the session's folder.
+const EXTENSION: &str = "permissions.js";
 const SYSTEM_PROMPT: &str = ".pi/system-prompt.md";
 /// Name in `models.json` of a model configuration's provider that has an address.
 const PROVIDER: &str = "session";
@@ -75,10 +74,9 @@ fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut P
         (Some(prompt), None) => flag("--append-system-prompt", prompt, provision),
         (None, _) => {}
     }
-    if config.permission_mode != PermissionMode::Allow || !config.permissions.rules.is_empty() {
-        let home = request.home.ok_or_else(|| needs_home("the extension that asks for permission"))?;
-        file(EXTENSION, include_str!("pi-permissions.js").to_owned(), provision);
-        flag("--extension", &path(home, EXTENSION), provision);
+    if !super::allows_all(config) {
+        let extension = super::shim_file(spec, request, EXTENSION, include_str!("pi-permissions.js"), provision)?;
+        flag("--extension", &extension, provision);
     }
     pi_mcp::bridge(spec, request, provision)?;
     conversation(spec, request, provision)

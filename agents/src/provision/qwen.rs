@@ -1,10 +1,10 @@
 //! Argv, environment and files of Qwen Code.
 //!
 //! A session's own home contains its settings: the model with its address and key, its tools, and the rules that make Qwen ask for every
-//! tool. The key is in no variable: Qwen passes its environment on to its tools. MCP servers, modes and levels of thinking go over the
-//! protocol.
+//! tool. In the shared home these rules are in the session's folder, as the system's defaults: Qwen unites them with the user's rules, and
+//! a rule to ask precedes one that allows. The key is in no variable: Qwen passes its environment on to its tools. MCP servers, modes and
+//! levels of thinking go over the protocol.
 
-use ipc_protocol::PermissionMode;
 use serde_json::{Value, json};
 
 use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest, Result, gemini};
@@ -16,6 +16,10 @@ use crate::{
 
 /// Qwen's directory, relative to the session's home.
 const DIRECTORY: &str = ".qwen";
+/// Version of the form of its settings.
+const VERSION: u32 = 4;
+/// Name of the system's defaults in the session's folder.
+const DEFAULTS: &str = "qwen-ask.json";
 /// Tools that a list of tools leaves unless they are denied.
 const EXTRA_TOOLS: [&str; 16] = [
     "agent",
@@ -54,7 +58,6 @@ pub(crate) const FAMILY: AgentFamily = AgentFamily {
 
 /// Adds to `provision`, which already has the row's own argv and environment; the session's `command` is appended later.
 fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut Provision) -> Result<()> {
-    super::require_asking(spec, request)?;
     let config = request.config;
     if config.ephemeral && request.resume.is_some() {
         return Err(ProvisionError::unsupported(spec, "keep nothing of a conversation that it goes on with"));
@@ -73,10 +76,10 @@ fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut P
     let Some(home) = request.home else {
         let wanted =
             [(request.model.is_some(), "a model configuration"), (!config.tools.is_empty(), "the list of its tools")];
-        return match wanted.iter().find(|(wanted, _)| *wanted) {
-            Some((_, what)) => Err(ProvisionError::NeedsHome { agent: spec.id.clone(), what }),
-            None => Ok(()),
-        };
+        if let Some((_, what)) = wanted.iter().find(|(wanted, _)| *wanted) {
+            return Err(ProvisionError::NeedsHome { agent: spec.id.clone(), what });
+        }
+        return ask_in_shared_home(spec, request, provision);
     };
     let directory = home.join(DIRECTORY);
     provision.env.0.insert("QWEN_HOME".to_owned(), directory.to_string_lossy().into_owned());
@@ -85,11 +88,24 @@ fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut P
     Ok(())
 }
 
+/// Makes Qwen ask although the home, with its settings, is the user's.
+fn ask_in_shared_home(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut Provision) -> Result<()> {
+    if super::allows_all(request.config) {
+        return Ok(());
+    }
+    let defaults = json!({ "$version": VERSION, "permissions": { "ask": ASK } }).to_string();
+    let path = super::shim_file(spec, request, DEFAULTS, &defaults, provision)?;
+    provision.env.0.insert("QWEN_CODE_SYSTEM_DEFAULTS_PATH".to_owned(), path);
+    // The user's settings may name a mode in which nothing is asked.
+    provision.argv.extend(["--approval-mode".to_owned(), "default".to_owned()]);
+    Ok(())
+}
+
 /// Returns the settings for a session's own home: Qwen connects to nothing but the model.
 fn settings(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Value> {
     let config = request.config;
     let mut settings = json!({
-        "$version": 4,
+        "$version": VERSION,
         "general": { "enableAutoUpdate": false },
         "privacy": { "usageStatisticsEnabled": false },
         "telemetry": { "enabled": false },
@@ -97,7 +113,7 @@ fn settings(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Value> {
         "memory": { "enableManagedAutoMemory": false, "enableManagedAutoDream": false },
         "tools": { "approvalMode": "default" },
     });
-    if config.permission_mode != PermissionMode::Allow || !config.permissions.rules.is_empty() {
+    if !super::allows_all(config) {
         settings["permissions"]["ask"] = json!(ASK);
     }
     if !config.tools.is_empty() {
@@ -149,7 +165,7 @@ fn access(spec: &AgentSpec, request: &ProvisionRequest<'_>, model: &ModelConfig,
 mod tests {
     use std::path::Path;
 
-    use ipc_protocol::{AgentSessionConfig, NativeResume};
+    use ipc_protocol::{AgentSessionConfig, NativeResume, PermissionMode};
 
     use super::*;
     use crate::Catalog;
@@ -172,7 +188,7 @@ mod tests {
             home,
             shared_home: None,
             user_settings: None,
-            shim_dir: None,
+            shim_dir: Some(Path::new("/run-s")),
             resume,
             fresh_id: "",
             fresh_secret: &"".to_owned().into(),
@@ -207,10 +223,30 @@ mod tests {
         assert!(matches!(run(&config, Some("gemini"), home, None), Err(ProvisionError::Unsupported { .. })));
         let tools = AgentSessionConfig { tools: vec!["read_file".into()], ..config.clone() };
         assert!(matches!(run(&tools, None, None, None), Err(ProvisionError::NeedsHome { .. })));
-        let denies = AgentSessionConfig { permission_mode: PermissionMode::Deny, ..config.clone() };
-        assert!(matches!(run(&denies, None, None, None), Err(ProvisionError::NeedsHome { .. })));
         let resume = NativeResume { id: Some("n-1".into()), fork: false };
         let ephemeral = AgentSessionConfig { ephemeral: true, ..config };
         assert!(matches!(run(&ephemeral, None, home, Some(&resume)), Err(ProvisionError::Unsupported { .. })));
+    }
+
+    #[test]
+    fn it_is_made_to_ask_in_the_shared_home_too() {
+        for mode in [PermissionMode::Ask, PermissionMode::Deny, PermissionMode::ReadOnly, PermissionMode::Allow] {
+            let config = AgentSessionConfig { permission_mode: mode, ..AgentSessionConfig::new("qwen") };
+            let provision = run(&config, None, None, None).expect("provided");
+            assert!(provision.files.is_empty(), "the user's home is left alone: {mode:?}");
+            let defaults = provision.env.0.get("QWEN_CODE_SYSTEM_DEFAULTS_PATH").map(String::as_str);
+            if mode == PermissionMode::Allow {
+                assert_eq!((provision.argv, defaults), (vec!["qwen".to_owned(), "--acp".to_owned()], None));
+                continue;
+            }
+            assert_eq!(provision.argv, ["qwen", "--acp", "--approval-mode", "default"]);
+            assert_eq!(defaults, Some("/run-s/qwen-ask.json"));
+            let [file] = &provision.programs[..] else { panic!("{:?}", provision.programs) };
+            let written: Value = serde_json::from_str(file.contents.expose()).expect("JSON");
+            assert_eq!(
+                (file.path.as_path(), &written["permissions"]["ask"]),
+                (Path::new("qwen-ask.json"), &json!(ASK))
+            );
+        }
     }
 }

@@ -402,8 +402,15 @@ fn a_system_prompt_goes_where_the_agent_takes_it() {
 fn the_wrapper_of_claude_code_takes_what_the_protocol_has_no_word_for() {
     let config = AgentSessionConfig { tools: vec!["Read".into()], max_turns: Some(300), ephemeral: true, ..config() };
     let replay = initialized(config.clone(), None, CLAUDE, &json!({}));
+    let mut meta = asked(&replay).1["_meta"].clone();
+    let settings = meta["claudeCode"]["options"].as_object_mut().and_then(|options| options.remove("settings"));
+    let settings = settings.expect("what makes it ask, in any home");
+    assert!(
+        settings["permissions"]["ask"].as_array().is_some_and(|tools| tools.contains(&json!("Bash"))),
+        "{settings}"
+    );
     let options = json!({"claudeCode": {"options": {"tools": ["Read"], "maxTurns": 300, "persistSession": false}}});
-    assert_eq!(asked(&replay).1["_meta"], options);
+    assert_eq!(meta, options);
     let replay = initialized(config, None, "x", &json!({}));
     assert!(matches!(failure(&replay), WireError::Unsupported { .. }));
 }

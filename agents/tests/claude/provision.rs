@@ -204,26 +204,25 @@ fn what_runs_it_gets_none_of_its_arguments() {
     assert_eq!((provision.env.0["ANTHROPIC_MODEL"].as_str(), provision.model), ("some-model", None));
 }
 
-/// It is made to ask by a file, and in somebody's own home that is not written.
+/// It is made to ask by its protocol, so that its user's home is left alone.
 #[test]
-fn what_runs_it_takes_no_rules_without_a_home() {
+fn what_runs_it_takes_every_policy_in_any_home() {
     let rule = PermissionRule { tool: Some("Bash".into()), command: None, path: None, decision: RuleDecision::Deny };
-    for (mode, rules, held) in [
-        (PermissionMode::Ask, vec![], true),
-        (PermissionMode::Allow, vec![], true),
-        (PermissionMode::Deny, vec![], false),
-        (PermissionMode::ReadOnly, vec![], false),
-        (PermissionMode::Ask, vec![rule.clone()], false),
-        (PermissionMode::Allow, vec![rule], false),
+    for (mode, rules) in [
+        (PermissionMode::Ask, vec![]),
+        (PermissionMode::Allow, vec![]),
+        (PermissionMode::Deny, vec![]),
+        (PermissionMode::ReadOnly, vec![]),
+        (PermissionMode::Ask, vec![rule.clone()]),
+        (PermissionMode::Allow, vec![rule]),
     ] {
         let config = |config: &mut AgentSessionConfig| {
             config.permission_mode = mode;
             config.permissions.rules.clone_from(&rules);
         };
-        let shared = Asked { agent: "claude-agent-acp", ..Asked::of(config) }.provision();
-        let needs_home = matches!(shared, Err(ProvisionError::NeedsHome { .. }));
-        assert_eq!((shared.is_ok(), needs_home), (held, !held), "{mode:?}");
-        Asked { agent: "claude-agent-acp", home: true, ..Asked::of(config) }.provision().expect("it has a file");
+        let shared = Asked { agent: "claude-agent-acp", ..Asked::of(config) }.provision().expect("supported");
+        assert!(shared.files.is_empty() && shared.programs.is_empty(), "{mode:?}");
+        Asked { agent: "claude-agent-acp", home: true, ..Asked::of(config) }.provision().expect("supported");
         Asked::of(config).provision().expect("the agent itself has an argument");
     }
 }

@@ -38,7 +38,7 @@ fn provisioned(
         home: home.map(Path::new),
         shared_home: Some(Path::new("/home/user")),
         user_settings: None,
-        shim_dir: None,
+        shim_dir: Some(Path::new("/run-s-1")),
         resume,
         fresh_id: "0193a5a8-0000-7000-8000-000000000000",
         fresh_secret: &Secret::from("fresh".to_owned()),
@@ -93,7 +93,7 @@ fn mcp_servers_are_an_extension_s_in_the_session_s_folder() {
         { "name": "w", "url": "http://127.0.0.1:1/mcp", "headers": { "authorization": "Bearer hunter3" } },
     ]);
     assert_eq!(list, expected);
-    assert!(agents::provision::needs_shim_dir(&spec));
+    assert!(agents::provision::needs_shim_dir(&spec, &config));
     let refused = provision(&spec, &request(None)).expect_err("it has no folder");
     assert!(matches!(refused, ProvisionError::Unsupported { .. }), "{refused}");
     let without = AgentSessionConfig { mcp_servers: Vec::new(), ..config.clone() };
@@ -133,32 +133,38 @@ fn a_home_of_its_own_has_what_is_written() {
     let config = AgentSessionConfig { system_prompt: Some("Be brief.".into()), ..AgentSessionConfig::new("pi") };
     let own = provisioned(&config, None, HOME, None).expect("provisioned");
     assert_eq!(own.env.0["PI_CODING_AGENT_DIR"], "/homes/s-1/.pi/agent");
-    let expected = [
-        "pi",
-        "--append-system-prompt",
-        "/homes/s-1/.pi/system-prompt.md",
-        "--extension",
-        "/homes/s-1/.pi/permissions.js",
-    ];
+    let expected =
+        ["pi", "--append-system-prompt", "/homes/s-1/.pi/system-prompt.md", "--extension", "/run-s-1/permissions.js"];
     assert_eq!(own.argv, expected);
     let written: Vec<_> = own.files.iter().map(|file| file.path.display().to_string()).collect();
-    assert_eq!(written, [".pi/system-prompt.md", ".pi/permissions.js"]);
+    assert_eq!(written, [".pi/system-prompt.md"]);
 }
 
+/// In the shared home too: with its user's own login it starts in every mode.
 #[test]
-fn whoever_may_be_asked_needs_the_extension_and_so_a_home() {
-    let needs_home = |config: &AgentSessionConfig| {
-        let needs = provisioned(config, None, None, None);
-        assert!(matches!(needs, Err(ProvisionError::NeedsHome { .. })), "{needs:?}");
+fn whoever_may_be_asked_has_the_extension_in_the_sessions_folder() {
+    let is_given = |config: &AgentSessionConfig, home| {
+        let provision = provisioned(config, None, home, None).expect("provisioned");
+        let flag = ["--extension".to_owned(), "/run-s-1/permissions.js".to_owned()];
+        let named = provision.argv.windows(2).any(|words| words == flag);
+        let written: Vec<_> = provision.programs.iter().map(|file| file.path.display().to_string()).collect();
+        assert_eq!(written, if named { vec!["permissions.js"] } else { vec![] });
+        assert!(home.is_some() || provision.files.is_empty(), "the user's home is left alone");
+        named
     };
-    for mode in [PermissionMode::Ask, PermissionMode::Deny, PermissionMode::ReadOnly] {
-        needs_home(&AgentSessionConfig { permission_mode: mode, ..allowed() });
-    }
     let rule = PermissionRule { tool: None, command: Some("rm *".into()), path: None, decision: RuleDecision::Deny };
     let permissions = PermissionPolicy { rules: vec![rule], ..PermissionPolicy::default() };
-    needs_home(&AgentSessionConfig { permissions, ..allowed() });
-    let needs = provisioned(&allowed(), Some(&model("openai", None, None)), None, None);
-    assert!(matches!(needs, Err(ProvisionError::NeedsHome { .. })), "{needs:?}");
+    for home in [None, HOME] {
+        for mode in [PermissionMode::Ask, PermissionMode::Deny, PermissionMode::ReadOnly] {
+            assert!(is_given(&AgentSessionConfig { permission_mode: mode, ..allowed() }, home), "{mode:?}");
+        }
+        assert!(is_given(&AgentSessionConfig { permissions: permissions.clone(), ..allowed() }, home));
+        assert!(!is_given(&allowed(), home));
+    }
+    let needs =
+        provisioned(&allowed(), Some(&model("openai", None, None)), None, None).expect_err("a key is kept in a file");
+    assert!(matches!(needs, ProvisionError::NeedsHome { .. }), "{needs:?}");
+    assert!(needs.to_string().contains("--home own"), "{needs}");
 }
 
 #[test]

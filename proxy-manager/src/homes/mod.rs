@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! STATE/homes/s-ID     home of session ID, until that session and those that resumed its conversation are deleted
-//! STATE/homes/run-ID   programs of ours that its agent runs, until it ends
+//! STATE/homes/run-ID   what its agent runs or reads of ours, in whatever home, until it ends
 //! ```
 //!
 //! Without a state directory they are in a temporary directory, which is removed with the manager.
@@ -32,7 +32,10 @@ use ipc_protocol::SessionId;
 use self::home_copy::HomeCopy;
 pub(crate) use self::shim_dir::ShimDir;
 use self::temporary_root::TemporaryRoot;
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    session_store::SessionStatus,
+};
 
 /// All homes of a manager.
 #[derive(Debug)]
@@ -168,7 +171,7 @@ impl SessionHomes {
         match DirBuilder::new().mode(0o700).create(&path) {
             Ok(()) => self.share(&path, session),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                Err(Error::DuplicateSession { session: session.clone() })
+                Err(Error::DuplicateSession { session: session.clone(), status: SessionStatus::Terminated })
             }
             Err(error) => Err(system("making the home", &path, error)),
         }

@@ -1,4 +1,4 @@
-//! Folder of programs of ours that a session's agent runs; it lasts as long as the session.
+//! Folder of what a session's agent runs or reads of ours, in any home; it lasts as long as the session's processes.
 
 use std::{
     fs::DirBuilder,

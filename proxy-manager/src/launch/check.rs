@@ -1,6 +1,7 @@
 //! Validation of a session's configuration.
 
-use ipc_protocol::{AgentSessionConfig, EnvVars, LimitKind, Timeouts};
+use agents::AgentSpec;
+use ipc_protocol::{AgentSessionConfig, EnvVars, LimitKind, Restart, Timeouts};
 
 use super::invalid;
 use crate::error::{Error, Result};
@@ -24,6 +25,27 @@ pub(super) fn config(config: &AgentSessionConfig, max_depth: u32) -> Result<()> 
         }
     }
     agents::permission::check(&config.permissions).map_err(|error| invalid("permissions", error.to_string()))
+}
+
+/// Validates the restart policy of a session without a conversation to go on with.
+///
+/// # Errors
+/// [`Error::InvalidConfig`] if a crash would restart it.
+pub(super) fn restart(config: &AgentSessionConfig, spec: &AgentSpec) -> Result<()> {
+    if config.lifecycle.restart == Restart::Never {
+        return Ok(());
+    }
+    let why = match spec.cannot_resume() {
+        Some(field) => {
+            format!("the row of agent {:?} says that its conversations end with its process (`{field}`)", spec.id)
+        }
+        None if spec.has_conversations() => "an ephemeral session keeps no conversation".to_owned(),
+        None => format!("agent {:?} has no conversation", spec.id),
+    };
+    Err(invalid(
+        "lifecycle.restart",
+        format!("{why}, so there is nothing to go on with after a crash: leave `--restart` out"),
+    ))
 }
 
 /// Validates a working directory.

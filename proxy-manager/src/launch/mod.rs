@@ -129,6 +129,10 @@ impl SessionLaunch {
         let spec = kit.agent(&config)?;
         spec.resource_limits.apply(&mut config.limits);
         check::config(&config, kit.max_depth)?;
+        let resumable = !config.ephemeral && spec.has_conversations() && spec.cannot_resume().is_none();
+        if !resumable {
+            check::restart(&config, spec)?;
+        }
         let resume = config.resume.clone();
         let origin = resume
             .as_ref()
@@ -150,7 +154,8 @@ impl SessionLaunch {
             HomePlace::Own => Some(around.homes.path(&config.session_id)?),
             HomePlace::Inherited(home) => Some(home.clone()),
         };
-        let folder = needs_shim_dir(spec).then(|| ShimDir::path(around.homes, &config.session_id)).transpose()?;
+        let folder =
+            needs_shim_dir(spec, &config).then(|| ShimDir::path(around.homes, &config.session_id)).transpose()?;
         // Ids can be chosen, and two managers can choose the same: the marker identifies this one run.
         let enclosure = ContainmentSpec { marker: SessionId::mint().to_string(), ..ContainmentSpec::default() };
         let marker = &enclosure.marker;
@@ -191,7 +196,7 @@ impl SessionLaunch {
             settings,
             model_config: config.model_config,
             has_model_key: model.is_some_and(|model| model.key.is_some()),
-            resumable: !config.ephemeral && spec.cannot_resume().is_none(),
+            resumable,
         };
         let (journal, slot, detach) = (None, None, None);
         Ok(Self {
@@ -362,8 +367,8 @@ impl LaunchDraft<'_> {
         let needed = program.as_deref().and_then(|program| sandbox_program(program, sandbox.as_deref()));
         if let Some(needed) = needed.filter(|needed| executable(needed, &places).is_none()) {
             let reason = format!(
-                "the agent's sandbox ({}) is made with {needed}, which is not in PATH: install it, or ask for full access by name \
-                 (`none`)",
+                "the agent's sandbox ({}) is made with {needed}, which is not in PATH: install it, or give the agent full access \
+                 (`--agent-sandbox none`)",
                 sandbox.as_deref().unwrap_or_default()
             );
             return Err(invalid("agentSandbox", reason));

@@ -12,6 +12,7 @@ mod session;
 mod stage;
 mod start;
 mod table;
+mod user_home;
 
 pub mod scenarios;
 

@@ -15,7 +15,7 @@ use agents::{
 };
 use proxy_manager::{AgentSessionConfig, AgentSpec, ChildProgram, Deadlines, EnvVars, Home, ProxyManager, SessionId};
 
-use super::{Agent, Failure, STEP, Session, agents::NEXT, session::within};
+use super::{Agent, Failure, STEP, Session, agents::NEXT, session::within, user_home};
 use crate::{mock_model::MockModel, system::with_marker};
 
 /// Where the programs are.
@@ -154,6 +154,21 @@ impl Stage {
         env.0.extend(config.env.0);
         let model = Some(self.agent.set_model[0].to_owned());
         Ok(AgentSessionConfig { home: Some(Home::Shared), model_config: None, model, env, ..config })
+    }
+
+    /// Makes the shared home that of a user with a login and settings of their own.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn log_in(&self) -> io::Result<()> {
+        let family = self.row.family().ok_or_else(|| io::Error::other("its row names no family"))?;
+        user_home::furnish(family, &self.folder.join("base"), &self.model.root_url(), &self.key)
+    }
+
+    /// A session of `agent` of which nothing but the id and the directory is said.
+    pub fn plain(&self, agent: &str) -> AgentSessionConfig {
+        let cwd = Some(self.work().to_string_lossy().into_owned());
+        AgentSessionConfig { cwd, ..AgentSessionConfig::new(agent) }
     }
 
     /// Starts a session.

@@ -51,6 +51,9 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("each mode", "each permission mode and a tool that writes, also with the newest wrapper", |stage| {
         Box::pin(modes::each_mode(stage))
     }),
+    plain("own login", "the same with its id alone, and a user's login and settings that allow everything", |stage| {
+        Box::pin(modes::own_login(stage))
+    }),
     plain("several requests", "each has its own answer", |stage| Box::pin(tools::several(stage))),
     plain("abort", "the turn ends as cancelled, and the next one works", |stage| Box::pin(turns::abort(stage))),
     plain("abort tool", "an abort ends what the turn started", |stage| {
