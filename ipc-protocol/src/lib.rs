@@ -45,7 +45,7 @@ pub use explicit_settings::{ConfigSetting, ExplicitSettings};
 pub use home_part::{HomePart, InvalidHomePart};
 pub use id::{InvalidId, Pid, ProcessId, SessionId, Signal, UnknownSignal};
 pub use json::Json;
-pub use lifecycle::{Lifecycle, Restart};
+pub use lifecycle::{Lifecycle, Restart, ResumeFallback};
 pub use limits::{LimitAction, LimitExceeded, LimitForm, LimitInForce, LimitKind, Limits, UnknownAction};
 pub use millis::time as time_text;
 pub use operation::{AgentEndpoint, NativeResume, OnMissing, Operation, ResumeFrom, ResumeRequest};

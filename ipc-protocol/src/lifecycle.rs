@@ -20,6 +20,23 @@ pub struct Lifecycle {
     pub resume_on_prompt: bool,
     /// Policy for restarts after its agent or its proxy dies.
     pub restart: Restart,
+    /// True to delete an ended session with the same id first. Of this start alone: no record keeps it.
+    pub replace: bool,
+    /// Fallback if the session with this key has lost its conversation. Of this start alone: no record keeps it.
+    pub on_missing: ResumeFallback,
+}
+
+/// Fallback of a suspended session whose conversation is gone: its agent cannot load it any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ResumeFallback {
+    /// Refuses the resume; the session stays suspended.
+    #[default]
+    Fail,
+    /// Goes on with a new conversation, and reports that in the stream.
+    New,
+    /// The same, and the first prompt begins with what was said, as text.
+    History,
 }
 
 impl Default for Lifecycle {
@@ -31,6 +48,8 @@ impl Default for Lifecycle {
             idle_suspend_ms: None,
             resume_on_prompt: true,
             restart: Restart::default(),
+            replace: false,
+            on_missing: ResumeFallback::default(),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::{fmt, io, path::PathBuf, time::Duration};
 
 use agents::conversations::{ConversationError, DamagedConversation};
 
-use crate::answer::Answer;
+use crate::{answer::Answer, session_store::SessionStatus};
 use ipc_protocol::{
     BudgetExceeded, Containment, ErrorCause, ErrorChain, InvalidId, Pid, Receipt, SessionId, WireError,
     errno::is_out_of_descriptors,
@@ -18,10 +18,16 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// A session with that id exists already.
-    #[error("session {session} exists already: choose another id, or leave it out for a fresh one")]
+    #[error("session {session} {}", match status {
+        SessionStatus::Terminated => "has ended and keeps its id: `delete` it, `start --replace`, or choose another id",
+        SessionStatus::Suspended => "exists already and is suspended: `resume` it, or choose another id",
+        SessionStatus::Starting | SessionStatus::Running => "exists already: choose another id, or leave it out for a fresh one",
+    })]
     DuplicateSession {
         /// The id in use.
         session: SessionId,
+        /// Status of the session that has it.
+        status: SessionStatus,
     },
     /// No session has that id.
     #[error("no session {session}: list the sessions to see which there are")]
@@ -215,7 +221,8 @@ pub enum Error {
     },
     /// The conversation to resume is missing or broken.
     #[error(
-        "agent {agent:?} cannot go on with conversation {id:?}: {reason}; start anew, or give it the history (on_missing)"
+        "agent {agent:?} cannot go on with conversation {id:?}: {reason}; `--on-missing new` begins another, and `--on-missing \
+         history` (of a start: `--history FILE`) tells it what was said"
     )]
     NativeSessionMissing {
         /// Catalog id of the agent.

@@ -78,7 +78,7 @@ pub mod config {
     #[doc(inline)]
     pub use ipc_protocol::{
         AgentSessionConfig, EnvVars, Home, HomePart, HostDeath, Lifecycle, McpServer, McpTransport, OnAgentExit,
-        OnMissing, OnUsageLimit, Restart, ResumeFrom, ResumeRequest,
+        OnMissing, OnUsageLimit, Restart, ResumeFallback, ResumeFrom, ResumeRequest,
     };
 }
 
@@ -171,7 +171,7 @@ pub use self::{
     catalog::{AgentSpec, Catalog, HomeFile, HomeFiles, ModelApi, ModelConfig, Profile, Profiles, Secret},
     config::{
         EnvVars, Home, HomePart, HostDeath, Lifecycle, McpServer, McpTransport, OnAgentExit, OnMissing, OnUsageLimit,
-        Restart, ResumeFrom, ResumeRequest,
+        Restart, ResumeFallback, ResumeFrom, ResumeRequest,
     },
     events::{
         CONVERSATION_NOT_KEPT, EndReason, Json, MAX_TURNS_REACHED, OffsetGap, PlanEntry, RawLine, StopReason, ToolEnd,

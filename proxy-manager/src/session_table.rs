@@ -11,6 +11,7 @@ use crate::{
     error::{Error, Result},
     history::{AddedHistories, AllSessionsWaker, ForgottenHistory, HistoryTable},
     session::{LiveSessions, ManagedSession},
+    session_store::{RecordState, SessionStatus},
 };
 
 /// All sessions of a manager, alive and ended, in starting order.
@@ -64,6 +65,11 @@ impl TableEntries {
     }
 }
 
+/// Creates the error for the id of `known`, which is in use.
+fn duplicate(known: &ManagedSession) -> Error {
+    Error::DuplicateSession { session: known.id().clone(), status: RecordState::from(&known.info().state).status() }
+}
+
 impl SessionTable {
     pub(crate) fn new(max_ended: usize) -> Self {
         Self { entries: Mutex::default(), all_sessions_waker: AllSessionsWaker::default(), max_ended }
@@ -83,10 +89,23 @@ impl SessionTable {
             return Err(Error::ShutDown);
         }
         let known = entries.by_id.get(id).and_then(|serial| entries.sessions.get(serial));
-        if known.is_some_and(|known| !known.is_stillborn()) || !entries.reserved.insert(id.clone()) {
-            return Err(Error::DuplicateSession { session: id.clone() });
+        if let Some(known) = known.filter(|known| !known.is_stillborn()) {
+            return Err(duplicate(known));
+        }
+        if !entries.reserved.insert(id.clone()) {
+            return Err(Error::DuplicateSession { session: id.clone(), status: SessionStatus::Starting });
         }
         Ok(IdReservation { directory: self.clone(), id: id.clone() })
+    }
+
+    /// Reserves the id of a session whose start failed, while its remains are deleted. `None` if another caller has
+    /// reserved it, or another session has it by now.
+    pub(crate) fn reserve_failed(self: &Arc<Self>, session: &Arc<ManagedSession>) -> Option<IdReservation> {
+        let mut entries = self.entries();
+        let known = entries.by_id.get(session.id()).and_then(|serial| entries.sessions.get(serial));
+        let is_it = known.is_some_and(|known| Arc::ptr_eq(known, session) && known.is_stillborn());
+        let reserves = is_it && entries.reserved.insert(session.id().clone());
+        reserves.then(|| IdReservation { directory: self.clone(), id: session.id().clone() })
     }
 
     /// Reserves an id while the remains of its session are deleted. Also returns that session, if it is remembered.
@@ -147,8 +166,8 @@ impl SessionTable {
             return Err(Error::ShutDown);
         }
         if let Some(serial) = entries.by_id.get(session.id()).copied() {
-            if !entries.sessions.get(&serial).is_some_and(|known| known.is_stillborn()) {
-                return Err(Error::DuplicateSession { session: session.id().clone() });
+            if let Some(known) = entries.sessions.get(&serial).filter(|known| !known.is_stillborn()) {
+                return Err(duplicate(known));
             }
             entries.forget(serial);
         }

@@ -3,7 +3,9 @@
 use std::{str::FromStr, time::Duration};
 
 use clap::Args;
-use proxy_manager::{Lifecycle, Restart};
+use proxy_manager::{Lifecycle, Restart, ResumeFallback};
+
+use crate::problem::ProblemDetails;
 
 /// First pause before a crashed session is restarted, in milliseconds. The pause doubles.
 const FIRST_PAUSE_MS: u64 = 1_000;
@@ -36,8 +38,39 @@ pub(crate) struct LifecycleArgs {
 }
 
 impl LifecycleArgs {
+    /// Refuses what has no effect on a session that ends with its command: `run` or `ask`, with a prompt or (`run` alone) without one.
+    ///
+    /// # Errors
+    /// `usage` with the flags.
+    pub(crate) fn check_foreground(&self, has_prompt: bool) -> Result<(), ProblemDetails> {
+        let named =
+            [("--key", self.key.is_some()), ("--title", self.title.is_some()), ("--tag", !self.tags.is_empty())];
+        let later = [
+            ("--idle-suspend", self.idle_suspend.is_some()),
+            ("--restart", self.restart.is_some()),
+            ("--no-resume-on-prompt", self.no_resume_on_prompt),
+        ];
+        let refuse = |flags: &[(&str, bool)], why: &str| {
+            let given: Vec<_> = flags.iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| *flag).collect();
+            if given.is_empty() { Ok(()) } else { Err(ProblemDetails::usage(format!("{}: {why}", given.join(", ")))) }
+        };
+        refuse(
+            &named,
+            "the session ends with this command, and nothing finds it by that later; `start` has sessions that last",
+        )?;
+        if has_prompt {
+            refuse(&later, "the session ends with its one turn; leave the prompt out to type several, or use `start`")?;
+        }
+        Ok(())
+    }
+
+    /// Returns true if the conversation has a name.
+    pub(crate) fn has_key(&self) -> bool {
+        self.key.is_some()
+    }
+
     /// Converts to the library's form.
-    pub(crate) fn lifecycle(self) -> Lifecycle {
+    pub(crate) fn lifecycle(self, on_missing: ResumeFallback) -> Lifecycle {
         Lifecycle {
             key: self.key,
             title: self.title,
@@ -45,6 +78,8 @@ impl LifecycleArgs {
             idle_suspend_ms: self.idle_suspend.map(IdleSuspend::milliseconds),
             resume_on_prompt: !self.no_resume_on_prompt,
             restart: self.restart.map_or(Restart::Never, |RestartArg(restart)| restart),
+            replace: false,
+            on_missing,
         }
     }
 }
@@ -103,7 +138,7 @@ mod tests {
     fn lifecycle(flags: &str) -> Lifecycle {
         let line = format!("agent-proxy start --agent command {flags} -- cat");
         match parse(line.split_whitespace()).expect("parses").command {
-            CliCommand::Start(args) => args.start.lifecycle.lifecycle(),
+            CliCommand::Start(args) => args.start.lifecycle.lifecycle(ResumeFallback::Fail),
             other => panic!("{other:?}"),
         }
     }
@@ -124,9 +159,32 @@ mod tests {
             idle_suspend_ms: Some(300_000),
             resume_on_prompt: false,
             restart: Restart::OnCrash { max: 3, backoff_ms: FIRST_PAUSE_MS },
+            ..Lifecycle::default()
         };
         assert_eq!(lifecycle(flags), expected);
         assert_eq!(lifecycle("--idle-suspend never").idle_suspend_ms, Some(0));
+    }
+
+    #[test]
+    fn what_has_no_effect_in_the_foreground_is_refused() {
+        let refused = |flags: &str, prompt: &str| {
+            let line = format!("agent-proxy run --agent pi {flags} {prompt}");
+            match parse(line.split_whitespace()).expect("parses").command {
+                CliCommand::Run(args) => {
+                    args.start.lifecycle.check_foreground(args.prompt.is_some()).map_err(|p| p.detail)
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        for prompt in ["", "hello"] {
+            let error = refused("--key k --tag a", prompt).expect_err("nothing finds it later");
+            assert!(error.starts_with("--key, --tag: ") && error.contains("`start`"), "{error}");
+            assert_eq!(refused("--model m", prompt), Ok(()));
+        }
+        let lasting = "--restart on-crash --idle-suspend 5m";
+        assert_eq!(refused(lasting, ""), Ok(()), "several turns");
+        let error = refused(lasting, "hello").expect_err("one turn");
+        assert!(error.starts_with("--idle-suspend, --restart: "), "{error}");
     }
 
     #[test]

@@ -290,6 +290,9 @@ pub(crate) struct StartArgs {
     /// Name of the session: 1 to 64 characters of A-Z a-z 0-9 . _ - [default: a fresh UUIDv7]
     #[arg(long)]
     pub(crate) id: Option<SessionId>,
+    /// Delete the ended session that has the id of --id first
+    #[arg(long, requires = "id")]
+    pub(crate) replace: bool,
     /// The agent: see `agent-proxy agents` [default: that of --profile]
     #[arg(long, value_name = "NAME", required_unless_present = "profile")]
     pub(crate) agent: Option<String>,

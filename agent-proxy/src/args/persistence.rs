@@ -5,6 +5,8 @@ use std::{path::PathBuf, time::Duration};
 use clap::Args;
 use proxy_manager::{SessionFilter, SessionId, SessionStatus};
 
+use super::session::OnMissingArg;
+
 /// Arguments of `suspend`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -22,6 +24,7 @@ pub(crate) struct SuspendArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy resume s-1\n  \
+    agent-proxy resume s-1 --on-missing history  # its conversation is gone: a new one is told what was said\n  \
     agent-proxy resume s-1 --env API_KEY     # of an earlier daemon: what it was started with and no record keeps\n  \
     agent-proxy suspend s-1 --json > s-1.json    # and where another daemon sees the same files:\n  \
     agent-proxy resume --snapshot s-1.json\n\n\
@@ -38,6 +41,9 @@ pub(crate) struct ResumeArgs {
     pub(crate) snapshot: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) given: UnrecordedArgs,
+    /// If the agent has its conversation no more: fail, or go on with a new one
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnMissingArg::Fail)]
+    pub(crate) on_missing: OnMissingArg,
 }
 
 /// Arguments of `take-back`.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use agents::{Profile, ProfileRule};
 use clap::{Args, ValueEnum};
-use proxy_manager::{AgentSandbox, Home, HomePart, OnMissing, PermissionMode, ResumeFrom, ResumeRequest};
+use proxy_manager::{AgentSandbox, Home, HomePart, OnMissing, PermissionMode, ResumeFallback, ResumeFrom, ResumeRequest};
 
 use super::{
     budget::BudgetArgs,
@@ -183,7 +183,7 @@ pub(crate) struct ConversationArgs {
     /// Continue a copy, and leave the original as it is; with --resume or --continue
     #[arg(long)]
     fork: bool,
-    /// Fail if the conversation is not there, or begin a new one
+    /// If the conversation of --resume, --continue or --key is not there: fail, or begin a new one
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnMissingArg::Fail)]
     on_missing: OnMissingArg,
     /// If it is not there, begin a new one with the text of this file before the first prompt
@@ -192,11 +192,16 @@ pub(crate) struct ConversationArgs {
 }
 
 impl ConversationArgs {
-    /// Converts to the library's form.
+    /// Returns what a start with a key does if the session with that key has lost its conversation.
+    pub(crate) fn fallback(&self) -> ResumeFallback {
+        self.on_missing.into()
+    }
+
+    /// Converts to the library's form; `has_key` says whether a key names a conversation too.
     ///
     /// # Errors
     /// `usage` if there is nothing to continue, or the file cannot be read.
-    pub(crate) fn resume(self) -> Result<Option<ResumeRequest>, ProblemDetails> {
+    pub(crate) fn resume(self, has_key: bool) -> Result<Option<ResumeRequest>, ProblemDetails> {
         let from = match (self.resume, self.most_recent) {
             (Some(id), _) => match id.strip_prefix("session:") {
                 Some(id) => ResumeFrom::Session {
@@ -207,9 +212,9 @@ impl ConversationArgs {
             },
             (None, true) => ResumeFrom::MostRecent,
             (None, false) => {
-                if self.fork || self.history.is_some() || self.on_missing != OnMissingArg::Fail {
+                if self.fork || self.history.is_some() || self.on_missing != OnMissingArg::Fail && !has_key {
                     return Err(ProblemDetails::usage(
-                        "--fork, --on-missing and --history are about --resume ID or --continue: give one of these",
+                        "--fork and --history are about --resume ID or --continue, and --on-missing about these or --key: give one",
                     ));
                 }
                 return Ok(None);
@@ -221,6 +226,12 @@ impl ConversationArgs {
                     .map_err(|error| ProblemDetails::usage(format!("reading {} failed: {error}", path.display())))?,
             },
             (None, OnMissingArg::New) => OnMissing::StartAnew,
+            (None, OnMissingArg::History) => {
+                return Err(ProblemDetails::usage(
+                    "--on-missing history is for --key and for `resume`; with --resume or --continue give --history FILE: \
+                     `transcript` prints one",
+                ));
+            }
             (None, OnMissingArg::Fail) => OnMissing::Fail,
         };
         Ok(Some(ResumeRequest { from, fork: self.fork, on_missing }))
@@ -235,6 +246,18 @@ pub(crate) enum OnMissingArg {
     Fail,
     /// Begin a new conversation, and emit an event
     New,
+    /// The same, and its first prompt begins with what was said in the session
+    History,
+}
+
+impl From<OnMissingArg> for ResumeFallback {
+    fn from(what: OnMissingArg) -> Self {
+        match what {
+            OnMissingArg::Fail => Self::Fail,
+            OnMissingArg::New => Self::New,
+            OnMissingArg::History => Self::History,
+        }
+    }
 }
 
 /// Value of `--home`.

@@ -30,6 +30,7 @@ pub(super) async fn ask_standalone(
     directory: Option<&Path>,
     as_json: bool,
 ) -> Result<(), CommandFailure> {
+    args.start.lifecycle.check_foreground(true)?;
     let configuration = LoadedConfiguration::read(directory)?;
     let prompt = prompting::parts(args.text(), &args.attachments)?;
     let config = config::foreground(&configuration, args.agent, args.start)?;

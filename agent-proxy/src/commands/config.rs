@@ -24,6 +24,8 @@ const DEPTH: &str = "AGENT_PROXY_DEPTH";
 /// `usage` for invalid values.
 pub(super) fn session(agent: Option<&str>, args: AgentArgs) -> Result<AgentSessionConfig, ProblemDetails> {
     let agent = agent.unwrap_or_default();
+    let (lifecycle, resume) = (args.lifecycle, args.resume);
+    let has_key = lifecycle.has_key();
     let mut config = AgentSessionConfig {
         command: args.argv,
         cwd: Some(environment::cwd(args.cwd.as_deref())?),
@@ -39,8 +41,8 @@ pub(super) fn session(agent: Option<&str>, args: AgentArgs) -> Result<AgentSessi
         verbatim: args.surroundings.no_verbatim.then_some(false),
         runtime_context: args.surroundings.runtime_context,
         max_turns: args.max_turns,
-        resume: args.resume.resume()?,
-        lifecycle: args.lifecycle.lifecycle(),
+        lifecycle: lifecycle.lifecycle(resume.fallback()),
+        resume: resume.resume(has_key)?,
         on_usage_limit: args.budget.on_usage_limit(),
         budget: args.budget.budget(),
         depth: depth(std::env::var(DEPTH).ok().as_deref()),

@@ -53,8 +53,8 @@ fn summary(id: &SessionId, snapshot: &SessionSnapshot, style: TermStyle) -> Stri
 
 /// Resumes a suspended session, of this daemon or of another one; prints its id.
 pub(super) async fn resume(client: &DaemonClient, args: ResumeArgs, as_json: bool) -> Result<(), CommandFailure> {
-    let ResumeArgs { id, snapshot, given } = args;
-    let options = options(given)?;
+    let ResumeArgs { id, snapshot, given, on_missing } = args;
+    let options = ResumeOptions { on_missing: on_missing.into(), ..options(given)? };
     let session: Value = match (id, snapshot) {
         (Some(id), _) => client.post(&format!("/v1/sessions/{id}/resume"), &options).await?,
         (None, Some(path)) => {
@@ -75,7 +75,7 @@ pub(super) async fn take_back(client: &DaemonClient, args: TakeBackArgs, as_json
 fn options(UnrecordedArgs { env, not_secret, mcp, endpoint }: UnrecordedArgs) -> Result<ResumeOptions, ProblemDetails> {
     let mcp_servers = mcp.as_deref().map(mcp::read).transpose()?.unwrap_or_default();
     let not_secret = not_secret.into_iter().collect();
-    Ok(ResumeOptions { env: environment::parse(&env)?, mcp_servers, endpoint, not_secret })
+    Ok(ResumeOptions { env: environment::parse(&env)?, mcp_servers, endpoint, not_secret, ..ResumeOptions::default() })
 }
 
 fn snapshot(path: &Path) -> Result<SessionSnapshot, ProblemDetails> {

@@ -35,6 +35,7 @@ pub(super) async fn run(
     directory: Option<&Path>,
     as_json: bool,
 ) -> Result<(), CommandFailure> {
+    args.start.lifecycle.check_foreground(args.prompt.is_some())?;
     let configuration = LoadedConfiguration::read(directory)?;
     let config = config::foreground(&configuration, args.agent, args.start)?;
     let full = configuration.with_profile(&config)?;

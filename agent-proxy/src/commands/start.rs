@@ -25,6 +25,7 @@ pub(super) async fn run(client: &DaemonClient, args: StartArgs, as_json: bool) -
     if let Some(id) = args.id {
         config.session_id = id;
     }
+    config.lifecycle.replace = args.replace;
     let session: Value = client.post("/v1/sessions", &config).await?;
     if as_json {
         return term::json(&session);

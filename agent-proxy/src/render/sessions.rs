@@ -5,7 +5,7 @@ use proxy_manager::{EndReason, ProcessId, SessionInfo, SessionState, SupervisedP
 use super::table;
 use crate::term::{TermStyle, clip, printable};
 
-/// Longest state, if there is no terminal width: the reason of a failed start can fill a page.
+/// Longest state, if there is no terminal width: the reason of a failed resume can fill a page.
 const LONGEST_STATE: usize = 60;
 
 /// Formats the sessions, clipped to `width` columns.

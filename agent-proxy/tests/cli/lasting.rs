@@ -134,6 +134,53 @@ fn a_conversation_goes_on_over_suspensions_and_daemons() {
 }
 
 #[test]
+fn a_conversation_that_is_gone_is_done_without_where_that_is_asked_for() {
+    let place = place();
+    let daemon = place.keeping(&[]);
+    daemon.start_kept("s", &["--key", "chat"]);
+    let forget = || {
+        daemon.run(&["suspend", "s"]).exits(0);
+        fs::remove_dir_all(place.directory.join("state/homes/s-s/chats")).expect("removed");
+    };
+    assert_eq!(daemon.ask("s", "say the word is quince"), "the word is quince\n");
+    forget();
+    let missing = daemon.run(&["resume", "s"]).exits(3).stderr;
+    assert!(missing.contains("--on-missing new"), "{missing}");
+    assert_eq!(daemon.run(&["resume", "s", "--on-missing", "history"]).exits(0).stdout, "s\n");
+    assert!(daemon.ask("s", "system").contains("the word is quince"), "it is told");
+    forget();
+    daemon.run(&["start", "--agent", "kept", "--key", "chat"]).exits(3);
+    assert_eq!(daemon.start_kept("t", &["--key", "chat", "--on-missing", "new"]).stdout, "s\n");
+    assert_eq!(daemon.ask("s", "history"), "0 before\n");
+}
+
+#[test]
+fn an_ended_session_is_replaced_and_a_start_that_failed_leaves_none() {
+    let place = place();
+    let daemon = place.keeping(&[]);
+    daemon.run(&["start", "--id", "s", "--agent", "kept", "--", "--exit-at-start", "9"]).exits(1);
+    assert_eq!(daemon.run(&["sessions"]).exits(0).stdout, "");
+    assert!(daemon.records(&["--all"]).is_empty());
+    daemon.start_kept("s", &[]);
+    assert_eq!(daemon.refuses(&["start", "--id", "s", "--agent", "kept", "--replace"], 8), "duplicate-session");
+    daemon.run(&["kill", "s"]).exits(0);
+    let taken = daemon.run(&["start", "--id", "s", "--agent", "kept"]).exits(8).stderr;
+    assert!(taken.contains("`delete`") && taken.contains("`start --replace`"), "{taken}");
+    assert_eq!(daemon.start_kept("s", &["--replace"]).stdout, "s\n");
+    assert_eq!(daemon.ask("s", "history"), "0 before\n");
+    // A command has no conversation: that is listed, and a restart of it is refused.
+    daemon.run(&["start", "--id", "c", "--agent", "command", "--", "cat"]).exits(0);
+    let listed = daemon.run(&["sessions", "--json"]).exits(0).json();
+    let resumable = |id: &str| {
+        listed.as_array().and_then(|all| all.iter().find(|one| one["sessionId"] == id)).expect("listed")["resumable"]
+            .clone()
+    };
+    assert_eq!((resumable("s"), resumable("c")), (json!(true), json!(false)));
+    let refused = daemon.run(&["start", "--agent", "command", "--restart", "on-crash", "--", "cat"]).exits(2).stderr;
+    assert!(refused.contains("leave `--restart` out"), "{refused}");
+}
+
+#[test]
 fn what_is_exported_can_be_imported_elsewhere() {
     let here = place();
     let daemon = here.keeping(&[]);

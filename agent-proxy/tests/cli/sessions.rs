@@ -208,14 +208,18 @@ fn a_limit_that_warns_is_an_event_and_the_session_goes_on() {
 }
 
 #[test]
-fn a_failed_start_is_listed_in_little_room() {
-    let place = Place::new();
-    let daemon = place.serve();
+fn a_failed_resume_is_listed_in_little_room() {
+    let place = crate::lasting::place();
+    let daemon = place.keeping(&[]);
+    daemon.run(&["start", "--id", "s", "--agent", "kept"]).exits(0);
+    daemon.run(&["suspend", "s"]).exits(0);
     let program = format!("/no/such/{}", "x".repeat(300));
-    daemon.run(&["start", "--id", "s", "--agent", "command", "--", &program]).exits(1);
+    let row = format!("id = 'kept'\nprotocol = 'acp'\ncmd = ['{program}']\n");
+    std::fs::write(place.config().join("agents.toml"), row).expect("written");
+    daemon.run(&["resume", "s"]).exits(1);
     let listing = daemon.run(&["sessions"]).exits(0).stdout;
     let line = listing.lines().find(|line| line.starts_with("s ")).expect("it is listed");
-    assert!(line.contains("ended: failed") && line.contains('…'), "{line}");
+    assert!(line.contains("suspended: failed") && line.contains('…'), "{line}");
     let full = daemon.run(&["sessions", "--json"]).exits(0).stdout;
     assert!(full.contains(&program), "{full}");
 }

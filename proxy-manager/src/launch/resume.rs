@@ -23,6 +23,8 @@ pub(crate) struct PastSession {
     pub(crate) has_ended: bool,
     /// True if a user continues the conversation with the agent itself.
     pub(crate) is_handed_over: bool,
+    /// True if its own home does not exist any more.
+    pub(crate) is_home_gone: bool,
 }
 
 /// Location of a session's home.
@@ -103,6 +105,10 @@ impl ResolvedConversation {
         }
         // In a shared home the configuration left no files.
         let model_config = past.model_config.filter(|_| past.home.is_some());
+        if let Some(home) = past.home.as_ref().filter(|_| past.is_home_gone) {
+            let native = Err(missing(format!("its home {} is gone", home.display())));
+            return Ok(Self { native, place: Some(HomePlace::Own), cwd: Some(past.cwd), model_config });
+        }
         let place = match (past.home, config.home) {
             (Some(_), Some(Home::Shared)) => {
                 let reason = format!("the conversation of session {id} is in a home of its own: leave this out");
@@ -134,10 +140,12 @@ mod tests {
             model_config: Some("small".into()),
             has_ended: true,
             is_handed_over: false,
+            is_home_gone: false,
         };
         match id.as_str() {
             "shared" => Some(past),
             "own" => Some(PastSession { home: Some("/homes/own".into()), ..past }),
+            "homeless" => Some(PastSession { home: Some("/homes/own".into()), is_home_gone: true, ..past }),
             "alive" => Some(PastSession { has_ended: false, ..past }),
             "alive-own" => Some(PastSession { has_ended: false, home: Some("/homes/own".into()), ..past }),
             "nameless" => Some(PastSession { native_session_id: None, ..past }),
@@ -179,9 +187,11 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_missing_and_what_lives_is_busy() {
-        for missing in ["nobody", "nameless"] {
+        for missing in ["nobody", "nameless", "homeless"] {
             let found = find(missing, false, None).expect("found out");
             assert!(matches!(found.native, Err(Error::NativeSessionMissing { .. })), "{missing}");
+            // A new conversation of one that had a home of its own is in one again.
+            assert_eq!(found.place == Some(HomePlace::Own), missing == "homeless");
         }
         for busy in ["alive", "alive-own"] {
             assert!(matches!(find(busy, false, None), Err(Error::NativeSessionBusy { .. })), "{busy}");

@@ -34,10 +34,12 @@ impl PastSessions {
     fn find(&self, id: &SessionId) -> Option<PastSession> {
         let Ok(session) = self.directory.get(id) else { return self.find_record(id) };
         let info = session.info();
+        let home = info.metadata.home.map(PathBuf::from);
         Some(PastSession {
             agent: info.metadata.agent,
             native_session_id: info.conversation.native_session_id,
-            home: info.metadata.home.map(PathBuf::from),
+            is_home_gone: home.as_ref().is_some_and(|home| home.symlink_metadata().is_err()),
+            home,
             cwd: info.metadata.cwd,
             // A restored session may lack its own configuration if it resumed another session's conversation.
             model_config: session.description().model_config.clone().or_else(|| self.records.read(id)?.model_config),
@@ -62,6 +64,7 @@ impl PastSessions {
             model_config,
             has_ended: true,
             is_handed_over: self.roster.get(id).is_some_and(|record| record.state.is_handed_over()),
+            is_home_gone: false,
         })
     }
 }

@@ -3,7 +3,8 @@
 use std::{io::BufRead, path::PathBuf, sync::Arc, time::SystemTime};
 
 use ipc_protocol::{
-    AgentSessionConfig, EndReason, Envelope, Event, Lifecycle, OnMissing, ResumeFrom, ResumeRequest, SessionId,
+    AgentSessionConfig, EndReason, Envelope, Event, Lifecycle, OnMissing, ResumeFallback, ResumeFrom, ResumeRequest,
+    SessionId,
 };
 
 use event_log::{EventLog, ImportSummary, LogDamage, LogError, OnCommit, ReadLimit};
@@ -204,8 +205,9 @@ impl ProxyManager {
         self.ends_if_ending(&id).await;
         match self.inner.session_table.get(&id) {
             Ok(session) if session.is_suspended() => {
-                let AgentSessionConfig { env, mcp_servers, endpoint, not_secret, .. } = config.clone();
-                let options = ResumeOptions { env, mcp_servers, endpoint, not_secret };
+                let AgentSessionConfig { env, mcp_servers, endpoint, not_secret, lifecycle, .. } = config.clone();
+                let options =
+                    ResumeOptions { env, mcp_servers, endpoint, not_secret, on_missing: lifecycle.on_missing };
                 self.resume(&id, "key", false, options).await.map(Some)
             }
             Ok(session) if session.ended().is_none() => Ok(Some(SessionHandle::new(session))),
@@ -215,8 +217,12 @@ impl ProxyManager {
                 self.agent_defaults().apply_profile(&mut wanted)?;
                 let is_its_agent = self.past(&id).await?.is_some_and(|past| past.agent == wanted.agent);
                 if config.resume.is_none() && record.is_resumable() && is_its_agent {
+                    let on_missing = match config.lifecycle.on_missing {
+                        ResumeFallback::History => OnMissing::Inject { history: self.transcript(&id).await? },
+                        ResumeFallback::Fail | ResumeFallback::New => OnMissing::StartAnew,
+                    };
                     let from = ResumeFrom::Session { id };
-                    config.resume = Some(ResumeRequest { from, fork: false, on_missing: OnMissing::StartAnew });
+                    config.resume = Some(ResumeRequest { from, fork: false, on_missing });
                 }
                 Ok(None)
             }

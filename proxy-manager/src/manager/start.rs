@@ -4,9 +4,11 @@ use std::{
     future::{Future, poll_fn},
     sync::{Arc, PoisonError},
     task::Poll,
+    time::Duration,
 };
 
-use ipc_protocol::{AgentSessionConfig, ContainmentSpec, EndReason, Lifecycle, ProcessId, SessionId};
+use ipc_protocol::{AgentSessionConfig, ContainmentSpec, EndReason, Lifecycle, ProcessId, ResumeFallback, SessionId};
+use tokio::time::timeout;
 
 use super::{ManagerInner, ProxyManager, suspend::ResumeContext};
 use crate::{
@@ -17,17 +19,22 @@ use crate::{
     manager::SessionHandle,
     records::ConversationRecords,
     session::{ForkRequest, ManagedSession, SessionTask, sockets},
-    session_store::{MODEL_KEY, check_names},
+    session_store::{MODEL_KEY, RecordState, SessionStatus, check_names},
     state::{JournalHeader, SessionJournal},
     supervision::SlotClaim,
 };
 
+/// Longest wait of a failed start for the event log to delete what it has of the session. It does so later, else.
+const FORGET_TIMEOUT: Duration = Duration::from_secs(1);
+
 impl ProxyManager {
     /// Starts a session and returns when its agent is ready. If the start fails, or this future is dropped, everything
-    /// started is ended; the session stays listed as ended, and its id is free again.
+    /// started is ended, and nothing is kept of the session: its id is free again. (Unless something survived: the
+    /// session then stays listed, with its receipt.)
     ///
     /// # Errors
-    /// [`Error::DuplicateSession`] (also if a session with that id has left a home: delete it),
+    /// [`Error::DuplicateSession`] (also if a session with that id has left a home: delete it; [`Lifecycle::replace`]
+    /// does so for an ended one),
     /// [`Error::UnknownAgent`], [`Error::UnknownProfile`], [`Error::UnknownModel`], [`Error::InvalidConfig`],
     /// [`Error::Unsupported`] (a part of the configuration is not supported), [`Error::NativeSessionMissing`],
     /// [`Error::NativeSessionBusy`], [`Error::HandedOver`], [`Error::TooDeep`], [`Error::TooManySessions`],
@@ -54,10 +61,17 @@ impl ProxyManager {
         if let Some(session) = self.resume_by_key(&mut config).await? {
             return Ok(session);
         }
+        // Both are of this start, and no business of a resume.
+        config.lifecycle.on_missing = ResumeFallback::default();
+        if std::mem::take(&mut config.lifecycle.replace) {
+            self.delete_ended(&config.session_id).await?;
+        }
         if self.inner.streams.log.get().is_some_and(|log| log.head(&config.session_id).is_some())
             && self.inner.roster.get(&config.session_id).is_none_or(|record| record.last_offset > 0)
         {
-            return Err(Error::DuplicateSession { session: config.session_id });
+            let status = self.inner.roster.get(&config.session_id).map(|record| record.status());
+            let status = status.unwrap_or(SessionStatus::Terminated);
+            return Err(Error::DuplicateSession { session: config.session_id, status });
         }
         // Reserved before anything is created: a refused start must not touch another session's files.
         let _reserved = self.inner.session_table.reserve(&config.session_id)?;
@@ -176,8 +190,8 @@ impl ProxyManager {
                     tracing::debug!(session = %session.id(), %ending, "failed to end a session that did not start");
                 }
                 aftermath.failed(&session.outcome()).await;
-                if !goes_on && let Err(error) = self.remove_record(session.id()).await {
-                    tracing::warn!(session = %session.id(), error = %error.chain(), "failed to remove the record of a failed start");
+                if !goes_on {
+                    self.forget_failed_start(&session).await;
                 }
                 Err(error)
             }
@@ -212,6 +226,53 @@ impl ProxyManager {
             Ok(())
         } else {
             Err(Error::UnknownSession { session: session.clone() })
+        }
+    }
+
+    /// Deletes the session with this id, if there is one and it has ended.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateSession`] if it has not ended. Else as [`ProxyManager::delete_session`].
+    async fn delete_ended(&self, id: &SessionId) -> Result<()> {
+        self.ends_if_ending(id).await;
+        if let Ok(known) = self.inner.session_table.get(id) {
+            let status = RecordState::from(&known.info().state).status();
+            if status != SessionStatus::Terminated {
+                return Err(Error::DuplicateSession { session: id.clone(), status });
+            }
+        }
+        match self.delete_session(id).await {
+            Ok(()) | Err(Error::UnknownSession { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Forgets a session whose start failed, unless something of it may have survived. The caller has reserved its id.
+    async fn forget_failed_start(&self, session: &Arc<ManagedSession>) {
+        let id = session.id();
+        let warn = |error: Error| {
+            tracing::warn!(session = %id, error = %error.chain(), "failed to remove what a failed start left");
+        };
+        if let Err(error) = self.remove_record(id).await {
+            warn(error);
+        }
+        if !session.is_stillborn() || session.left_survivors() {
+            return;
+        }
+        if let Err(error) = session.wait_settled().await {
+            warn(error);
+        }
+        self.inner.session_table.delete(id);
+        let forgotten = timeout(FORGET_TIMEOUT, self.inner.forget(id)).await;
+        if let Ok(Err(error)) = forgotten {
+            warn(error);
+        }
+    }
+
+    /// Forgets a session whose start was abandoned, once it has ended.
+    pub(super) async fn forget_abandoned_start(&self, session: &Arc<ManagedSession>) {
+        if let Some(_reserved) = self.inner.session_table.reserve_failed(session) {
+            self.forget_failed_start(session).await;
         }
     }
 

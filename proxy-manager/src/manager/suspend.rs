@@ -3,22 +3,22 @@
 use std::{collections::BTreeSet, future::Future, path::Path, sync::Arc};
 
 use ipc_protocol::{
-    AgentSessionConfig, EndReason, EnvVars, Event, KillOptions, McpServer, OnMissing, Receipt, ResumeFrom,
-    ResumeRequest, SessionId,
+    AgentSessionConfig, EndReason, EnvVars, Event, KillOptions, McpServer, OnMissing, Receipt, ResumeFallback,
+    ResumeFrom, ResumeRequest, SessionId,
 };
 use serde::{Deserialize, Serialize};
 use tokio::{sync::MutexGuard, time::timeout};
 
 use super::{ManagerInner, ProxyManager, session_records::write_notice};
 use crate::{
-    blocking::blocking,
+    blocking::{READING, blocking},
     deadlines::Deadlines,
     description::SessionState,
     error::{Error, Result},
     homes::HomeTenancy,
     manager::SessionHandle,
-    session::{ManagedSession, SessionIncarnations, TranscriptCounts},
-    session_store::{RecordState, SessionRecord, SessionStore},
+    session::{ManagedSession, SessionIncarnations, TranscriptCounts, transcript_of},
+    session_store::{RecordState, SessionRecord, SessionStatus, SessionStore},
     state,
 };
 
@@ -61,8 +61,9 @@ impl SessionSnapshot {
     }
 }
 
-/// Secrets for a resume, in addition to the session's configuration: no record keeps secrets, so a session that an
-/// earlier manager started needs them again. Retained while the manager lives. `Debug` shows no values.
+/// What a resume needs beside the session's configuration: secrets, since no record keeps these, so that a session of an
+/// earlier manager needs them again (retained while the manager lives); and what is done if the conversation is gone.
+/// `Debug` shows no values.
 #[derive(Clone, derive_more::Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ResumeOptions {
@@ -75,6 +76,8 @@ pub struct ResumeOptions {
     pub endpoint: Option<String>,
     /// Names of values that are no secrets from now on, as in [`AgentSessionConfig::not_secret`].
     pub not_secret: BTreeSet<String>,
+    /// Fallback if the conversation is gone. Of this resume alone.
+    pub on_missing: ResumeFallback,
 }
 
 impl ResumeOptions {
@@ -90,7 +93,7 @@ impl ResumeOptions {
     }
 
     fn merge_into(self, given: &Arc<AgentSessionConfig>) -> Arc<AgentSessionConfig> {
-        if self == Self::default() {
+        if (Self { on_missing: ResumeFallback::Fail, ..self.clone() }) == Self::default() {
             return given.clone();
         }
         let mut config = given.as_ref().clone();
@@ -169,7 +172,8 @@ impl ProxyManager {
         self.resume_session_with(session, ResumeOptions::default()).await
     }
 
-    /// Resumes a suspended session with secrets that no record keeps.
+    /// Resumes a suspended session with secrets that no record keeps, or although its conversation is gone
+    /// ([`ResumeOptions::on_missing`]).
     ///
     /// # Errors
     /// As [`ProxyManager::resume_session`].
@@ -202,7 +206,8 @@ impl ProxyManager {
         let id = config.session_id.clone();
         let _reserved = directory.reserve(&id)?;
         if roster.get(&id).is_some() || streams.log.get().is_some_and(|log| log.head(&id).is_some()) {
-            return Err(Error::DuplicateSession { session: id });
+            let status = roster.get(&id).map_or(SessionStatus::Terminated, |record| record.status());
+            return Err(Error::DuplicateSession { session: id, status });
         }
         let reason = EndReason::Suspended;
         let state = RecordState::Suspended { reason: reason.clone(), handed_over: false };
@@ -375,6 +380,7 @@ impl ProxyManager {
         if !names.is_empty() {
             return Err(Error::SecretsMissing { session: id.clone(), names });
         }
+        let fallback = options.on_missing;
         let given = options.merge_into(before.config().ok_or_else(|| no_conversation(&before))?);
         let settings = &before.description().settings;
         // Settings changed since the start override the given ones.
@@ -383,7 +389,16 @@ impl ProxyManager {
         };
         // Agents keep a conversation from its first prompt on: without one, nothing is lost.
         let said_nothing = info.turns == 0 && given.resume.is_none() && !take_back;
-        let on_missing = if said_nothing { OnMissing::StartAnew } else { OnMissing::Fail };
+        let on_missing = match fallback {
+            ResumeFallback::Fail if !said_nothing => OnMissing::Fail,
+            ResumeFallback::Fail | ResumeFallback::New => OnMissing::StartAnew,
+            ResumeFallback::History => {
+                let history = before.history().clone();
+                OnMissing::Inject {
+                    history: READING.run("reading a conversation", move || transcript_of(&history)).await?,
+                }
+            }
+        };
         let resume = ResumeRequest { from: ResumeFrom::Session { id: id.clone() }, fork: false, on_missing };
         let config = AgentSessionConfig {
             cwd: Some(info.metadata.cwd),
@@ -417,6 +432,12 @@ impl ProxyManager {
         let (manager, session) = (Arc::downgrade(&self.inner), session.clone());
         async move {
             life.await;
+            if session.is_stillborn() {
+                if let Some(inner) = manager.upgrade() {
+                    Self { inner }.forget_abandoned_start(&session).await;
+                }
+                return;
+            }
             let Some(pause) = session.restart_after() else { return };
             tracing::info!(session = %session.id(), ?pause, "restarting a crashed session");
             tokio::time::sleep(pause).await;

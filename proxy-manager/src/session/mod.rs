@@ -504,6 +504,16 @@ impl ManagedSession {
         matches!(self.view.borrow().state, SessionState::Ended { remains: SessionRemains::Nothing, .. })
     }
 
+    /// Returns true if a process of the ended session is alive, or may be.
+    pub(crate) fn left_survivors(&self) -> bool {
+        let view = self.view.borrow();
+        match view.state.stopped_by() {
+            Some((_, Some(receipt))) => !receipt.is_empty(),
+            // Nobody could tell.
+            _ => view.processes.proxy.is_some(),
+        }
+    }
+
     /// Reason and receipt of its end or suspension; `None` while it lives.
     pub(crate) fn ended(&self) -> Option<(EndReason, Option<Box<Receipt>>)> {
         let view = self.view.borrow();

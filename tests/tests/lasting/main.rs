@@ -1,5 +1,6 @@
 //! Sessions that outlive their processes, and their managers.
 
+mod beginning;
 mod crashing;
 mod ending;
 mod keeping;
