@@ -77,7 +77,13 @@ pub struct ResumeOptions {
     /// Names of values that are no secrets from now on, as in [`AgentSessionConfig::not_secret`].
     pub not_secret: BTreeSet<String>,
     /// Fallback if the conversation is gone. Of this resume alone.
+    #[serde(skip_serializing_if = "is_fail")]
     pub on_missing: ResumeFallback,
+}
+
+/// Returns true for the default, which daemons of earlier releases do not know by name.
+fn is_fail(fallback: &ResumeFallback) -> bool {
+    *fallback == ResumeFallback::Fail
 }
 
 impl ResumeOptions {
