@@ -21,7 +21,7 @@ pub enum Error {
     #[error("session {session} {}", match status {
         SessionStatus::Terminated => "has ended and keeps its id: `delete` it, `start --replace`, or choose another id",
         SessionStatus::Suspended => "exists already and is suspended: `resume` it, or choose another id",
-        SessionStatus::Starting | SessionStatus::Running => "exists already: choose another id, or leave it out for a fresh one",
+        _ => "exists already: choose another id, or leave it out for a fresh one",
     })]
     DuplicateSession {
         /// The id in use.
