@@ -15,6 +15,8 @@ pub(crate) struct ProcStat {
     pub(crate) ppid: i32,
     pub(crate) pgrp: i32,
     pub(crate) session: i32,
+    /// Device number of the controlling terminal; 0 for none.
+    pub(crate) tty_nr: i32,
     pub(crate) flags: u32,
     pub(crate) utime: u64,
     pub(crate) stime: u64,
@@ -61,6 +63,7 @@ impl ProcStat {
                 4 => stat.ppid = word.parse().ok()?,
                 5 => stat.pgrp = word.parse().ok()?,
                 6 => stat.session = word.parse().ok()?,
+                7 => stat.tty_nr = word.parse().ok()?,
                 9 => stat.flags = word.parse().ok()?,
                 14 => stat.utime = word.parse().ok()?,
                 15 => stat.stime = word.parse().ok()?,
@@ -90,7 +93,7 @@ mod tests {
         let numbers: Vec<String> = (4..=52).map(|number: u64| number.to_string()).collect();
         let line = format!("7 (a) S 1 (\u{fffd} )) Z {}\n", numbers.join(" "));
         let stat = ProcStat::parse(line.as_bytes()).expect("a stat");
-        assert_eq!((stat.state, stat.ppid, stat.pgrp, stat.session, stat.flags), ('Z', 4, 5, 6, 9));
+        assert_eq!((stat.state, stat.ppid, stat.pgrp, stat.session, stat.tty_nr, stat.flags), ('Z', 4, 5, 6, 7, 9));
         assert_eq!((stat.utime, stat.stime, stat.cutime, stat.cstime), (14, 15, 16, 17));
         assert_eq!((stat.num_threads, stat.starttime, stat.exit_code), (20, 22, 52));
         assert_eq!((stat.arg_start, stat.arg_end), (48, 49));
