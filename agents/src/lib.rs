@@ -23,6 +23,7 @@ pub mod directory_files;
 pub mod discovery;
 mod family;
 mod kit;
+pub mod marks;
 mod model_config;
 #[cfg(feature = "opencode")]
 pub mod opencode;
@@ -40,7 +41,7 @@ pub use adapter::{
 pub use catalog::schema;
 pub use catalog::{
     AgentSpec, ApplyMethod, Catalog, CatalogError, ContainerMount, DiscoveryCapabilities, DiscoverySpec, FileFormat,
-    HomeFile, HomeFiles, LoadError, ModelSpec, ModelSpecs, PROTOCOLS, PerPlatform, PermissionConfig, PermissionSetting,
+    HomeFile, HomeFiles, LoadError, ModelSpec, ModelSpecs, PROTOCOLS, PerPlatform, PermissionConfig, PermissionSetting, ProcessMarks,
     ResourceLimits, RowError, SessionConfig,
 };
 #[cfg(feature = "catalog-files")]

@@ -13,7 +13,7 @@ pub(crate) use load::typed;
 pub use load::{FileFormat, LoadError};
 pub use spec::{
     AgentSpec, ApplyMethod, ContainerMount, DiscoveryCapabilities, DiscoverySpec, HomeFile, HomeFiles, ModelSpec,
-    ModelSpecs, PerPlatform, PermissionConfig, PermissionSetting, ResourceLimits, SessionConfig,
+    ModelSpecs, PerPlatform, PermissionConfig, PermissionSetting, ProcessMarks, ResourceLimits, SessionConfig,
 };
 
 use crate::provision::caller_variable;

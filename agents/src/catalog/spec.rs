@@ -99,9 +99,25 @@ pub struct AgentSpec {
     /// The command that installs it.
     #[serde(default)]
     pub install: String,
+    /// Marks by which processes of it and those it starts are recognised.
+    #[serde(default)]
+    pub marks: ProcessMarks,
     /// Values of the caller's variables that `required_env` and `env` name: filled in by [`Catalog::inherit`](super::Catalog).
     #[serde(skip)]
     pub inherited: EnvVars,
+}
+
+/// Marks of an agent's processes in a process table, beside its program and npm packages: what `agent-proxy orphans` looks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct ProcessMarks {
+    /// Variables that it gives the tools and servers that it starts: `NAME=VALUE`, or `NAME` with any value.
+    pub env: Vec<String>,
+    /// The variable among those that has the agent's own pid, if there is one.
+    pub owner_env: String,
+    /// Words of a daemon of its own that is meant to outlive terminals: a subcommand, or a directory that the program is in.
+    pub daemons: Vec<String>,
 }
 
 /// A mount of a container.
@@ -379,6 +395,7 @@ impl AgentSpec {
             home_files: HomeFiles::default(),
             model_config: ModelSpecs::default(),
             install: String::new(),
+            marks: ProcessMarks::default(),
             inherited: EnvVars::default(),
         }
     }
