@@ -10,6 +10,7 @@ mod lifecycle;
 mod log;
 pub(crate) mod mcp;
 pub(crate) mod operations;
+mod orphans;
 pub(crate) mod persistence;
 mod rules;
 mod session;
@@ -30,6 +31,7 @@ pub(crate) use containment::ContainmentArgs;
 use durability::DurabilityArgs;
 pub(crate) use log::{LogArgs, LogCommand};
 use operations::{CompactArgs, NativeArgs, SessionArgs, SetArgs, SteerArgs};
+pub(crate) use orphans::{NamedOrphan, OrphansArgs, OrphansCommand, OrphansKillArgs, OrphansListArgs};
 use persistence::{
     AppendArgs, ArchiveArgs, AttachArgs, ExportArgs, ImportArgs, RenameArgs, ResumeArgs, SessionsArgs, SuspendArgs,
     TagArgs, TakeBackArgs,
@@ -169,6 +171,8 @@ pub(crate) enum CliCommand {
     Models(ModelsArgs),
     /// Check or salvage the event log's file; needs no daemon
     Log(LogArgs),
+    /// Find agent processes that other tools left behind, and end those you name
+    Orphans(OrphansArgs),
     /// Run a command as a session, and report what it leaves behind
     Leaktest(LeaktestArgs),
     /// Test what this system offers, and name what is missing

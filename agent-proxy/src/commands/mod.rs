@@ -16,6 +16,7 @@ mod leaktest;
 mod log;
 mod models;
 mod operations;
+mod orphans;
 mod permission;
 mod permit;
 mod persistence;
@@ -62,6 +63,7 @@ pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), CommandFailur
         CliCommand::Profiles(args) => profiles::run(args, global.config_dir.as_deref(), global.json),
         CliCommand::Models(args) => models::run(args, global.config_dir.as_deref(), global.json),
         CliCommand::Serve(args) => serve::run(child, args, &global, &socket(&global)?).await,
+        CliCommand::Orphans(args) => orphans::run(args, global.config_dir.as_deref(), global.json).await,
         CliCommand::Leaktest(args) => leaktest::run(child, args, global.json).await,
         CliCommand::Doctor => {
             let socket = SocketPath::find(global.socket.as_deref());
@@ -128,6 +130,7 @@ async fn run_client(command: CliCommand, client: &DaemonClient, as_json: bool) -
         | CliCommand::Profiles(_)
         | CliCommand::Models(_)
         | CliCommand::Serve(_)
+        | CliCommand::Orphans(_)
         | CliCommand::Leaktest(_)
         | CliCommand::Log(_)
         | CliCommand::Doctor

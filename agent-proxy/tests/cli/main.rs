@@ -12,6 +12,7 @@ mod harness;
 mod lasting;
 mod leaktest;
 mod operations;
+mod orphans;
 mod peers;
 mod profiles;
 mod release;
