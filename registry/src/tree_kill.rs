@@ -35,7 +35,7 @@ pub fn kill_trees(roots: &[ProcessId], options: KillOptions, name: impl Fn(Proce
         let mut strays: Vec<(usize, TreeKill)> = Vec::new();
         for (at, kill) in kills.iter_mut().enumerate() {
             for id in kill.strays(forks) {
-                strays.push((at, TreeKill::new(name(kill.root), id, KillOptions::NOW)));
+                strays.push((at, TreeKill::new(name(kill.root), id, options)));
             }
         }
         if strays.is_empty() {
@@ -224,6 +224,37 @@ mod tests {
         assert!(is_there(bystander.id()));
         bystander.process.signal(Signal::Kill).expect("ours");
         reaped(bystander).join().expect("reaped");
+    }
+
+    #[test]
+    fn what_lost_its_parent_before_the_kill_is_ended_by_its_posix_session() {
+        let tree = shell("(sh -c 'sleep 307 & sleep 308' &) ; exec sleep 309");
+        let root = tree.id();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mates = loop {
+            let all = all_processes(u64::MAX).expect("a look");
+            let mates: Vec<_> =
+                all.into_iter().filter(|(seen, _)| seen.sid == root.pid).map(|(seen, _)| seen).collect();
+            let lost = mates.iter().any(|seen| seen.id != root && mates.iter().all(|other| other.id.pid != seen.ppid));
+            let has = |word: &str| {
+                mates.iter().any(|seen| {
+                    crate::command_line(seen.id.pid).is_some_and(|words| words.len() == 2 && words[1] == word)
+                })
+            };
+            if lost && ["307", "308", "309"].into_iter().all(has) {
+                break mates;
+            }
+            assert!(Instant::now() < deadline, "{mates:?}");
+            std::thread::yield_now();
+        };
+        let reaper = reaped(tree);
+        let receipts = kill_trees(&[root], KillOptions::default(), name);
+        reaper.join().expect("reaped");
+        assert!(receipts[0].is_empty(), "{receipts:?}");
+        for mate in mates {
+            assert!(!is_there(mate.id), "{mate:?}");
+            assert!(receipts[0].processes.iter().any(|entry| entry.id == mate.id), "{mate:?} in {receipts:?}");
+        }
     }
 
     #[test]

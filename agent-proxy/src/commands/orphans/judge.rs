@@ -97,6 +97,8 @@ pub(super) enum SpareReason {
     Owner(Pid),
     /// A service.
     Service(String),
+    /// An application that the desktop started, in this scope.
+    Application(String),
     /// An MCP server that nobody's agent started.
     Standalone,
     /// A living session of agent-proxy.
@@ -128,6 +130,7 @@ pub(super) fn find_orphans(processes: &[SeenProgram], viewer: OrphanViewer) -> O
             None => {}
         }
     }
+    report.keep_whole_trees();
     table.spare_the_owned(&mut report);
     let in_orphans: BTreeSet<Pid> = members_of(&report.orphans);
     for orphan in &mut report.orphans {
@@ -143,6 +146,15 @@ impl OrphanReport {
     /// Returns the orphan whose tree has this process.
     pub(super) fn tree_of(&self, pid: Pid) -> Option<&OrphanTree> {
         self.orphans.iter().find(|orphan| orphan.members.iter().any(|(_, process)| process.id.pid == pid))
+    }
+
+    /// Drops what is listed with another's tree.
+    fn keep_whole_trees(&mut self) {
+        let below =
+            self.orphans.iter().flat_map(|orphan| orphan.members.iter().skip(1)).map(|(_, process)| process.id.pid);
+        let below: BTreeSet<Pid> = below.collect();
+        self.orphans.retain(|orphan| !below.contains(&orphan.root.pid));
+        self.spared.retain(|pid, _| !below.contains(pid));
     }
 }
 
@@ -191,20 +203,30 @@ impl<'a> ProcessTable<'a> {
         sid != 0 && sid != process.id.pid && sid != parent.sid && !self.by_pid.contains_key(&sid)
     }
 
-    /// The process and everything below it, each with its depth.
+    /// The process and everything below it, each with its depth; and what began there and was adopted since, as the POSIX sessions
+    /// show that processes of the tree have begun.
     fn tree(&self, root: &'a SeenProgram) -> Vec<(usize, &'a SeenProgram)> {
         let mut members = Vec::new();
-        let mut waiting = vec![(0, root)];
         let mut seen_pids = BTreeSet::new();
-        while let Some((depth, seen)) = waiting.pop() {
-            // A listing torn by a pid that was used again has no loop.
-            if !seen_pids.insert(seen.process.id.pid) {
-                continue;
+        let mut waiting = vec![(0, root)];
+        while !waiting.is_empty() {
+            while let Some((depth, seen)) = waiting.pop() {
+                // A listing torn by a pid that was used again has no loop.
+                if !seen_pids.insert(seen.process.id.pid) {
+                    continue;
+                }
+                members.push((depth, seen));
+                let below = self.children.get(&seen.process.id.pid).map(Vec::as_slice).unwrap_or_default();
+                let children = below.iter().filter(|child| child.process.id.start_time >= seen.process.id.start_time);
+                waiting.extend(children.rev().map(|child| (depth + 1, *child)));
             }
-            members.push((depth, seen));
-            let below = self.children.get(&seen.process.id.pid).map(Vec::as_slice).unwrap_or_default();
-            let children = below.iter().filter(|child| child.process.id.start_time >= seen.process.id.start_time);
-            waiting.extend(children.rev().map(|child| (depth + 1, *child)));
+            let is_lost = |seen: &&&SeenProgram| {
+                let process = &seen.process;
+                let leader = self.find(process.sid).filter(|leader| leader.id.start_time <= process.id.start_time);
+                leader.is_some_and(|leader| leader.sid == leader.id.pid && seen_pids.contains(&leader.id.pid))
+                    && !seen_pids.contains(&process.id.pid)
+            };
+            waiting = self.by_pid.values().filter(is_lost).map(|seen| (1, *seen)).collect();
         }
         members
     }
@@ -253,7 +275,7 @@ impl<'a> ProcessTable<'a> {
     }
 
     /// What it is, and a doubt that follows from that.
-    fn kind_of(&self, seen: &SeenProgram, tree: &[(usize, &SeenProgram)]) -> Option<(OrphanKind, Option<String>)> {
+    fn kind_of(&self, seen: &SeenProgram, tree: &[(usize, &'a SeenProgram)]) -> Option<(OrphanKind, Option<String>)> {
         if seen.process.env.contains_key(MARKER) {
             let session = seen.process.env.get(SESSION_MARKER).cloned().unwrap_or_default();
             let doubt =
@@ -273,8 +295,9 @@ impl<'a> ProcessTable<'a> {
         if !marks::is_shell(name.rsplit('/').next().unwrap_or(name)) {
             return None;
         }
+        let is_below = |member: &'a SeenProgram| self.upwards(&member.process).any(|above| above.id == seen.process.id);
         let agent = tree.iter().find_map(|(_, member)| match &member.mark.as_ref()?.role {
-            MarkedRole::Agent(id) => Some((id.clone(), member.process.id.pid)),
+            MarkedRole::Agent(id) if is_below(member) => Some((id.clone(), member.process.id.pid)),
             _ => None,
         });
         let (id, pid) = agent?;
@@ -331,6 +354,9 @@ impl<'a> ProcessTable<'a> {
         }
         if let Some(RecognizedProcess { role: MarkedRole::AgentDaemon(id), .. }) = &seen.mark {
             return Some(SpareReason::Daemon(id.clone()));
+        }
+        if let Some(unit) = application_of(process) {
+            return Some(SpareReason::Application(unit.to_owned()));
         }
         if let Some(unit) = service_of(process)
             && !self.was_left_in(unit, process, adopter)
@@ -400,6 +426,13 @@ fn agent_id(seen: &SeenProgram) -> Option<&str> {
         MarkedRole::Agent(id) | MarkedRole::AgentDaemon(id) => Some(id),
         _ => None,
     }
+}
+
+/// The scope that a desktop has made for a process which it started: the pid is in its name.
+fn application_of(process: &MachineProcess) -> Option<&str> {
+    let unit = process.cgroup.as_deref()?.rsplit('/').next()?;
+    let name = unit.strip_prefix("app-")?.strip_suffix(".scope")?;
+    (name.rsplit('-').next()? == process.id.pid.to_string()).then_some(unit)
 }
 
 /// The systemd service that a process is in; what a login or an application's scope holds is in none.

@@ -328,6 +328,38 @@ fn services_are_not_listed_but_what_they_left_is() {
 }
 
 #[test]
+fn what_the_desktop_started_is_not_listed() {
+    let app = "/user.slice/user-1000.slice/user@1000.service/app.slice/app-gnome-opencode-2000.scope";
+    let started = process(2000, 900, 880, "opencode").cgroup(app);
+    spared(desktop([started]), 2000, &SpareReason::Application("app-gnome-opencode-2000.scope".into()));
+    // In the scope of a terminal that was closed.
+    let app = "/user.slice/user-1000.slice/user@1000.service/app.slice/app-gnome-Alacritty-1900.scope";
+    assert_eq!(orphans(desktop([process(2000, 900, 1950, "opencode").cgroup(app)])), [(2000, false)]);
+}
+
+/// What a kill of the tree ends is listed with it.
+#[test]
+fn what_a_tree_has_lost_to_init_is_of_the_tree() {
+    let table = desktop([
+        process(2000, 1, 2000, "node /x/a-mcp/index.js").piped(),
+        process(2001, 2000, 2000, "node worker.js"),
+        // Its parent was a process of the tree.
+        process(2005, 1, 2000, "node helper.js").by_claude(Some(9)),
+        process(2006, 2005, 2006, "sleep 9"),
+        process(2007, 1, 2006, "sleep 9"),
+        // Of another session.
+        process(2008, 1, 1950, "sleep 9"),
+    ]);
+    let report = judged(table);
+    let pids: Vec<_> = report
+        .orphans
+        .iter()
+        .map(|orphan| orphan.members.iter().map(|(_, member)| member.id.pid).collect::<Vec<_>>())
+        .collect();
+    assert_eq!(pids, [[2000, 2001, 2005, 2006, 2007]]);
+}
+
+#[test]
 fn containers_and_inits_that_start_programs_themselves() {
     // The first process of a container runs the agent as its child: nobody lost it.
     let app =

@@ -247,6 +247,7 @@ fn describe(reason: &SpareReason) -> String {
         SpareReason::Daemon(id) => format!("it is a daemon of {id}, which is meant to go on"),
         SpareReason::Owner(pid) => format!("the agent that started it lives ({pid})"),
         SpareReason::Service(unit) => format!("it is of the service {unit}, which systemctl stops"),
+        SpareReason::Application(unit) => format!("the desktop started it as an application ({unit})"),
         SpareReason::Standalone => "it is an MCP server that no agent started, as far as can be seen".to_owned(),
         SpareReason::Session(Some(id)) => {
             format!("it is of session {id} of agent-proxy, which lives (agent-proxy kill {id})")

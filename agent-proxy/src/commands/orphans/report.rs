@@ -172,12 +172,18 @@ fn label(orphan: &OrphanTree, with_users: bool) -> String {
     format!("{}{mark}{user}", clip(&printable(&what, false), 18))
 }
 
-/// The command line with its program's name for its path.
+/// The command line with its program's name for its path, and the ends of other long paths.
 pub(super) fn command_of(process: &MachineProcess, room: usize) -> String {
+    /// Longest path that is shown whole.
+    const LONG: usize = 24;
     let Some((program, rest)) = process.argv.split_first() else { return format!("[{}]", process.name) };
     let name = program.rsplit('/').find(|part| !part.is_empty()).unwrap_or(program);
-    let words = std::iter::once(name).chain(rest.iter().map(String::as_str));
-    clip(&printable(&words.collect::<Vec<_>>().join(" "), false), room)
+    let short = |word: &String| match word.rsplitn(3, '/').collect::<Vec<_>>()[..] {
+        [last, before, _] if word.starts_with('/') && word.len() > LONG => format!("…/{before}/{last}"),
+        _ => word.clone(),
+    };
+    let words: Vec<String> = std::iter::once(name.to_owned()).chain(rest.iter().map(short)).collect();
+    clip(&printable(&words.join(" "), false), room)
 }
 
 fn user_name(uid: u32) -> String {
@@ -264,6 +270,13 @@ mod tests {
         {
             assert!(text.contains(part), "{part} in {text}");
         }
+    }
+
+    #[test]
+    fn long_paths_are_shown_by_their_ends() {
+        let command =
+            "/usr/bin/node --flag /root/.cache/agents/node_modules/@google/gemini-cli/bundle/gemini.js /tmp/x";
+        assert_eq!(command_of(&process(1, 1, command, 0), 99), "node --flag …/bundle/gemini.js /tmp/x");
     }
 
     #[test]
