@@ -260,8 +260,15 @@ impl<'a> ProcessTable<'a> {
         if process.ignores_hangup {
             doubt = doubt.or(Some("it ignores SIGHUP, as under nohup: it may be meant to go on".to_owned()));
         }
-        if is_service_manager(adopter) && !is_systemd(adopter) && process.sid == process.id.pid {
+        let has_own_session = process.sid == process.id.pid;
+        if has_own_session && is_service_manager(adopter) && !is_systemd(adopter) {
             doubt = doubt.or(Some(format!("{} may have started it as a service", adopter.name)));
+        }
+        // Agents start their tools so. Who starts an agent so may want it to go on.
+        let has_owner = seen.mark.as_ref().is_some_and(|mark| mark.owner.is_some());
+        if has_own_session && matches!(kind, OrphanKind::Agent(_)) && !has_owner {
+            let setsid = "it began a POSIX session of its own, as under setsid: it may be meant to go on";
+            doubt = doubt.or(Some(setsid.to_owned()));
         }
         Some(Ok(OrphanTree {
             root: process.id,

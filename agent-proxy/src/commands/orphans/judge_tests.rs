@@ -222,7 +222,8 @@ fn a_terminal_that_an_agent_shows_itself_is_no_living_one() {
             process(6001, 6000, 6001, "claude --resume x").tty(),
         ]
     };
-    assert_eq!(orphans(desktop(host(1))), [(6000, false)]);
+    // It began a POSIX session of its own, and says no owner: whoever ends it has to name it.
+    assert_eq!(orphans(desktop(host(1))), [(6000, true)]);
     let daemon = process(5900, 1, 5900, "claude").title("claude daemon");
     spared(desktop([daemon].into_iter().chain(host(5900))), 5900, &SpareReason::Daemon("claude-code".into()));
 }
@@ -290,6 +291,8 @@ fn nohup_under_a_living_shell_has_a_parent_and_later_a_doubt() {
     // `(claude &)`: adopted at once, in a terminal that is open.
     spared(desktop([terminal, shell, nohup(900).tty()]), 2000, &SpareReason::Terminal);
     assert_eq!(orphans(desktop([nohup(900)])), [(2000, true)]);
+    // `setsid -f claude`.
+    assert_eq!(orphans(desktop([process(2000, 900, 2000, "claude -p x")])), [(2000, true)]);
 }
 
 /// rjwalters/loom 2268: pane_shell → wrapper.sh → timeout → claude, after `tmux kill-session`.
@@ -372,7 +375,7 @@ fn containers_and_inits_that_start_programs_themselves() {
         |init: &str| vec![process(1, 0, 1, init), process(12, 1, 5, "claude -p x"), process(13, 1, 13, "codex exec x")];
     assert_eq!(orphans(left("node /srv/server.js")), [(12, false)]);
     // What only sleeps has started nothing.
-    assert_eq!(orphans(left("sleep infinity")), [(12, false), (13, false)]);
+    assert_eq!(orphans(left("sleep infinity")), [(12, false), (13, true)]);
     // `docker run -it … bash`: the terminal is that of the container's init.
     let mut table = left("bash");
     table[0].has_terminal = true;
