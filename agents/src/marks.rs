@@ -300,8 +300,8 @@ fn after_flags(words: &[String], valued: &[&str]) -> Vec<String> {
 fn last_command(script: &str) -> Vec<String> {
     let words = shlex::split(script).unwrap_or_else(|| script.split_ascii_whitespace().map(str::to_owned).collect());
     let is_end = |word: &String| matches!(word.as_str(), "&&" | ";" | "||");
-    let commands = words.split(is_end).filter(|words| !words.is_empty());
-    let mut words = commands.last().unwrap_or_default().iter().take(MAX_WORDS).cloned().collect::<Vec<_>>();
+    let mut commands = words.split(is_end).filter(|words| !words.is_empty());
+    let mut words = commands.next_back().unwrap_or_default().iter().take(MAX_WORDS).cloned().collect::<Vec<_>>();
     while words.first().is_some_and(|word| word.contains('=') && !word.contains('/')) {
         words.remove(0);
     }

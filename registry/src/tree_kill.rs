@@ -19,13 +19,14 @@ use crate::{
 /// Time of one step for each tree.
 const SLICE: Duration = Duration::from_millis(5);
 /// Further trees that a kill follows, of processes that got away from it.
-const MAX_STRAY_ROUNDS: usize = 8;
+const MAX_STRAY_ROUNDS: usize = 3;
 
 /// Ends these processes and everything below them, all at once: SIGTERM and SIGCONT, then SIGKILL after the grace, until each is
 /// proven gone. Returns one receipt for each, in their order, in the name of the session that `name` gives it.
 ///
 /// Each signal goes through a pidfd that was opened and then checked against the start time. A process that is gone, or whose pid
-/// is another's by now, is not on its receipt. Blocks for the grace and 6 s at most, twice where processes get away.
+/// is another's by now, is not on its receipt. Blocks for the grace and 6 s at most, and as long again for each
+/// of three rounds of processes that got away; what is left after them is a survivor.
 pub fn kill_trees(roots: &[ProcessId], options: KillOptions, name: impl Fn(ProcessId) -> SessionId) -> Vec<Receipt> {
     let forks = forks_since_boot();
     let mut kills: Vec<_> = roots.iter().map(|root| TreeKill::new(name(*root), *root, options)).collect();
@@ -51,7 +52,8 @@ pub fn kill_trees(roots: &[ProcessId], options: KillOptions, name: impl Fn(Proce
             kills[at].met.append(&mut stray.met);
         }
     }
-    for receipt in &mut receipts {
+    for (kill, receipt) in kills.iter_mut().zip(&mut receipts) {
+        receipt.survivors.extend(kill.strays(forks));
         if !receipt.survivors.is_empty() {
             receipt.proof = Proof::None;
         }

@@ -260,6 +260,14 @@ impl<'a> ProcessTable<'a> {
         if process.ignores_hangup {
             doubt = doubt.or(Some("it ignores SIGHUP, as under nohup: it may be meant to go on".to_owned()));
         }
+        let is_used = |member: &SeenProgram| {
+            let is_mcp = matches!(&member.mark, Some(mark) if mark.role == MarkedRole::McpBrowser);
+            is_user_program(&member.process) && !is_mcp
+        };
+        if let Some((_, used)) = tree.iter().skip(1).find(|(_, member)| is_used(member)) {
+            let used = &used.process;
+            doubt = doubt.or(Some(format!("{} {}, in its tree, may be in use", used.name, used.id.pid)));
+        }
         let has_own_session = process.sid == process.id.pid;
         if has_own_session && is_service_manager(adopter) && !is_systemd(adopter) {
             doubt = doubt.or(Some(format!("{} may have started it as a service", adopter.name)));
@@ -388,7 +396,7 @@ impl<'a> ProcessTable<'a> {
             other.id.start_time < process.id.start_time && service_of(other) == Some(unit) && other.id != process.id
         };
         let siblings = self.children.get(&adopter.id.pid).map(Vec::as_slice).unwrap_or_default();
-        self.lost_its_session(process, adopter) && siblings.iter().any(|other| is_main(other))
+        self.lost_its_session(process, adopter) && siblings.iter().any(is_main)
     }
 
     /// Spares what a living agent says that it has started, unless that agent is an orphan itself.

@@ -340,6 +340,21 @@ fn what_the_desktop_started_is_not_listed() {
     assert_eq!(orphans(desktop([process(2000, 900, 1950, "opencode").cgroup(app)])), [(2000, false)]);
 }
 
+/// An agent's shell opened a page, and the browser was not running yet.
+#[test]
+fn a_browser_below_an_orphan_may_be_in_use() {
+    let below = |browser: &str| {
+        desktop([
+            process(2000, 900, 1950, "claude"),
+            process(2001, 2000, 1950, browser),
+            process(2002, 2001, 1950, "chrome --type=renderer"),
+        ])
+    };
+    assert_eq!(orphans(below("firefox http://localhost:3000")), [(2000, true)]);
+    let driven = below("chrome --remote-debugging-pipe --user-data-dir=/tmp/playwright-1");
+    assert_eq!(orphans(driven), [(2000, false)]);
+}
+
 /// What a kill of the tree ends is listed with it.
 #[test]
 fn what_a_tree_has_lost_to_init_is_of_the_tree() {

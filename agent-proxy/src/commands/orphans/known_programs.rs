@@ -244,10 +244,12 @@ pub(super) fn is_terminal_host(process: &MachineProcess) -> bool {
     has_name(process, TERMINAL_HOSTS) || paths.any(|path| serves(path))
 }
 
-/// Returns true for a program that its user goes on using. A browser without a window is a tool.
+/// Returns true for a program that its user goes on using. A browser without a window, or driven by a program, is a tool.
 pub(super) fn is_user_program(process: &MachineProcess) -> bool {
-    let is_headless = process.argv.iter().any(|word| word.starts_with("--headless"));
-    is_terminal_host(process) || (has_name(process, USER_PROGRAMS) && !is_headless)
+    // `--type=`: a helper, which its browser speaks for.
+    let is_tool =
+        |word: &String| ["--headless", "--remote-debugging", "--type="].iter().any(|flag| word.starts_with(flag));
+    is_terminal_host(process) || (has_name(process, USER_PROGRAMS) && !process.argv.iter().any(is_tool))
 }
 
 /// Returns true for the process of a login or a desktop that others are started from.
