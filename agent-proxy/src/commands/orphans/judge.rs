@@ -192,7 +192,11 @@ impl<'a> ProcessTable<'a> {
         if process.is_namespace_init || parent.id.pid == process.id.pid {
             return None;
         }
+        // Of a session of agent-proxy it is known who starts its processes: proxies, and one another.
+        let is_marked = |process: &MachineProcess| process.env.contains_key(MARKER);
+        let lost_its_proxy = is_marked(process) && !is_marked(parent) && !is_supervisor(parent);
         let adopts = is_service_manager(parent) || is_idle_init(parent) || self.lost_its_session(process, parent);
+        let adopts = adopts || lost_its_proxy;
         adopts.then_some(parent)
     }
 
@@ -225,6 +229,9 @@ impl<'a> ProcessTable<'a> {
                 let leader = self.find(process.sid).filter(|leader| leader.id.start_time <= process.id.start_time);
                 leader.is_some_and(|leader| leader.sid == leader.id.pid && seen_pids.contains(&leader.id.pid))
                     && !seen_pids.contains(&process.id.pid)
+                    && self
+                        .find(process.ppid)
+                        .is_some_and(|parent| parent.is_namespace_init || is_service_manager(parent))
             };
             waiting = self.by_pid.values().filter(is_lost).map(|seen| (1, *seen)).collect();
         }

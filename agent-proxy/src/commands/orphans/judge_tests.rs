@@ -437,6 +437,10 @@ fn sessions_of_agent_proxy_are_spared_while_they_live() {
     let report = judged(desktop([stray]));
     assert_eq!(report.orphans[0].kind, OrphanKind::Session("s-1".into()));
     assert!(report.orphans[0].doubt.as_deref().is_some_and(|doubt| doubt.contains("agent-proxy serve")), "{report:?}");
+    // It is known even below an init that starts programs itself, and in a POSIX session of its own.
+    let init = process(1, 0, 1, "/process_api");
+    let table = vec![init, marked(process(14, 1, 14, "sleep 300")), marked(process(15, 14, 15, "sleep 301"))];
+    assert_eq!(orphans(table), [(14, true)]);
     // A daemon that was started from an agent's shell.
     let daemon = process(2000, 1, 1990, "agent-proxy serve").by_claude(Some(4));
     spared(desktop([daemon]), 2000, &SpareReason::UserProgram);

@@ -229,6 +229,9 @@ impl MachineLook {
         if seen.process.has_terminal {
             return describe(&SpareReason::Terminal);
         }
+        if let Some(session) = seen.process.env.get(SESSION_MARKER) {
+            return describe(&SpareReason::Session(Some(session.clone())));
+        }
         let parent = self.processes.iter().find(|other| other.process.id.pid == seen.process.ppid);
         match (&seen.mark, parent) {
             (None, _) => "it carries no mark of an agent".to_owned(),
