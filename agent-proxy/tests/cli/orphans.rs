@@ -211,6 +211,8 @@ fn all_is_what_nobody_may_use() {
         assert!(text.contains(part), "{part} in {text}");
     }
     assert_eq!(pids(&machine.list()), [u64::from(unknown)], "what is uncertain is left");
+    let (text, code) = machine.run("orphans kill --all --yes");
+    assert!(code == 0 && text.contains("name the pid"), "{text}");
     assert_eq!(machine.run(&format!("orphans kill {unknown}")).1, 0, "by its name");
     assert_eq!(machine.run("--json orphans"), ("[]\n".to_owned(), 0));
     for pid in [standalone, used, living] {

@@ -282,7 +282,7 @@ impl<'a> ProcessTable<'a> {
         // Agents start their tools so. Who starts an agent so may want it to go on.
         let has_owner = seen.mark.as_ref().is_some_and(|mark| mark.owner.is_some());
         if has_own_session && matches!(kind, OrphanKind::Agent(_)) && !has_owner {
-            let setsid = "it began a POSIX session of its own, as under setsid: it may be meant to go on";
+            let setsid = "it has a POSIX session of its own (setsid): it may be meant to go on";
             doubt = doubt.or(Some(setsid.to_owned()));
         }
         Some(Ok(OrphanTree {
@@ -300,8 +300,7 @@ impl<'a> ProcessTable<'a> {
     fn kind_of(&self, seen: &SeenProgram, tree: &[(usize, &'a SeenProgram)]) -> Option<(OrphanKind, Option<String>)> {
         if seen.process.env.contains_key(MARKER) {
             let session = seen.process.env.get(SESSION_MARKER).cloned().unwrap_or_default();
-            let doubt =
-                "a dead manager of agent-proxy left it: `agent-proxy serve` with the --state-dir it had ends it";
+            let doubt = "of a dead manager: its `agent-proxy serve --state-dir DIR` ends it";
             return Some((OrphanKind::Session(session), Some(doubt.to_owned())));
         }
         if let Some(mark) = &seen.mark {

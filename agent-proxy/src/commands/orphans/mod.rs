@@ -78,7 +78,16 @@ fn kill(rows: &[AgentSpec], args: &OrphansKillArgs, as_json: bool) -> Result<(),
         chosen
     };
     if chosen.is_empty() {
-        return if as_json { term::json(&Vec::<Receipt>::new()) } else { term::line("no orphans") };
+        if as_json {
+            return term::json(&Vec::<Receipt>::new());
+        }
+        return match look.report.orphans.len() {
+            0 => term::line("no orphans"),
+            some => {
+                let some = render::count(some, "orphan", "orphans");
+                term::line(format_args!("{some}, each with a ?: name the pid of one to end it"))
+            }
+        };
     }
     let freed = chosen.iter().map(|orphan| orphan.memory_bytes()).sum();
     let mut roots: Vec<ProcessId> = chosen.iter().map(|orphan| orphan.root).collect();
