@@ -61,7 +61,7 @@ fn list(rows: &[AgentSpec], args: &OrphansListArgs, as_json: bool) -> Result<(),
     }
     term::out(report::render(orphans, args.all_users, TermStyle::stdout(), term::columns()))?;
     if io::stderr().is_terminal() {
-        term::error_line("end some: agent-proxy orphans kill PID...   all without a ?: agent-proxy orphans kill --all");
+        term::error_line("end one: agent-proxy orphans kill PID; all: agent-proxy orphans kill --all");
     }
     Ok(())
 }
