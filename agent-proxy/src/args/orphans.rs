@@ -8,16 +8,16 @@ use clap::{Args, Subcommand};
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:\n  \
-    agent-proxy orphans                       # what is left, how old, how much memory\n  \
-    agent-proxy orphans kill 4711 4802        # ends these, with all below them\n  \
-    agent-proxy orphans kill --all            # lists what it would end, and asks\n  \
+    agent-proxy orphans                    # what is left, how old, how much memory\n  \
+    agent-proxy orphans kill 4711 4802     # ends these, with all below them\n  \
+    agent-proxy orphans kill --all         # lists what it would end, and asks\n  \
     agent-proxy orphans -q | xargs -r agent-proxy orphans kill\n\n\
-    An orphan has lost its parent (init, a user manager or another reaper has it), and\n\
-    is an agent, an MCP server, or was started by an agent. Never listed: what has a\n\
+    An orphan has lost its parent (init, a user manager or another reaper has it),\n\
+    and is an agent, an MCP server, or was started by an agent. Never listed: what has a\n\
     terminal, what a terminal, tmux, ssh or an editor runs, services, agents' own\n\
     daemons, what a living agent says it has started, and living sessions of\n\
-    agent-proxy. One with a ? may be in use all the same: the line below the table says\n\
-    why, and --all leaves it alone.\n")]
+    agent-proxy. One with a ? may be in use all the same: the line below the table\n\
+    says why, and --all leaves it alone.\n")]
 pub(crate) struct OrphansArgs {
     /// Command [default: list]
     #[command(subcommand)]
