@@ -12,8 +12,8 @@ pub enum ProgramExit {
     Failed = 1,
     /// The command line, or a value in it, is invalid.
     Usage = 2,
-    /// The session, process, agent, profile, model configuration, permission request or conversation does not
-    /// exist.
+    /// The session, process, agent, its program, profile, model configuration, permission request or conversation
+    /// does not exist.
     NotFound = 3,
     /// No daemon answers on the socket.
     NoDaemon = 4,
@@ -34,7 +34,7 @@ pub const TABLE: [(ProgramExit, &str); 10] = [
     (ProgramExit::Done, "done"),
     (ProgramExit::Failed, "failed; of leaktest: it leaks"),
     (ProgramExit::Usage, "usage: the command line or a value in it makes no sense"),
-    (ProgramExit::NotFound, "no such session, process, agent, profile, model or conversation"),
+    (ProgramExit::NotFound, "no such session, process, agent, program, profile, model or conversation"),
     (ProgramExit::NoDaemon, "no daemon answers on the socket"),
     (ProgramExit::Survivors, "survivors: something outlived a kill"),
     (ProgramExit::Unsupported, "unsupported by the agent or this system"),
@@ -44,6 +44,11 @@ pub const TABLE: [(ProgramExit, &str); 10] = [
 ];
 
 impl ProgramExit {
+    /// Returns the result with this number.
+    pub(crate) fn from_code(code: i32) -> Option<Self> {
+        TABLE.iter().map(|(exit, _)| *exit).find(|exit| i32::from(exit.code()) == code)
+    }
+
     /// Returns the number.
     pub fn code(self) -> u8 {
         self as u8

@@ -29,7 +29,7 @@ const KINDS: &[(&str, &str, u16, ProgramExit)] = &[
     ("too-deep", "sessions within sessions within sessions", 403, ProgramExit::Refused),
     ("invalid-config", "invalid configuration", 400, ProgramExit::Usage),
     ("state-dir-in-use", "another manager has the state directory", 409, ProgramExit::Refused),
-    ("program-not-found", "the agent's program was not found", 422, ProgramExit::Failed),
+    ("program-not-found", "the agent's program was not found", 422, ProgramExit::NotFound),
     ("cwd-missing", "the working directory cannot be used", 422, ProgramExit::Failed),
     ("child-unusable", "the child binary cannot be used", 500, ProgramExit::Failed),
     ("fds-exhausted", "out of file descriptors", 503, ProgramExit::Refused),
@@ -143,7 +143,7 @@ impl From<Error> for ProblemDetails {
             Error::StateDirInUse { .. } => "state-dir-in-use",
             Error::ProgramNotFound { .. } => "program-not-found",
             Error::CwdMissing { .. } => "cwd-missing",
-            Error::ChildUnusable { .. } => "child-unusable",
+            Error::ChildUnusable { .. } | Error::ChildInRuntime { .. } => "child-unusable",
             Error::FdsExhausted { .. } => "fds-exhausted",
             Error::Busy { .. } => "busy",
             Error::TurnFailed { answer, .. } if answer.timed_out.is_some() => "deadline",
@@ -168,6 +168,13 @@ impl From<Error> for ProblemDetails {
             _ => "failed",
         };
         let mut problem = Self::new(kind, ErrorChain(&error).to_string());
+        if let Error::Busy { session, permission: Some(request) } = &error {
+            // Shells see no harm in most ids; one that they do is quoted in the list of `permit`.
+            problem.detail = format!(
+                "session {session} is waiting for {request}: `agent-proxy permit {session}` shows what it asks and how to \
+                 answer; --queue has a prompt wait"
+            );
+        }
         if let Error::Survivors(receipt) = error {
             problem.receipt = Some(receipt);
         }

@@ -298,6 +298,10 @@ impl fmt::Display for Receipt {
         }
         match self.proof {
             Proof::NoChildren => f.write_str(" (proof: the kernel says the subreaper has no child left)"),
+            // Not of everything: the proxy makes these, and its agent goes on.
+            Proof::QuietRounds(n) if matches!(self.cause, KillCause::AbortTurn | KillCause::KillAll) => {
+                write!(f, " (proof: {n} quiet rounds; what it was not to end goes on)")
+            }
             Proof::QuietRounds(n) => write!(f, " (proof: {n} quiet rounds of the fork server)"),
             Proof::ProcessGone => f.write_str(" (proof: its pidfd says it is gone)"),
             Proof::None => {

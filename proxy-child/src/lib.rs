@@ -22,6 +22,8 @@ pub const FORK_SERVER_ARG: &str = "--agent-proxy-fork-server";
 pub(crate) const PROXY_ARG: &str = "--agent-proxy-session";
 /// `argv[1]` of a process that checks what the machine offers and had to be started by exec.
 pub(crate) const PROBE_ARG: &str = "--agent-proxy-probe";
+/// Exit code of a fork server whose program called [`run_if_child`] inside a tokio runtime.
+pub const IN_RUNTIME: i32 = 113;
 /// Descriptor under which a fork server gets its control socket (`ipc_protocol::packet`).
 pub const CONTROL_FD: i32 = 3;
 /// Descriptor under which a fork server gets a pidfd of its host.
@@ -49,6 +51,20 @@ pub(crate) fn detach_stderr() {
 /// token for `Child::Current`.
 ///
 /// Call it first in `main`, before any thread is started and any random number is drawn: both would be copied into every proxy.
+/// A function below `#[tokio::main]` is too late: a fork server inside a runtime ends with [`IN_RUNTIME`], and the manager is not
+/// built. Write instead:
+///
+/// ```no_run
+/// fn main() {
+///     let token = proxy_child::run_if_child();
+///     tokio::runtime::Runtime::new().expect("a runtime").block_on(run(token));
+/// }
+///
+/// async fn run(token: proxy_child::ChildToken) {
+/// #   let _ = token;
+///     // ProxyManager::builder(ChildProgram::Current(token)).build().await
+/// }
+/// ```
 pub fn run_if_child() -> ChildToken {
     run_if_child_with(&Adapters::default())
 }
@@ -56,7 +72,14 @@ pub fn run_if_child() -> ChildToken {
 /// Same as [`run_if_child`], with protocols of the caller's own.
 pub fn run_if_child_with(adapters: &Adapters) -> ChildToken {
     let mut args = std::env::args_os().skip(1);
-    let code = match args.next() {
+    let first = args.next();
+    let is_child =
+        first.as_ref().is_some_and(|arg| [FORK_SERVER_ARG, PROXY_ARG, PROBE_ARG].iter().any(|known| arg == known));
+    if is_child && tokio::runtime::Handle::try_current().is_ok() {
+        // A proxy has a runtime of its own, which cannot run inside another one. The manager knows the code, and says it.
+        std::process::exit(IN_RUNTIME);
+    }
+    let code = match first {
         Some(arg) if arg == FORK_SERVER_ARG => {
             let held = args.next().and_then(|held| held.to_str()?.parse::<u8>().ok()).unwrap_or(0);
             fork_server::main(adapters, held.into())

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use ipc_protocol::{EndReason, ProcessId, Receipt, SessionId, Usage};
+use ipc_protocol::{EndReason, PermissionOption, PermissionRequest, ProcessId, Receipt, SessionId, Usage};
 use serde::{Deserialize, Serialize};
 
 /// Immutable facts of a session.
@@ -85,6 +85,34 @@ pub struct SupervisedProcesses {
     pub proxy: Option<ProcessId>,
     /// Process of the agent; `null` until it is ready. For an ended session: the last one.
     pub agent_process: Option<ProcessId>,
+}
+
+/// Permission request of an agent that nobody has answered yet. Its event has the details.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenPermission {
+    /// Id of the request, for its answer.
+    pub id: String,
+    /// Title for people, one line.
+    pub title: String,
+    /// Machine name of the tool, if the agent gives one; else the kind.
+    pub tool: String,
+    /// Command line, if the action runs one.
+    pub command: Option<String>,
+    /// Possible answers.
+    pub options: Vec<PermissionOption>,
+}
+
+impl From<&PermissionRequest> for OpenPermission {
+    fn from(PermissionRequest { id, title, tool, command, options, .. }: &PermissionRequest) -> Self {
+        Self {
+            id: id.clone(),
+            title: title.clone(),
+            tool: tool.clone(),
+            command: command.clone(),
+            options: options.clone(),
+        }
+    }
 }
 
 /// Lifecycle state of a session: starting, then idle and busy by turns, then ended. A suspended session may start

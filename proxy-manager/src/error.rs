@@ -133,12 +133,17 @@ pub enum Error {
         owner: String,
     },
     /// The agent's program was not found.
-    #[error("program {program:?} was not found in {searched}: install it, or give its full path")]
+    #[error("program {program:?} was not found in {searched}: install it{}, or give its full path", match install {
+        Some(command) => format!(" ({command})"),
+        None => String::new(),
+    })]
     ProgramNotFound {
         /// Program as it was asked for.
         program: String,
         /// Places that were searched.
         searched: String,
+        /// Command that installs the agent, from its row in the catalog.
+        install: Option<String>,
     },
     /// The working directory cannot be used.
     #[error("working directory {cwd:?} cannot be used ({reason}): create it, or name another")]
@@ -158,6 +163,20 @@ pub enum Error {
         /// Description of the failure.
         reason: String,
     },
+    /// The child binary calls `run_if_child` inside a tokio runtime, where it can be no fork server.
+    #[error(
+        "{child:?} calls run_if_child() inside a tokio runtime, which is too late for a fork server: write, in place of \
+         #[tokio::main] async fn main,\n\n\
+         fn main() {{\n    let token = proxy_child::run_if_child();\n    \
+         tokio::runtime::Runtime::new().expect(\"a runtime\").block_on(run(token));\n}}\n"
+    )]
+    ChildInRuntime {
+        /// Path of the binary.
+        child: String,
+    },
+    /// The call was made outside a tokio runtime, which it needs for its tasks and deadlines.
+    #[error("called outside a tokio runtime: call it from a task, or by Runtime::block_on")]
+    NoRuntime,
     /// The process has no file descriptor left.
     #[error("out of file descriptors while {operation}: raise the limit (ulimit -n) or run fewer sessions")]
     FdsExhausted {
@@ -165,10 +184,15 @@ pub enum Error {
         operation: String,
     },
     /// A turn is running, the queue of prompts is full, or too many actions appended to the stream wait.
-    #[error("session {session} is busy: wait for its turn to end, queue the prompt, or steer it")]
+    #[error("session {session} {}", match permission {
+        None => "is busy: wait for its turn to end, queue the prompt, or steer it".to_owned(),
+        Some(request) => format!("is waiting for {request}: answer that permission request, queue the prompt, or steer the turn"),
+    })]
     Busy {
         /// The session.
         session: SessionId,
+        /// The permission request that its turn waits for, if any.
+        permission: Option<String>,
     },
     /// The session has taken all its prompts.
     #[error("session {session} has taken its {max_prompts} prompts: start another one")]
@@ -397,10 +421,12 @@ impl Error {
     pub(crate) fn from_wire(session: &SessionId, error: WireError) -> Self {
         let session = session.clone();
         match error {
-            WireError::ProgramNotFound { program, searched } => Self::ProgramNotFound { program, searched },
+            WireError::ProgramNotFound { program, searched } => {
+                Self::ProgramNotFound { program, searched, install: None }
+            }
             WireError::CwdMissing { cwd, reason } => Self::CwdMissing { cwd, reason },
             WireError::FdsExhausted { operation } => Self::FdsExhausted { operation },
-            WireError::Busy => Self::Busy { session },
+            WireError::Busy => Self::Busy { session, permission: None },
             WireError::Unsupported { agent, operation } => Self::Unsupported { agent, operation },
             WireError::UnknownProcess { pid } => Self::UnknownProcess { session, pid },
             WireError::UnknownPermission { ref id } | WireError::UnknownOption { ref id, .. } => {

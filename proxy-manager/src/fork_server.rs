@@ -111,8 +111,17 @@ pub(crate) struct ForkServer {
     takeover: Arc<SweepCoordinator>,
 }
 
+/// Reason why the fork server did not say hello.
+#[derive(Debug)]
+pub(crate) enum NoHello {
+    /// Its program is inside a tokio runtime already.
+    InRuntime,
+    /// Any other, for people.
+    Other(String),
+}
+
 /// First message of the fork server, or the reason why there was none.
-type HelloResult = Result<Hello, String>;
+type HelloResult = Result<Hello, NoHello>;
 type HelloSender = oneshot::Sender<HelloResult>;
 
 impl ForkServer {
@@ -166,11 +175,16 @@ impl ForkServer {
         let hello = server.encode(&ToForkServer::Hello(Hello { version: VERSION, process: host.id() }), None)?;
         let exchange = async {
             server.send(hello).await;
-            heard.await.unwrap_or_else(|_| Err("its answers cannot be read".to_owned()))
+            heard.await.unwrap_or_else(|_| Err(NoHello::Other("its answers cannot be read".to_owned())))
         };
         let result = match timeout(deadlines.hello, exchange).await {
             Err(_) => Err(unusable(format!("it did not say hello within {:?}", deadlines.hello))),
-            Ok(Err(reason)) => Err(unusable(reason)),
+            Ok(Err(NoHello::InRuntime)) => {
+                // Of this very program the name says nothing.
+                let program = program.read_link().unwrap_or(program);
+                Err(Error::ChildInRuntime { child: program.display().to_string() })
+            }
+            Ok(Err(NoHello::Other(reason))) => Err(unusable(reason)),
             Ok(Ok(theirs)) if theirs.version != VERSION => {
                 Err(Error::VersionMismatch { ours: VERSION, theirs: theirs.version })
             }
@@ -432,7 +446,10 @@ impl ForkServer {
         if let Some(hello) = hello {
             let status = exit.map_or_else(String::new, |exit| format!(" ({exit})"));
             // Nobody listens if the build was given up.
-            let _ = hello.send(Err(format!("it ended{status} without saying hello")));
+            let _ = hello.send(Err(match exit {
+                Some(ExitStatus::Code(proxy_child::IN_RUNTIME)) => NoHello::InRuntime,
+                _ => NoHello::Other(format!("it ended{status} without saying hello")),
+            }));
         }
         self.life.send_replace(ForkServerLife::Gone);
     }
@@ -462,7 +479,8 @@ impl ForkServer {
                 Ok(Some(ReceivedMessage::Understood(message))) => message,
                 Err(error) => {
                     if let Some(hello) = hello.take() {
-                        let _ = hello.send(Err(format!("it said something else than hello: {}", ErrorChain(&error))));
+                        let reason = format!("it said something else than hello: {}", ErrorChain(&error));
+                        let _ = hello.send(Err(NoHello::Other(reason)));
                     }
                     return ErrorChain(&error).to_string();
                 }

@@ -42,7 +42,9 @@ mod history;
 mod homes;
 mod launch;
 mod manager;
+mod recorded_offset;
 mod records;
+mod runtime;
 mod session;
 mod session_store;
 mod session_table;
@@ -128,6 +130,7 @@ pub mod limits {
 
 /// Permission requests, and the policy that answers them.
 pub mod permissions {
+    pub use crate::description::OpenPermission;
     #[doc(inline)]
     pub use ipc_protocol::{
         BypassAction, PermissionAnswer, PermissionBypassed, PermissionMode, PermissionOption, PermissionOptionKind,
@@ -188,8 +191,8 @@ pub use self::{
         LimitKind, Limits, TimeoutAction, TimeoutKind, Timeouts, Usd,
     },
     permissions::{
-        BypassAction, PermissionAnswer, PermissionBypassed, PermissionOption, PermissionOptionKind, PermissionPolicy,
-        PermissionRequest, PermissionRule, ResolvedBy, RuleDecision,
+        BypassAction, OpenPermission, PermissionAnswer, PermissionBypassed, PermissionOption, PermissionOptionKind,
+        PermissionPolicy, PermissionRequest, PermissionRule, ResolvedBy, RuleDecision,
     },
     processes::{
         AbortPolicy, DEPTH_MARKER, ExitStatus, KillCause, KillScope, MARKER, Pid, ProcessId, ProcessInfo,

@@ -1,6 +1,6 @@
 //! What a session can do, through `ProxyManager`, with the fake agent and with plain commands.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use agent_proxy_tests::{
     sessions::{self, all, event, fake, family, said, shell, soon},
@@ -624,6 +624,99 @@ async fn a_wedged_proxy_is_no_obstacle() {
     assert!(system::sleeping(&family.seconds).is_empty());
     assert!(!system::is_alive(proxy.pid));
     manager.shutdown().await;
+}
+
+/// Waits for a future in a thread without a runtime.
+fn outside<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> T {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let run = move || {
+        let waker = Arc::new(Unpark(std::thread::current())).into();
+        let mut future = std::pin::pin!(future);
+        loop {
+            match future.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
+                std::task::Poll::Ready(value) => return value,
+                std::task::Poll::Pending => std::thread::park_timeout(Duration::from_secs(30)),
+            }
+        }
+    };
+    std::thread::spawn(run).join().expect("no panic")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_outside_a_runtime_are_errors() {
+    let built = outside(builder().build());
+    assert!(matches!(built, Err(Error::NoRuntime)), "{built:?}");
+    let manager = manager().await;
+    let session = manager.start_session(fake()).await.expect("started");
+    let id = session.id().clone();
+    macro_rules! refused {
+        ($manager:ident, $session:ident, $id:ident: $($call:expr),* $(,)?) => {$({
+            let ($manager, $session, $id) = ($manager.clone(), $session.clone(), $id.clone());
+            let result = outside(async move {
+                let _all = (&$manager, &$session, &$id);
+                $call.await.map(drop)
+            });
+            assert!(matches!(result, Err(Error::NoRuntime)), "{}: {result:?}", stringify!($call));
+        })*};
+    }
+    refused!(manager, session, id:
+        manager.start_session(fake()),
+        manager.ask(fake(), "say x"),
+        manager.send_prompt(&id, "x", PromptMode::Queue),
+        manager.list_processes(&id),
+        manager.delete_session(&id),
+        manager.resume_session(&id),
+        manager.archive_session(&id, true),
+        manager.suspend_session(&id, KillOptions::NOW),
+        manager.hand_over(&id, KillOptions::NOW),
+        manager.append_event(&id, "a:b", 1, Json::null()),
+        manager.import_events(std::io::empty()),
+        manager.capabilities(),
+        session.prompt("x", PromptMode::Refuse),
+        session.ask("x"),
+        session.steer("x"),
+        session.state(),
+        session.abort(AbortPolicy::KillTurnProcesses),
+        session.kill(KillOptions::NOW),
+        session.kill_scope(KillScope::AllButAgent, KillOptions::NOW),
+        session.processes(),
+        session.respond_permission("x", PermissionAnswer::Allow),
+        session.ping(),
+    );
+    // What only reads needs none, and what answers with no error uses the manager's own.
+    assert_eq!(manager.list_sessions().len(), 1);
+    let reader = session.clone();
+    outside(async move { reader.transcript().await }).expect("read");
+    let mut events = session.subscribe();
+    assert!(outside(async move { events.next().await }).is_some());
+    let measuring = manager.clone();
+    assert_eq!(outside(async move { measuring.measured_sessions().await }).len(), 1);
+    let draining = manager.clone();
+    let (receipts, reports) = outside(async move {
+        let mut reports = 0;
+        let receipts = draining.drain(Duration::from_secs(1), |_| reports += 1).await;
+        (receipts, reports)
+    });
+    assert!(receipts.len() == 1 && receipts[0].is_empty() && reports > 0, "{receipts:?} {reports}");
+    assert!(outside(async move { manager.shutdown().await }).is_empty(), "it was shut down");
+}
+
+/// It builds, and a first session would fail late and far from the cause.
+#[tokio::test]
+async fn a_child_binary_inside_a_runtime_is_refused_with_what_to_write() {
+    let program = env!("CARGO_BIN_EXE_child-in-runtime");
+    let built = ProxyManager::builder(proxy_manager::ChildProgram::Path(program.into())).build();
+    let error = soon("a refusal", built).await.expect_err("refused");
+    assert!(matches!(&error, Error::ChildInRuntime { child } if child == program), "{error:?}");
+    let text = error.to_string();
+    for part in ["inside a tokio runtime", "let token = proxy_child::run_if_child();", "block_on(run(token))"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Arguments of commands for sessions that outlive their processes.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, str::FromStr, time::Duration};
 
 use clap::Args;
 use proxy_manager::{SessionFilter, SessionId, SessionStatus};
@@ -161,9 +161,9 @@ pub(crate) struct SessionsArgs {
     /// List every session that is kept, sorted by id
     #[arg(long)]
     all: bool,
-    /// Only sessions in this status: starting, running, suspended or terminated
-    #[arg(long, value_name = "STATUS", value_parser = status)]
-    status: Option<SessionStatus>,
+    /// Only sessions in this state: starting, idle, busy, suspended or ended; several with commas between them
+    #[arg(long, value_name = "STATE", value_delimiter = ',')]
+    status: Vec<StatusWord>,
     /// Only sessions of this agent
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
@@ -191,7 +191,7 @@ impl SessionsArgs {
     /// Returns the filter on records; `None` for the sessions that the daemon remembers.
     pub(crate) fn filter(self) -> Option<SessionFilter> {
         let filter = SessionFilter {
-            status: self.status,
+            status: self.status.into_iter().flat_map(|StatusWord(statuses)| statuses).collect(),
             agent: self.agent,
             user_id: self.user,
             workspace_id: self.workspace,
@@ -204,13 +204,24 @@ impl SessionsArgs {
     }
 }
 
-fn status(text: &str) -> Result<SessionStatus, String> {
-    match text {
-        "starting" => Ok(SessionStatus::Starting),
-        "running" => Ok(SessionStatus::Running),
-        "suspended" => Ok(SessionStatus::Suspended),
-        "terminated" => Ok(SessionStatus::Terminated),
-        _ => Err("there are starting, running, suspended and terminated".to_owned()),
+/// Word for one state, or for several.
+#[derive(Clone, Debug)]
+struct StatusWord(Vec<SessionStatus>);
+
+impl FromStr for StatusWord {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            // The words of earlier releases.
+            "running" => Ok(Self(vec![SessionStatus::Idle, SessionStatus::Busy])),
+            "terminated" => Ok(Self(vec![SessionStatus::Ended])),
+            _ => {
+                let known = SessionStatus::ALL.into_iter().find(|status| status.as_str() == text);
+                let known = known.map(|status| Self(vec![status]));
+                known.ok_or_else(|| "there are starting, idle, busy, suspended and ended".to_owned())
+            }
+        }
     }
 }
 
@@ -268,15 +279,15 @@ mod tests {
     fn what_is_listed() {
         assert_eq!(filter(""), None);
         assert_eq!(filter("--all"), Some(SessionFilter::default()));
-        let status = |status| Some(SessionFilter { status: Some(status), ..SessionFilter::default() });
-        for (text, expected) in [
-            ("starting", SessionStatus::Starting),
-            ("running", SessionStatus::Running),
-            ("suspended", SessionStatus::Suspended),
-            ("terminated", SessionStatus::Terminated),
-        ] {
-            assert_eq!(filter(&format!("--status {text}")), status(expected), "{text}");
+        let status = |status| Some(SessionFilter { status, ..SessionFilter::default() });
+        for expected in SessionStatus::ALL {
+            assert_eq!(filter(&format!("--status {expected}")), status(vec![expected]));
         }
+        for several in ["idle,busy", "running"] {
+            let expected = status(vec![SessionStatus::Idle, SessionStatus::Busy]);
+            assert_eq!(filter(&format!("--status {several}")), expected, "{several}");
+        }
+        assert_eq!(filter("--status terminated"), status(vec![SessionStatus::Ended]));
         let all = filter("--agent a --user u --workspace w --tag t --key k --text x --archived").expect("records");
         let given = [all.agent, all.user_id, all.workspace_id, all.tag, all.key, all.text];
         assert_eq!(given.map(Option::unwrap_or_default), ["a", "u", "w", "t", "k", "x"]);

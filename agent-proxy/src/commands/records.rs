@@ -81,7 +81,7 @@ mod tests {
     fn filters_as_queries() {
         assert_eq!(query(&SessionFilter::default()).expect("a query"), "");
         let filter = SessionFilter {
-            status: Some(SessionStatus::Suspended),
+            status: vec![SessionStatus::Idle, SessionStatus::Suspended],
             text: Some("a b&c".into()),
             archived: true,
             ..SessionFilter::default()
@@ -89,6 +89,6 @@ mod tests {
         let query = query(&filter).expect("a query");
         let mut parts: Vec<_> = query.trim_start_matches('?').split('&').collect();
         parts.sort_unstable();
-        assert_eq!(parts, ["archived=true", "status=suspended", "text=a%20b%26c"]);
+        assert_eq!(parts, ["archived=true", "status=idle%2Csuspended", "text=a%20b%26c"]);
     }
 }

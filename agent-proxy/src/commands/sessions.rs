@@ -47,7 +47,7 @@ pub(super) async fn queue(client: &DaemonClient, args: &SessionArgs, as_json: bo
         return Ok(());
     }
     let line = |QueuedPrompt { offset, at, text }: QueuedPrompt| {
-        format!("{offset:020}  {}  {}\n", humantime::format_rfc3339_millis(at), term::printable(&text, false))
+        format!("{offset:>6}  {}  {}\n", humantime::format_rfc3339_millis(at), term::printable(&text, false))
     };
     term::out(queued.into_iter().map(line).collect::<String>())
 }

@@ -1,6 +1,6 @@
 //! Table of session records, one a line.
 
-use proxy_manager::{SessionRecord, SessionStatus};
+use proxy_manager::SessionRecord;
 
 use super::table;
 use crate::term::{TermStyle, clip, printable};
@@ -33,12 +33,10 @@ pub(crate) fn render(records: &[SessionRecord], style: TermStyle, width: Option<
 }
 
 fn status(record: &SessionRecord) -> String {
-    let status = match record.status() {
-        SessionStatus::Starting => "starting",
-        SessionStatus::Running => "running",
-        SessionStatus::Suspended if record.state.is_handed_over() => "handed over",
-        SessionStatus::Suspended => "suspended",
-        SessionStatus::Terminated => "terminated",
+    let status = match &record.waiting_for {
+        Some(request) => format!("waiting for {}", printable(request, false)),
+        None if record.state.is_handed_over() => "handed over".to_owned(),
+        None => record.status().to_string(),
     };
     let archived = if record.archived { ", archived" } else { "" };
     format!("{status}{archived}")
@@ -60,7 +58,7 @@ mod tests {
             },
             "secrets": [], "nativeSessionId": "n", "resumable": true, "home": null, "hostExecutionId": "h", "proxy": null,
             "agentProcess": null, "createdAt": "2026-01-02T03:04:05.678Z", "updatedAt": "2026-01-02T03:04:06.789Z",
-            "heartbeat": "2026-01-02T03:04:06.789Z", "turns": 2, "messages": 4, "lastOffset": 7,
+            "heartbeat": "2026-01-02T03:04:06.789Z", "turns": 2, "messages": 4, "lastOffset": "00000000000000000007",
             "usage": proxy_manager::Usage::default(), "turnUsage": proxy_manager::TurnUsage::default(), "queued": 0,
         }))
         .expect("a record");

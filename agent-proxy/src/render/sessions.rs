@@ -38,7 +38,16 @@ fn state(session: &SessionInfo) -> String {
     // If the proxy is visible, its agent would be too.
     let SupervisedProcesses { proxy, agent_process } = session.processes;
     let agent_is_gone = goes_on && is_there(proxy) && agent_process.is_some() && !is_there(agent_process);
-    format!("{}{}", state_text(&session.state), if agent_is_gone { " (agent exited)" } else { "" })
+    let text = match session.open_permissions.first() {
+        Some(request) if goes_on => format!("waiting for {}", request.id),
+        _ => state_text(&session.state),
+    };
+    let note = match (session.ending, agent_is_gone) {
+        (true, _) => " (ending)",
+        (false, true) => " (agent exited)",
+        (false, false) => "",
+    };
+    format!("{text}{note}")
 }
 
 /// Formats a state, with the reason of an end and the doubts of its receipt.
@@ -47,6 +56,7 @@ fn state_text(state: &SessionState) -> String {
         SessionState::Starting => "starting".to_owned(),
         SessionState::Idle => "idle".to_owned(),
         SessionState::Busy { turn } => format!("busy, turn {turn}"),
+        state @ SessionState::Suspended { .. } if state.is_handed_over() => "handed over".to_owned(),
         SessionState::Suspended { reason: EndReason::Suspended, .. } => "suspended".to_owned(),
         SessionState::Suspended { reason, .. } => format!("suspended: {reason}"),
         SessionState::Ended { reason, receipt, .. } => {
@@ -83,6 +93,8 @@ pub(crate) fn heading(session: &SessionInfo, style: TermStyle) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proxy_manager::OpenPermission;
+
     use super::*;
 
     fn session(state: &str) -> SessionInfo {
@@ -122,6 +134,21 @@ s-1      command  busy, turn 2      2  2026-01-02 03:04:05  /x
             "suspended: the manager was shut down"
         );
         assert_eq!(state(r#"{"ended":{"reason":"killed","receipt":null}}"#), "ended: killed (no receipt)");
+    }
+
+    #[test]
+    fn what_a_session_waits_for_and_that_it_ends_is_said() {
+        let busy = session(r#"{"busy":{"turn":3}}"#);
+        let request = |id: &str| OpenPermission {
+            id: id.into(),
+            title: "Run make".into(),
+            tool: "shell".into(),
+            command: None,
+            options: Vec::new(),
+        };
+        let open_permissions = vec![request("permission-1"), request("permission-2")];
+        assert_eq!(state(&SessionInfo { open_permissions, ..busy.clone() }), "waiting for permission-1");
+        assert_eq!(state(&SessionInfo { ending: true, ..busy }), "busy, turn 3 (ending)");
     }
 
     #[test]

@@ -21,6 +21,7 @@ use super::{AllSessionsWaker, CursorRead, HistoryPage, PAGE, SessionHistory, gap
 use crate::{
     blocking::{READING, panicked},
     error::Result,
+    runtime,
 };
 
 /// Pause between two attempts to read a log that cannot be read now.
@@ -257,7 +258,10 @@ impl EventReader {
                                 tracing::warn!(error = %error.chain(), "failed to read the event log: trying again");
                             }
                             self.failures += 1;
-                            sleep(RETRY_DELAY).await;
+                            // Outside a runtime there is no timer: it is read again at once, a few times.
+                            if runtime::require().is_ok() {
+                                sleep(RETRY_DELAY).await;
+                            }
                         }
                     }
                 }

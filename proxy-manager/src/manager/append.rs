@@ -128,7 +128,7 @@ impl ProxyManager {
     /// [`ProxyManager`] says.
     pub async fn append_event(&self, session: &SessionId, kind: &str, version: u32, payload: Json) -> Result<u64> {
         check(kind, &payload)?;
-        self.ensure_open()?;
+        self.ensure_ready()?;
         let id = session;
         let session = self.inner.session_table.get(id)?;
         let made = self.inner.rules.iter().filter_map(|rule| rule.apply(kind, &payload));

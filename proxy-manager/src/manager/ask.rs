@@ -7,6 +7,7 @@ use crate::{
     answer::Answer,
     ask::{SilentHandler, StreamHandler, StreamOptions, TurnStream},
     error::{Error, Result},
+    runtime,
     session::Turn,
 };
 
@@ -16,6 +17,7 @@ impl TurnStream {
     /// # Errors
     /// Those of `send`, when the prompt was not accepted.
     pub async fn follow(session: SessionHandle, send: impl Future<Output = Result<Turn>>) -> Result<Self> {
+        runtime::require()?;
         Self::of(session.session().clone(), send).await
     }
 }

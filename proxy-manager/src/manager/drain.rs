@@ -3,13 +3,19 @@
 use std::time::Duration;
 
 use ipc_protocol::Receipt;
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout_at},
+};
 
 use super::ProxyManager;
-use crate::{description::SessionState, error::Error};
+use crate::{description::SessionState, error::Error, runtime};
 
 /// Pause between two looks at the running turns.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Reports that may wait for a caller outside the runtime.
+const REPORTS: usize = 64;
 
 /// Progress of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -27,6 +33,22 @@ impl ProxyManager {
     /// whenever that changes. Dropping this future still leaves the manager draining: call [`ProxyManager::shutdown`]
     /// then.
     pub async fn drain(&self, longest: Duration, mut progress: impl FnMut(DrainProgress) + Send) -> Vec<Receipt> {
+        if runtime::require().is_ok() {
+            return self.drain_here(longest, progress).await;
+        }
+        let (sender, mut reports) = mpsc::channel(REPORTS);
+        let manager = self.clone();
+        let drained = self.inner.runtime.spawn(async move {
+            // A report that finds no room is followed by later ones.
+            manager.drain_here(longest, move |report| _ = sender.try_send(report)).await
+        });
+        while let Some(report) = reports.recv().await {
+            progress(report);
+        }
+        drained.await.unwrap_or_default()
+    }
+
+    async fn drain_here(&self, longest: Duration, mut progress: impl FnMut(DrainProgress) + Send) -> Vec<Receipt> {
         let deadline = Instant::now().checked_add(longest);
         let directory = &self.inner.session_table;
         self.inner.admission.close(Error::Draining);
@@ -66,6 +88,7 @@ impl ProxyManager {
                 break;
             }
         }
-        self.shutdown().await
+        drop(progress);
+        self.end_all().await
     }
 }

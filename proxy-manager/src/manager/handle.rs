@@ -13,6 +13,7 @@ use crate::{
     blocking::READING,
     error::{Error, Result},
     history::Subscription,
+    runtime,
     session::{
         ManagedSession, PendingAnswer, ProcessUse, PromptMode, SessionCommand, SessionInfo, SettingChange, Turn,
         transcript_of,
@@ -28,8 +29,8 @@ use ipc_protocol::OnMissing;
 ///
 /// Unless documented otherwise a call fails with [`Error::Deadline`] when the proxy does not answer in time; with
 /// [`Error::AgentDied`], [`Error::ProxyDied`] or [`Error::ForkServerDied`] if one of them dies meanwhile; with
-/// [`Error::Ended`] when the session is over; and with [`Error::ShutDown`] when the manager is gone. A call whose
-/// future is dropped may still take effect.
+/// [`Error::Ended`] when the session is over; with [`Error::ShutDown`] when the manager is gone; and with
+/// [`Error::NoRuntime`] outside a tokio runtime. A call whose future is dropped may still take effect.
 #[derive(Clone, Debug)]
 pub struct SessionHandle {
     session: Arc<ManagedSession>,
@@ -107,6 +108,7 @@ impl SessionHandle {
         handler: &mut H,
         options: StreamOptions,
     ) -> Result<Answer> {
+        runtime::require()?;
         let prompt = prompt.into();
         let text = prompt.text();
         ask::stream(&self.session, text, self.prompt(prompt, options.mode), handler, options).await
@@ -247,6 +249,7 @@ impl SessionHandle {
     /// [`Error::UnknownSession`] if it was resumed after this handle was obtained, and has been forgotten. Else see
     /// [`SessionHandle`].
     pub async fn kill_scope(&self, scope: KillScope, options: KillOptions) -> Result<Receipt> {
+        runtime::require()?;
         if scope == KillScope::Session {
             // The session's end waits behind nothing, and needs no proxy.
             return self.session.kill(options).await;
@@ -259,6 +262,7 @@ impl SessionHandle {
     /// # Errors
     /// See [`SessionHandle`].
     pub async fn processes(&self) -> Result<Vec<ProcessInfo>> {
+        runtime::require()?;
         let listed = self.session.request(ProxyCommand::ListProcesses, PendingAnswer::Processes).await;
         // A session that has ended meanwhile has none, and one that is about to end is waited for: nobody else knows what it has.
         if listed.is_err() && self.session.ends_if_ending().await { Ok(Vec::new()) } else { listed }

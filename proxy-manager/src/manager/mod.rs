@@ -27,6 +27,7 @@ use ipc_protocol::{
     AbortPolicy, EndReason, Envelope, ErrorChain, KillOptions, ProcessId, ProcessInfo, Prompt, Proof, Receipt, SHAPES,
     SessionId,
 };
+use tokio::runtime::Handle;
 
 pub use drain::DrainProgress;
 pub use handle::SessionHandle;
@@ -45,6 +46,7 @@ use crate::{
     homes::SessionHomes,
     launch::AgentDefaults,
     records::ConversationRecords,
+    runtime,
     session::{PromptMode, SessionInfo, Turn},
     session_store::SessionStore,
     session_table::SessionTable,
@@ -59,6 +61,9 @@ use crate::{
 ///
 /// Calls about one session fail with [`Error::UnknownSession`] for an unknown (or forgotten) id, and with
 /// [`Error::ShutDown`] after a shutdown. [`SessionHandle`] documents the rest at the call of the same name.
+///
+/// Calls that need a tokio runtime fail with [`Error::NoRuntime`] outside one. Those without a `Result` run in the
+/// runtime that the manager was built in, or return nothing if that has ended.
 #[derive(Clone, Debug)]
 pub struct ProxyManager {
     inner: Arc<ManagerInner>,
@@ -97,6 +102,8 @@ struct ManagerInner {
     key_locks: KeyLocks,
     /// Default idle time before suspension, 0 for never.
     idle_suspend_ms: u64,
+    /// Runtime that the manager was built in, with its tasks.
+    runtime: Handle,
     /// Locks out concurrent shutdowns, which wait for the first.
     shutdown: tokio::sync::Mutex<()>,
 }
@@ -111,8 +118,10 @@ impl ManagerBuilder {
     /// [`Error::ChildUnusable`] if the child binary is missing or does not answer as one, [`Error::VersionMismatch`] if
     /// it is of another build; [`Error::ContainmentUnavailable`] if the [`ManagerBuilder::containment`] asked for cannot be had;
     /// [`Error::StateDirInUse`] if the state directory is another manager's, [`Error::InvalidConfig`] if it is not safe to use;
-    /// [`Error::FdsExhausted`], [`Error::System`]. No process is left then.
+    /// [`Error::ChildInRuntime`] if the child binary calls `run_if_child` inside a runtime; [`Error::NoRuntime`] if this is called
+    /// outside one; [`Error::FdsExhausted`], [`Error::System`]. No process is left then.
     pub async fn build(self) -> Result<ProxyManager> {
+        runtime::require()?;
         let cwd = std::env::current_dir().map_err(|error| Error::system("reading the working directory", error))?;
         let cwd = cwd.into_os_string().into_string().map_err(|cwd| Error::InvalidConfig {
             field: "cwd",
@@ -180,6 +189,7 @@ impl ProxyManager {
             rules,
             key_locks: KeyLocks::default(),
             idle_suspend_ms,
+            runtime: Handle::current(),
             shutdown: tokio::sync::Mutex::default(),
         };
         let resting = inner.restore(&|session| outlived.is_living(session)).await;
@@ -288,6 +298,12 @@ impl ProxyManager {
     /// Lists every session with the current resource use of its processes. A session that does not answer in time has
     /// none.
     pub async fn measured_sessions(&self) -> Vec<SessionInfo> {
+        let manager = self.clone();
+        let measured = runtime::run_in(&self.inner.runtime, async move { manager.measure_sessions().await }).await;
+        measured.unwrap_or_default()
+    }
+
+    async fn measure_sessions(&self) -> Vec<SessionInfo> {
         let measured = self.inner.session_table.all().into_iter().map(|session| {
             tokio::spawn(async move {
                 let process_use = SessionHandle::new(session.clone()).process_use().await.ok();
@@ -353,6 +369,12 @@ impl ProxyManager {
     /// alive; a failed kill yields a receipt with survivors or without proof ([`Receipt::is_empty`] is false). Every
     /// later call fails with [`Error::ShutDown`]; a second shutdown waits for the first and returns nothing.
     pub async fn shutdown(&self) -> Vec<Receipt> {
+        let manager = self.clone();
+        let receipts = runtime::run_in(&self.inner.runtime, async move { manager.end_all().await }).await;
+        receipts.unwrap_or_default()
+    }
+
+    async fn end_all(&self) -> Vec<Receipt> {
         let ManagerInner { session_table: directory, fork_servers, deadlines, shutdown, .. } = &*self.inner;
         directory.close();
         self.inner.admission.close(Error::ShutDown);
@@ -444,6 +466,7 @@ impl ProxyManager {
     /// # Errors
     /// [`Error::ForkServerDied`]; [`Error::Deadline`]; [`Error::System`].
     pub async fn capabilities(&self) -> Result<Capabilities> {
+        runtime::require()?;
         self.inner.containment.capabilities(&*self.inner.fork_servers.living().await?).await
     }
 
@@ -463,6 +486,12 @@ impl ProxyManager {
         let adopted = self.inner.adopted_servers.lock().unwrap_or_else(PoisonError::into_inner);
         let adopted = adopted.iter().filter(|server| !server.is_dead()).map(|server| server.id());
         [self.fork_server()].into_iter().chain(adopted).collect()
+    }
+
+    /// Checks that a call can be served: in a runtime, by a manager that was not shut down.
+    fn ensure_ready(&self) -> Result<()> {
+        runtime::require()?;
+        self.ensure_open()
     }
 
     fn ensure_open(&self) -> Result<()> {

@@ -39,8 +39,10 @@ impl ProxyManager {
     /// Lists the records of all sessions that match `filter`, by id; with a state directory also those of earlier
     /// managers.
     pub fn records(&self, filter: &SessionFilter) -> Vec<SessionRecord> {
-        let records = self.inner.roster.list(filter).into_iter();
-        records.map(|record| self.as_shown(record)).collect()
+        // What is recorded of a living session may be older than its state.
+        let any_status = SessionFilter { status: Vec::new(), ..filter.clone() };
+        let records = self.inner.roster.list(&any_status).into_iter().map(|record| self.as_shown(record));
+        records.filter(|record| filter.matches(record)).collect()
     }
 
     /// A record as a caller sees it. It is written with the offsets that were given out before it, and goes to the log behind
@@ -50,6 +52,11 @@ impl ProxyManager {
         if let Ok(session) = self.inner.session_table.get(&record.session_id) {
             record.last_offset = record.last_offset.min(session.history().last_offset());
             record.queued = session.queue().len();
+            if record.status().is_live()
+                && let Some((state, waiting_for)) = session.live_state()
+            {
+                (record.state, record.waiting_for) = (state, waiting_for);
+            }
         } else {
             record.queued = 0;
         }
@@ -94,7 +101,7 @@ impl ProxyManager {
     /// [`Error::Log`]: the id is taken, a line is not the session's next event, or the log cannot be written;
     /// [`Error::InvalidConfig`] without a state directory; [`Error::Deadline`]. Else see [`ProxyManager`].
     pub async fn import_events(&self, input: impl BufRead + Send + 'static) -> Result<ImportSummary> {
-        self.ensure_open()?;
+        self.ensure_ready()?;
         let log = self.inner.streams.log.get().ok_or_else(|| Error::InvalidConfig {
             field: "state_dir",
             reason: "events are imported where some are kept: name a state directory".to_owned(),
@@ -146,6 +153,7 @@ impl ProxyManager {
         session: &SessionId,
         change: impl FnOnce(&mut SessionRecord) -> Result<()>,
     ) -> Result<SessionRecord> {
+        self.ensure_ready()?;
         let (then, written) = write_notice();
         let record = self.inner.roster.change(session, Some(then), change)?;
         self.await_written(session, written).await?;
@@ -379,7 +387,7 @@ fn record_of_import(
 ) -> std::result::Result<SessionRecord, LogError> {
     let lifecycle = Lifecycle { tags: vec![IMPORTED.to_owned()], ..Lifecycle::default() };
     let config = AgentSessionConfig { session_id: imported.session.clone(), lifecycle, ..AgentSessionConfig::new("") };
-    let mut record = SessionRecord::new(config, RecordState::Terminated { reason: None });
+    let mut record = SessionRecord::new(config, RecordState::Ended { reason: None });
     record.heartbeat = SystemTime::UNIX_EPOCH;
     record.last_offset = imported.last;
     let mut count = TranscriptCounts::default();
@@ -391,9 +399,7 @@ fn record_of_import(
         count.record(&envelope);
         match &envelope.event {
             Event::SessionStarted { agent, .. } => record.config.agent.clone_from(agent),
-            Event::SessionEnded { reason, .. } => {
-                record.state = RecordState::Terminated { reason: Some(reason.clone()) }
-            }
+            Event::SessionEnded { reason, .. } => record.state = RecordState::Ended { reason: Some(reason.clone()) },
             _ => {}
         }
     }

@@ -43,7 +43,7 @@ impl ProxyManager {
     /// could not be recorded), [`Error::AgentDied`], [`Error::ProxyDied`], [`Error::ForkServerDied`],
     /// [`Error::Protocol`], [`Error::Ended`] (killed during the start), [`Error::System`], [`Error::ShutDown`].
     pub async fn start_session(&self, mut config: AgentSessionConfig) -> Result<SessionHandle> {
-        self.ensure_open()?;
+        self.ensure_ready()?;
         let Lifecycle { key, title, tags, .. } = &config.lifecycle;
         let names = [
             ("key", key.as_deref()),
@@ -193,7 +193,7 @@ impl ProxyManager {
                 if !goes_on {
                     self.forget_failed_start(&session).await;
                 }
-                Err(error)
+                Err(self.with_install_command(error, &session.metadata().agent))
             }
         }
     }
@@ -208,7 +208,7 @@ impl ProxyManager {
     /// call it again; [`Error::Deadline`] if that takes too long: they are deleted once the event log continues. Else
     /// see [`ProxyManager`].
     pub async fn delete_session(&self, session: &SessionId) -> Result<()> {
-        self.ensure_open()?;
+        self.ensure_ready()?;
         let (_reserved, known) = self.inner.session_table.reserve_ended(session)?;
         if let Some(known) = &known {
             // Otherwise the records of its end would be written after its deletion.
@@ -284,6 +284,16 @@ impl ProxyManager {
             }
             planned => planned,
         }
+    }
+
+    /// Adds the command that installs the agent to the error of a start that did not find its program.
+    fn with_install_command(&self, mut error: Error, agent: &str) -> Error {
+        if let Error::ProgramNotFound { install, .. } = &mut error {
+            let kit = self.agent_defaults();
+            let row = kit.catalog.get(agent).ok();
+            *install = row.map(|row| row.install.clone()).filter(|command| !command.is_empty());
+        }
+        error
     }
 
     /// Waits for the end of a session that is about to end. Whether it has ended.

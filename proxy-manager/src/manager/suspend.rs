@@ -34,7 +34,8 @@ pub struct SessionSnapshot {
     pub home: Option<String>,
     /// Number of turns so far.
     pub turns: u64,
-    /// Offset of its last event.
+    /// Offset of its last event. 20 decimal digits in JSON, as for all offsets.
+    #[serde(with = "crate::recorded_offset")]
     pub last_offset: u64,
     /// Names of the secrets that it was started with, as in [`SessionRecord::secrets`](crate::SessionRecord::secrets).
     pub secrets: Vec<String>,
@@ -150,7 +151,7 @@ impl ProxyManager {
     /// (`resumable` of its description), [`Error::Ended`] if it is over,
     /// [`Error::Survivors`] if processes survived the kill, [`Error::Deadline`]. Else see [`ProxyManager`].
     pub async fn suspend_session(&self, session: &SessionId, options: KillOptions) -> Result<SessionSnapshot> {
-        self.ensure_open()?;
+        self.ensure_ready()?;
         self.suspend(session, options, false).await
     }
 
@@ -197,7 +198,7 @@ impl ProxyManager {
     /// [`Error::InvalidConfig`] for a home that no manager made; [`Error::System`] for a home that does not exist. Else
     /// see [`ProxyManager::resume_session_with`].
     pub async fn resume_snapshot(&self, snapshot: SessionSnapshot, options: ResumeOptions) -> Result<SessionHandle> {
-        self.ensure_open()?;
+        self.ensure_ready()?;
         let id = snapshot.config.session_id.clone();
         if let Err(Error::UnknownSession { .. }) = self.inner.session_table.get(&id) {
             self.import_snapshot(snapshot).await?;
@@ -257,6 +258,7 @@ impl ProxyManager {
     /// See [`ProxyManager::suspend_session`]; [`Error::Unsupported`] also if the agent has no such command;
     /// [`Error::Log`] or [`Error::Deadline`] if the mark is not durable: it still holds in this manager.
     pub async fn hand_over(&self, session: &SessionId, options: KillOptions) -> Result<Vec<String>> {
+        self.ensure_ready()?;
         let command = self.attach_command(session)?;
         self.suspend(session, options, true).await?;
         let session = self.inner.session_table.get(session)?;
@@ -318,6 +320,7 @@ impl ProxyManager {
     /// # Errors
     /// See [`ProxyManager::resume_session`] and [`ProxyManager`]; a session that is not suspended is no error here.
     pub async fn awake(&self, session: &SessionId) -> Result<SessionHandle> {
+        self.ensure_ready()?;
         let handle = self.session(session)?;
         if handle.info().state == SessionState::Starting {
             // A resume in progress holds this lock until the session is ready, or suspended again.
@@ -341,7 +344,7 @@ impl ProxyManager {
         take_back: bool,
         options: ResumeOptions,
     ) -> Result<SessionHandle> {
-        self.ensure_open()?;
+        self.ensure_ready()?;
         let session = self.inner.session_table.get(id)?;
         // What earlier managers accepted comes first.
         session.queue().loaded(self.inner.deadlines.control).await;

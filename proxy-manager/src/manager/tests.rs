@@ -75,6 +75,7 @@ impl Place {
             rules: [].into(),
             key_locks: KeyLocks::default(),
             idle_suspend_ms: 0,
+            runtime: tokio::runtime::Handle::current(),
             shutdown: tokio::sync::Mutex::default(),
         };
         (inner, played)
@@ -427,7 +428,7 @@ async fn what_the_turn_took_that_a_host_died_in_is_counted_for_what_rests_too() 
         let batch = EventBatch { session: session.clone(), created_at, first: 1, events, source: 0, cursor: None };
         log.append(batch, Box::new(drop)).expect("room in the queue");
         let config = config(session.as_str());
-        let mut record = SessionRecord::new(config, RecordState::Running);
+        let mut record = SessionRecord::new(config, RecordState::Idle);
         record.conversation.native_session_id = native.map(str::to_owned);
         (record.turns, record.last_offset, record.usage) = (2, 2, took(100));
         record.turn_usage = TurnUsage { turn: 1, usage: took(100) };

@@ -56,7 +56,7 @@ impl ActionQueue {
     /// # Errors
     /// [`Error::Busy`] if too much waits.
     pub(crate) fn room(&self, session: &SessionId) -> Result<OwnedSemaphorePermit> {
-        self.room.clone().try_acquire_owned().map_err(|_| Error::Busy { session: session.clone() })
+        self.room.clone().try_acquire_owned().map_err(|_| Error::Busy { session: session.clone(), permission: None })
     }
 
     /// As [`Row::join`], with a place that was taken before, or for what has one elsewhere.

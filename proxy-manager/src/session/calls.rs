@@ -22,6 +22,7 @@ use crate::{
     description::{AfterSuspension, SessionState},
     error::{Error, Result},
     history::HistoryWriter,
+    runtime,
 };
 
 /// Wait for a proxy's answer before checking whether somebody has stopped the proxy.
@@ -198,6 +199,7 @@ impl ManagedSession {
 
     /// Has the proxy carry out a command that ends processes, and returns the receipt.
     pub(crate) async fn request_receipt(&self, command: ProxyCommand) -> Result<Receipt> {
+        runtime::require()?;
         proven(self.with_proxy_awake(self.request(command, PendingAnswer::Receipt)).await?)
     }
 
@@ -274,6 +276,7 @@ impl ManagedSession {
     /// session, returns the receipt of its end. A session that is suspended, or is about to be, is over afterwards; its
     /// receipt is that of the suspension.
     pub(crate) async fn kill(&self, options: KillOptions) -> Result<Receipt> {
+        runtime::require()?;
         let (begun, longest, reason) = (Instant::now(), self.longest_kill(options), EndReason::Killed);
         let left = || longest.saturating_sub(begun.elapsed());
         // The stream is read for the receipt only: half of the time is left for the kill.
@@ -305,13 +308,17 @@ impl ManagedSession {
         self.ended().is_some()
     }
 
+    /// Returns true if the session's end was requested, or has begun.
+    pub(crate) fn is_end_wanted(&self) -> bool {
+        self.is_closing() || *self.desired_state.borrow() != DesiredState::Run
+    }
+
     fn is_ending(&self) -> bool {
         let supervised = {
             let view = self.view.borrow();
             [view.processes.agent_process, view.processes.proxy]
         };
-        let is_wanted = *self.desired_state.borrow() == DesiredState::Run;
-        self.is_closing() || !is_wanted || supervised.into_iter().flatten().any(registry::is_doomed)
+        self.is_end_wanted() || supervised.into_iter().flatten().any(registry::is_doomed)
     }
 
     /// Loads the receipt of a session that an earlier manager left suspended from its stream. It stays unknown if the
@@ -460,6 +467,7 @@ impl ManagedSession {
         extra: Duration,
         command: impl FnOnce(ReplySender<T>) -> SessionCommand,
     ) -> Result<T> {
+        runtime::require()?;
         let after = self.deadlines.control.saturating_add(extra);
         within(after, self.exchange(command))
             .await

@@ -6,7 +6,9 @@ use ipc_protocol::ContainmentStatus;
 use serde::{Deserialize, Serialize};
 
 use super::{ProcessUse, QueuedPrompt, SessionMetrics};
-use crate::description::{NativeConversation, SessionMetadata, SessionSettings, SessionState, SupervisedProcesses};
+use crate::description::{
+    NativeConversation, OpenPermission, SessionMetadata, SessionSettings, SessionState, SupervisedProcesses,
+};
 
 /// Snapshot of one session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,10 +23,19 @@ pub struct SessionInfo {
     /// The agent's own conversation. In JSON its fields are among these.
     #[serde(flatten)]
     pub conversation: NativeConversation,
-    /// Lifecycle state. JSON has `handedOver` beside it: whether it is suspended for somebody to use its conversation
-    /// with the agent itself.
+    /// Lifecycle state. JSON has two fields beside it: `status`, the state as one word, as session records have it; and
+    /// `handedOver`, whether it is suspended for somebody to use its conversation with the agent itself.
     #[serde(flatten, with = "state_fields")]
     pub state: SessionState,
+    /// True while the session ends: its processes are being ended, and calls fail.
+    #[serde(default)]
+    pub ending: bool,
+    /// Permission requests that wait for an answer, oldest first. The turn waits with them.
+    #[serde(default)]
+    pub open_permissions: Vec<OpenPermission>,
+    /// True if a user archived the session.
+    #[serde(default)]
+    pub archived: bool,
     /// Proxy and agent. In JSON its fields are among these.
     #[serde(flatten)]
     pub processes: SupervisedProcesses,
@@ -52,22 +63,29 @@ mod state_fields {
 
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    use crate::description::{AfterSuspension, SessionState};
+    use crate::{
+        description::{AfterSuspension, SessionState},
+        session_store::SessionStatus,
+    };
 
     #[derive(Serialize, Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct StateFields<'a> {
         state: Cow<'a, SessionState>,
+        /// Written for readers; `state` has it too.
+        #[serde(skip_deserializing)]
+        status: Option<SessionStatus>,
         #[serde(default)]
         handed_over: bool,
     }
 
     pub(super) fn serialize<S: Serializer>(state: &SessionState, s: S) -> Result<S::Ok, S::Error> {
-        StateFields { handed_over: state.is_handed_over(), state: Cow::Borrowed(state) }.serialize(s)
+        let status = Some(SessionStatus::from(state));
+        StateFields { handed_over: state.is_handed_over(), status, state: Cow::Borrowed(state) }.serialize(s)
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<SessionState, D::Error> {
-        let StateFields { state, handed_over } = StateFields::deserialize(d)?;
+        let StateFields { state, handed_over, .. } = StateFields::deserialize(d)?;
         let mut state = state.into_owned();
         if let SessionState::Suspended { next, .. } = &mut state
             && handed_over

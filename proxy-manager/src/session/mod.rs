@@ -41,8 +41,8 @@ use tokio::sync::{SetOnce, mpsc, oneshot, watch};
 use crate::{
     deadlines::Deadlines,
     description::{
-        NativeConversation, SessionDescription, SessionMetadata, SessionRemains, SessionSettings, SessionState,
-        SupervisedProcesses, TurnUsage,
+        NativeConversation, OpenPermission, SessionDescription, SessionMetadata, SessionRemains, SessionSettings,
+        SessionState, SupervisedProcesses, TurnUsage,
     },
     error::Result,
     history::{HistoryWriter, SessionHistory, StreamContext, Subscription},
@@ -118,6 +118,7 @@ pub(crate) struct SessionView {
     pub(crate) settings: SessionSettings,
     /// True if its agent has turns, as far as is known.
     pub(crate) has_turns: bool,
+    pub(crate) open_permissions: Vec<OpenPermission>,
 }
 
 /// The shared side of a session. It remains when the session has ended. `Debug` omits the events, which include prompts.
@@ -304,6 +305,7 @@ impl ManagedSession {
             endpoint: None,
             settings: description.settings.clone(),
             has_turns: true,
+            open_permissions: Vec::new(),
         };
         let (demand, demand_inlet) = watch::channel(DesiredState::Run);
         let (urgent, urgent_inlet) = mpsc::channel(LANE_CAPACITY);
@@ -521,7 +523,14 @@ impl ManagedSession {
     }
 
     pub(crate) fn info(&self) -> SessionInfo {
-        let SessionView { state, processes, measures, turns, conversation, settings, .. } = self.view.borrow().clone();
+        SessionInfo { archived: self.session_store.is_archived(&self.id), ..self.snapshot() }
+    }
+
+    /// Snapshot without what only the session's record has. For the record itself, which is locked while it is made.
+    fn snapshot(&self) -> SessionInfo {
+        let SessionView { state, processes, measures, turns, conversation, settings, open_permissions, .. } =
+            self.view.borrow().clone();
+        let is_live = state.stopped_by().is_none();
         let (metadata, metrics) = (self.metadata().clone(), self.metrics());
         let silence = Duration::from_millis(metrics.silent_ms);
         SessionInfo {
@@ -529,6 +538,9 @@ impl ManagedSession {
             metadata,
             settings,
             conversation,
+            ending: is_live && self.is_end_wanted(),
+            open_permissions: if is_live { open_permissions } else { Vec::new() },
+            archived: false,
             state,
             processes,
             measures,

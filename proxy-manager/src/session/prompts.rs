@@ -133,7 +133,7 @@ impl PromptQueue {
     /// # Errors
     /// [`Error::Busy`].
     pub(crate) fn room(&self, session: &SessionId) -> Result<OwnedSemaphorePermit> {
-        self.room.clone().try_acquire_owned().map_err(|_| Error::Busy { session: session.clone() })
+        self.room.clone().try_acquire_owned().map_err(|_| Error::Busy { session: session.clone(), permission: None })
     }
 
     /// Prompts that wait.

@@ -9,10 +9,18 @@ use crate::{
 };
 
 impl ManagedSession {
+    /// State of a session that has processes, as its record has it, and the permission request that it waits for.
+    pub(crate) fn live_state(&self) -> Option<(RecordState, Option<String>)> {
+        let view = self.view.borrow();
+        let state = RecordState::from(&view.state);
+        let is_live = state.status().is_live();
+        is_live.then(|| (state, view.open_permissions.first().map(|request| request.id.clone())))
+    }
+
     /// Creates the session's record. `before` is the record that it replaces. `None` without a configuration.
     pub(super) fn record(&self, before: Option<&SessionRecord>, host_execution_id: &str) -> Option<SessionRecord> {
         let config = self.config()?;
-        let info = self.info();
+        let info = self.snapshot();
         let state = RecordState::from(&info.state);
         let is_live = state.status().is_live();
         let now = SystemTime::now();
@@ -30,6 +38,8 @@ impl ManagedSession {
         Some(SessionRecord {
             session_id: info.metadata.session_id,
             state,
+            // Another manager answers no request of this one's agent.
+            waiting_for: None,
             archived: before.is_some_and(|before| before.archived),
             secrets: secrets.into_iter().collect(),
             endpoint: kept.endpoint.clone().or_else(|| self.endpoint().filter(|_| is_live)),

@@ -173,6 +173,11 @@ impl SessionStore {
         self.records().get(id).map(|record| self.with_heartbeat(record))
     }
 
+    /// Returns true if a user archived the session.
+    pub(crate) fn is_archived(&self, id: &SessionId) -> bool {
+        self.records().get(id).is_some_and(|record| record.archived)
+    }
+
     /// Lists the records that match a filter, by id.
     pub(crate) fn list(&self, filter: &SessionFilter) -> Vec<SessionRecord> {
         self.records()
@@ -187,7 +192,7 @@ impl SessionStore {
         let records = self.records();
         let with_key = records.values().filter(|record| record.config.lifecycle.key.as_deref() == Some(key));
         // Sessions that can be resumed come before those that cannot.
-        with_key.max_by_key(|record| (record.status() != SessionStatus::Terminated, record.updated_at)).cloned()
+        with_key.max_by_key(|record| (record.status() != SessionStatus::Ended, record.updated_at)).cloned()
     }
 
     /// Changes a record. `then` is called when the change is durable, or with the error of the write; it is not called
@@ -308,7 +313,7 @@ mod tests {
         put(&roster, 0, record().state);
         assert!(!roster.record_heartbeat(beat), "nobody lives");
         for n in 1..=1000 {
-            put(&roster, n, RecordState::Running);
+            put(&roster, n, RecordState::Idle);
         }
         flush(&log);
         let before = written_records(&log);

@@ -1,6 +1,6 @@
 //! Record of a session, and the filter that selects records.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{fmt, sync::Arc, time::SystemTime};
 
 use event_log::Heartbeat;
 use ipc_protocol::{AgentSessionConfig, EndReason, SessionId, Usage};
@@ -11,24 +11,61 @@ use crate::description::{
     TurnUsage,
 };
 
-/// State of a session's lifecycle.
+/// State of a session's lifecycle, as one word: a [`SessionState`] without its facts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SessionStatus {
     /// The agent is not ready yet.
     Starting,
-    /// The agent runs.
-    Running,
+    /// The session waits for a prompt.
+    // Earlier releases recorded `running`, of which nothing runs when it is read.
+    #[serde(alias = "running")]
+    Idle,
+    /// A turn runs, and may wait for a permission.
+    Busy,
     /// The session has no processes; its conversation can be resumed.
     Suspended,
     /// The session is over.
-    Terminated,
+    #[serde(alias = "terminated")]
+    Ended,
 }
 
 impl SessionStatus {
+    /// All of them, in the order of a life.
+    pub const ALL: [Self; 5] = [Self::Starting, Self::Idle, Self::Busy, Self::Suspended, Self::Ended];
+
     /// Returns true if the session has, or had, processes of a living host.
     pub fn is_live(self) -> bool {
-        matches!(self, Self::Starting | Self::Running)
+        matches!(self, Self::Starting | Self::Idle | Self::Busy)
+    }
+
+    /// Returns the word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Idle => "idle",
+            Self::Busy => "busy",
+            Self::Suspended => "suspended",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+impl fmt::Display for SessionStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl From<&SessionState> for SessionStatus {
+    fn from(state: &SessionState) -> Self {
+        match state {
+            SessionState::Starting => Self::Starting,
+            SessionState::Idle => Self::Idle,
+            SessionState::Busy { .. } => Self::Busy,
+            SessionState::Suspended { .. } => Self::Suspended,
+            SessionState::Ended { .. } => Self::Ended,
+        }
     }
 }
 
@@ -38,8 +75,10 @@ impl SessionStatus {
 pub enum RecordState {
     /// The agent is not ready yet.
     Starting,
-    /// The agent runs.
-    Running,
+    /// The session waits for a prompt.
+    Idle,
+    /// A turn runs.
+    Busy,
     /// The session has no processes; its conversation can be resumed.
     Suspended {
         /// Reason for the suspension.
@@ -48,7 +87,7 @@ pub enum RecordState {
         handed_over: bool,
     },
     /// The session is over.
-    Terminated {
+    Ended {
         /// Reason for the end; `None` for imported events without one.
         reason: Option<EndReason>,
     },
@@ -59,18 +98,19 @@ impl RecordState {
     pub fn status(&self) -> SessionStatus {
         match self {
             Self::Starting => SessionStatus::Starting,
-            Self::Running => SessionStatus::Running,
+            Self::Idle => SessionStatus::Idle,
+            Self::Busy => SessionStatus::Busy,
             Self::Suspended { .. } => SessionStatus::Suspended,
-            Self::Terminated { .. } => SessionStatus::Terminated,
+            Self::Ended { .. } => SessionStatus::Ended,
         }
     }
 
     /// Reason for the suspension or end.
     pub fn reason(&self) -> Option<&EndReason> {
         match self {
-            Self::Starting | Self::Running => None,
+            Self::Starting | Self::Idle | Self::Busy => None,
             Self::Suspended { reason, .. } => Some(reason),
-            Self::Terminated { reason } => reason.as_ref(),
+            Self::Ended { reason } => reason.as_ref(),
         }
     }
 
@@ -84,11 +124,12 @@ impl From<&SessionState> for RecordState {
     fn from(state: &SessionState) -> Self {
         match state {
             SessionState::Starting => Self::Starting,
-            SessionState::Idle | SessionState::Busy { .. } => Self::Running,
+            SessionState::Idle => Self::Idle,
+            SessionState::Busy { .. } => Self::Busy,
             SessionState::Suspended { reason, .. } => {
                 Self::Suspended { reason: reason.clone(), handed_over: state.is_handed_over() }
             }
-            SessionState::Ended { reason, .. } => Self::Terminated { reason: Some(reason.clone()) },
+            SessionState::Ended { reason, .. } => Self::Ended { reason: Some(reason.clone()) },
         }
     }
 }
@@ -107,9 +148,10 @@ impl From<StatusFields> for RecordState {
     fn from(StatusFields { status, reason, handed_over }: StatusFields) -> Self {
         match status {
             SessionStatus::Starting => Self::Starting,
-            SessionStatus::Running => Self::Running,
+            SessionStatus::Idle => Self::Idle,
+            SessionStatus::Busy => Self::Busy,
             SessionStatus::Suspended => Self::Suspended { reason: reason.unwrap_or(EndReason::Suspended), handed_over },
-            SessionStatus::Terminated => Self::Terminated { reason },
+            SessionStatus::Ended => Self::Ended { reason },
         }
     }
 }
@@ -132,6 +174,9 @@ pub struct SessionRecord {
     /// State of its lifecycle. In JSON its fields are among these.
     #[serde(flatten)]
     pub state: RecordState,
+    /// Permission request that its turn waits for, the oldest one. Known to the manager that has the session.
+    #[serde(default)]
+    pub waiting_for: Option<String>,
     /// True if a user archived the session.
     pub archived: bool,
     /// Configuration for its start and its resumes, without secrets.
@@ -171,7 +216,8 @@ pub struct SessionRecord {
     /// Part of `usage` that belongs to the turn counted last: a host that takes the session over during that turn
     /// receives its usage again.
     pub turn_usage: TurnUsage,
-    /// Offset of its last event when the record was written.
+    /// Offset of its last event when the record was written. 20 decimal digits in JSON, as for all offsets.
+    #[serde(with = "crate::recorded_offset")]
     pub last_offset: u64,
     /// Accepted prompts that wait for their turn; those of a suspended session wait for its resume.
     pub queued: u64,
@@ -187,6 +233,7 @@ impl SessionRecord {
         Self {
             session_id: config.session_id.clone(),
             state,
+            waiting_for: None,
             archived: false,
             config,
             secrets,
@@ -266,8 +313,9 @@ impl SessionRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct SessionFilter {
-    /// Status to match.
-    pub status: Option<SessionStatus>,
+    /// Statuses of which one is to match; empty for all. Words with commas between them in JSON.
+    #[serde(with = "status_list", skip_serializing_if = "Vec::is_empty")]
+    pub status: Vec<SessionStatus>,
     /// Catalog id of the agent.
     pub agent: Option<String>,
     /// User label.
@@ -295,13 +343,44 @@ impl SessionFilter {
             texts.into_iter().flatten().any(|value| value.to_lowercase().contains(&text))
         };
         (self.archived || !record.archived)
-            && self.status.is_none_or(|status| status == record.status())
+            && (self.status.is_empty() || self.status.contains(&record.status()))
             && is(&self.agent, Some(&config.agent))
             && is(&self.user_id, config.user_id.as_ref())
             && is(&self.workspace_id, config.workspace_id.as_ref())
             && is(&self.key, config.lifecycle.key.as_ref())
             && self.tag.as_ref().is_none_or(|tag| config.lifecycle.tags.contains(tag))
             && self.text.as_ref().is_none_or(has_text)
+    }
+}
+
+/// Statuses as text: `idle,busy`.
+mod status_list {
+    use serde::{
+        Deserialize, Deserializer, Serializer,
+        de::{Error as _, IntoDeserializer, value},
+    };
+
+    use super::SessionStatus;
+
+    pub(super) fn serialize<S: Serializer>(statuses: &[SessionStatus], s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&statuses.iter().map(|status| status.as_str()).collect::<Vec<_>>().join(","))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<SessionStatus>, D::Error> {
+        let text = Option::<String>::deserialize(d)?.unwrap_or_default();
+        let words = text.split(',').filter(|word| !word.is_empty());
+        let mut statuses = Vec::new();
+        for word in words {
+            match word {
+                // The word of earlier releases for a session whose agent runs.
+                "running" => statuses.extend([SessionStatus::Idle, SessionStatus::Busy]),
+                word => {
+                    let status: Result<_, value::Error> = SessionStatus::deserialize(word.into_deserializer());
+                    statuses.push(status.map_err(D::Error::custom)?);
+                }
+            }
+        }
+        Ok(statuses)
     }
 }
 
@@ -317,6 +396,7 @@ pub(super) mod tests {
         SessionRecord {
             session_id: "s-1".parse().expect("valid"),
             state: RecordState::Suspended { reason: EndReason::Suspended, handed_over: false },
+            waiting_for: None,
             archived: false,
             config: AgentSessionConfig {
                 user_id: Some("ada".into()),
@@ -356,14 +436,48 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn records_of_earlier_releases_are_understood() {
+        let mut json = serde_json::to_value(record()).expect("serializes");
+        assert_eq!(json["lastOffset"], "00000000000000000044", "as everywhere");
+        let object = json.as_object_mut().expect("an object");
+        object.insert("lastOffset".into(), 44.into());
+        for (word, status) in [("running", SessionStatus::Idle), ("terminated", SessionStatus::Ended)] {
+            object.insert("status".into(), word.into());
+            let record: SessionRecord = serde_json::from_value(object.clone().into()).expect("parses");
+            assert_eq!((record.status(), record.last_offset), (status, 44));
+        }
+        for status in SessionStatus::ALL {
+            assert_eq!(serde_json::to_value(status).expect("serializes"), status.as_str());
+        }
+    }
+
+    #[test]
+    fn a_filter_takes_several_statuses() {
+        let status = |text: &str| {
+            let filter = serde_json::from_value::<SessionFilter>(serde_json::json!({ "status": text }));
+            filter.map(|filter| filter.status).map_err(drop)
+        };
+        assert_eq!(status("idle,busy"), Ok(vec![SessionStatus::Idle, SessionStatus::Busy]));
+        assert_eq!(status("running"), Ok(vec![SessionStatus::Idle, SessionStatus::Busy]));
+        assert_eq!((status("terminated"), status("")), (Ok(vec![SessionStatus::Ended]), Ok(vec![])));
+        assert_eq!(status("gone"), Err(()));
+        let filter = SessionFilter { status: vec![SessionStatus::Idle, SessionStatus::Busy], ..Default::default() };
+        assert_eq!(serde_json::to_value(&filter).expect("serializes")["status"], "idle,busy");
+    }
+
+    #[test]
     fn filters_are_all_to_fit() {
         let all = |filter: SessionFilter| filter.matches(&record());
         let text = |text: &str| Some(text.to_owned());
         assert!(all(SessionFilter::default()));
         assert!(all(SessionFilter { text: text("THING"), tag: text("red"), key: text("chat"), ..Default::default() }));
-        assert!(all(SessionFilter { status: Some(SessionStatus::Suspended), agent: text("pi"), ..Default::default() }));
+        assert!(all(SessionFilter {
+            status: vec![SessionStatus::Busy, SessionStatus::Suspended],
+            agent: text("pi"),
+            ..Default::default()
+        }));
         for other in [
-            SessionFilter { status: Some(SessionStatus::Running), ..Default::default() },
+            SessionFilter { status: vec![SessionStatus::Idle], ..Default::default() },
             SessionFilter { agent: text("codex"), ..Default::default() },
             SessionFilter { user_id: text("bob"), ..Default::default() },
             SessionFilter { workspace_id: text("w"), ..Default::default() },

@@ -111,7 +111,7 @@ async fn a_session_that_is_not_to_be_started_again_ends_with_its_agent_or_its_pr
     place.again().await;
     for id in ended {
         let record = place.manager.record(&id).expect("kept");
-        assert_eq!((record.status(), with_marker(id.as_str())), (SessionStatus::Terminated, vec![]), "{record:?}");
+        assert_eq!((record.status(), with_marker(id.as_str())), (SessionStatus::Ended, vec![]), "{record:?}");
     }
     place.manager.shutdown().await;
 }

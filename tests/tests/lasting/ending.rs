@@ -59,7 +59,7 @@ async fn a_kill_of_what_an_earlier_manager_left_suspended_says_what_was_ended_th
     place.manager = Place::manager(&place.scratch).await;
     let untold = place.manager.kill_session(session.id(), KillOptions::NOW).await;
     assert!(matches!(untold, Err(Error::Ended { .. })), "{untold:?}");
-    assert_eq!(place.manager.record(session.id()).expect("kept").status(), SessionStatus::Terminated);
+    assert_eq!(place.manager.record(session.id()).expect("kept").status(), SessionStatus::Ended);
     place.manager.shutdown().await;
 }
 
@@ -69,9 +69,9 @@ async fn one_that_was_ended_while_it_was_suspended_is_over_for_the_next_manager_
     let session = place.start(Lifecycle::default()).await;
     place.manager.suspend_session(session.id(), KillOptions::NOW).await.expect("suspended");
     place.manager.kill_session(session.id(), KillOptions::NOW).await.expect("ended");
-    assert_eq!(place.manager.record(session.id()).expect("kept").status(), SessionStatus::Terminated);
+    assert_eq!(place.manager.record(session.id()).expect("kept").status(), SessionStatus::Ended);
     place.again().await;
-    assert_eq!(place.manager.record(session.id()).expect("kept").status(), SessionStatus::Terminated);
+    assert_eq!(place.manager.record(session.id()).expect("kept").status(), SessionStatus::Ended);
     place.manager.shutdown().await;
 }
 
@@ -92,7 +92,7 @@ async fn one_that_was_ended_while_it_was_suspended_is_forgotten_as_others_are() 
     }
     let left: Vec<_> = place.manager.list_sessions().into_iter().map(|info| info.metadata.session_id).collect();
     assert_eq!(left, ids[2..]);
-    assert_eq!(place.manager.record(&ids[0]).expect("kept").status(), SessionStatus::Terminated);
+    assert_eq!(place.manager.record(&ids[0]).expect("kept").status(), SessionStatus::Ended);
     place.manager.shutdown().await;
 }
 

@@ -41,7 +41,7 @@ async fn the_same_key_is_the_same_conversation_across_managers() {
     // One that was killed is over, and its conversation goes on in another one.
     place.manager.kill_session(again.id(), KillOptions::NOW).await.expect("killed");
     place.again().await;
-    assert_eq!(place.manager.record(first.id()).expect("kept").status(), SessionStatus::Terminated);
+    assert_eq!(place.manager.record(first.id()).expect("kept").status(), SessionStatus::Ended);
     let third = keyed(&place.manager, "chat-1").await;
     assert_ne!(third.id(), first.id());
     assert_eq!(place.ask(&third, "history").await, "2 before");
@@ -300,7 +300,7 @@ async fn a_record_says_where_the_conversation_is_and_what_the_session_took() {
     assert!(info.processes.proxy.is_some() && info.processes.agent_process.is_some(), "{info:?}");
     assert_eq!(
         (ready.status(), ready.processes.proxy, ready.processes.agent_process),
-        (SessionStatus::Running, info.processes.proxy, info.processes.agent_process)
+        (SessionStatus::Idle, info.processes.proxy, info.processes.agent_process)
     );
     assert!(!ready.host_execution_id.is_empty());
     place.ask(&session, "say one\ntokens 7 3").await;
@@ -485,6 +485,7 @@ async fn a_later_manager_reads_what_an_earlier_one_has_written_down_field_by_fie
     let SessionRecord {
         session_id,
         state,
+        waiting_for,
         archived,
         config,
         secrets,
@@ -505,7 +506,7 @@ async fn a_later_manager_reads_what_an_earlier_one_has_written_down_field_by_fie
     } = written[0].clone();
     let suspended = RecordState::Suspended { reason: EndReason::Suspended, handed_over: false };
     assert_eq!((&session_id, state), (first.id(), suspended));
-    assert_eq!((archived, queued), (true, 0));
+    assert_eq!((archived, queued, waiting_for), (true, 0, None));
     assert_eq!(config, resting.without_secrets());
     assert_eq!(secrets, ["API_KEY"]);
     assert_eq!((&conversation, conversation.native_session_file.as_deref()), (&info.conversation, file.to_str()));

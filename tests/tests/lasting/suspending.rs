@@ -177,7 +177,7 @@ async fn a_conversation_that_ends_with_its_process_is_not_suspended() {
     place.again().await;
     for session in &sessions {
         let record = place.manager.record(session.id()).expect("kept");
-        assert!(record.status() == SessionStatus::Terminated && !record.conversation.resumable, "{record:?}");
+        assert!(record.status() == SessionStatus::Ended && !record.conversation.resumable, "{record:?}");
     }
     assert_eq!(place.manager.record(kept.id()).expect("kept").status(), SessionStatus::Suspended);
     place.manager.shutdown().await;

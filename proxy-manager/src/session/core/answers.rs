@@ -265,6 +265,7 @@ impl SessionCore {
             }
             self.note_usage_limit(&mut event);
         }
+        self.note_permission(&event);
         self.process_ledger.record(&event, now);
         let metered = self.meter.record(turn, &event);
         let turn_is_over = matches!(event, Event::Complete { .. });

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use ipc_protocol::{
-    EndReason, Event, PermissionRequest, ProcessId, Receipt,
+    EndReason, Event, ProcessId, Receipt,
     codec::{CodecError, Inbox},
     message::{AttachedSession, FromProxy, Hello, RequestId, ToProxy, VERSION},
     reattach::{NumberedMessage, ReceivedMessage, WireFormat},
@@ -283,10 +283,12 @@ impl SessionCore {
         };
         let SessionPhase::Starting { ready, .. } = std::mem::replace(&mut self.phase, phase) else { return };
         self.became_ready(now);
+        let restored = permissions.into_iter().map(|request| Event::PermissionRequested(Box::new(request)));
+        let restored: Vec<_> = restored.inspect(|event| self.note_permission(event)).collect();
         if turn.is_some() {
             self.timers.cancel(TimerKind::Idle);
             self.begin_clocks(now);
-            self.restore_permissions(permissions, now);
+            self.restore_permissions(&restored, now);
         }
         self.agent = Some(agent);
         self.show(move |view| {
@@ -301,10 +303,8 @@ impl SessionCore {
     }
 
     /// Stops the clocks while these requests are open.
-    fn restore_permissions(&mut self, permissions: Vec<PermissionRequest>, now: Instant) {
-        for request in permissions {
-            self.clocks.record(&Event::PermissionRequested(Box::new(request)), now);
-        }
+    fn restore_permissions(&mut self, requested: &[Event], now: Instant) {
+        requested.iter().for_each(|event| self.clocks.record(event, now));
         self.timers.set(TimerKind::Turn, self.clocks.next());
     }
 

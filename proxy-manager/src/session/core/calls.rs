@@ -55,7 +55,9 @@ impl SessionCore {
 
     /// Refuses a command that the session cannot carry out now.
     fn accepts(&self, command: &ProxyCommand) -> Result<()> {
-        if let Some(error) = &self.closing {
+        // The processes of a session that is about to end can be listed as long as there are some.
+        let is_served = matches!(command, ProxyCommand::ListProcesses) && !self.is_over();
+        if let Some(error) = self.closing.as_ref().filter(|_| !is_served) {
             return Err(error.clone());
         }
         match command {
@@ -70,7 +72,7 @@ impl SessionCore {
                 Ok(())
             }
             ProxyCommand::Operate { .. } if matches!(self.phase, SessionPhase::Starting { .. }) => {
-                Err(Error::Busy { session: self.id.clone() })
+                Err(self.busy_error())
             }
             _ => Ok(()),
         }
@@ -110,7 +112,8 @@ impl SessionCore {
     /// Sends a command whose answer is for `waiting`. Returns the number of the request if it was queued.
     pub(super) fn send(&mut self, waiting: PendingAnswer, command: ProxyCommand) -> Option<RequestId> {
         if !self.pending.has_room() {
-            self.fail(waiting, Error::Busy { session: self.id.clone() });
+            let busy = self.busy_error();
+            self.fail(waiting, busy);
             return None;
         }
         // An abort must not overtake the prompt that it cancels.

@@ -51,6 +51,7 @@ mod health;
 mod launch_retry;
 pub(super) mod lifecycle;
 mod limits;
+mod open_permissions;
 mod process_ledger;
 mod prompting;
 mod timers;
@@ -74,6 +75,7 @@ use self::{
     launch_retry::LaunchRetry,
     lifecycle::{CrashHistory, LifecyclePolicy, SessionFate},
     limits::LimitSupervisor,
+    open_permissions::OpenPermissions,
     process_ledger::ProcessLedger,
     prompting::UnsentPrompt,
     usage::UsageWait,
@@ -272,6 +274,7 @@ pub(crate) struct SessionCore {
     interrupted: Option<(AcceptedPrompt, u64)>,
     on_usage_limit: OnUsageLimit,
     can_sweep: bool,
+    open_permissions: OpenPermissions,
 }
 
 impl SessionCore {
@@ -347,6 +350,7 @@ impl SessionCore {
             interrupted: None,
             on_usage_limit: rules.on_usage_limit,
             can_sweep: setup.can_sweep,
+            open_permissions: OpenPermissions::default(),
         }
     }
 

@@ -82,9 +82,9 @@ impl SessionCore {
             self.send(waiting, ProxyCommand::Steer { prompt });
             return;
         }
-        let busy = || Error::Busy { session: self.id.clone() };
         if waits && mode != PromptMode::Queue {
-            return self.reply(reply, Err(busy()));
+            let busy = self.busy_error();
+            return self.reply(reply, Err(busy));
         }
         if let Some(max_prompts) = self.max_prompts
             && self.turns + queued >= u64::from(max_prompts)
@@ -93,7 +93,8 @@ impl SessionCore {
         }
         let Some(accepted) = accepted else {
             if waits || mode == PromptMode::Queue {
-                return self.reply(reply, Err(busy()));
+                let busy = self.busy_error();
+                return self.reply(reply, Err(busy));
             }
             if !self.has_turns {
                 return self.prompt_without_turn(prompt, reply);
@@ -199,7 +200,8 @@ impl SessionCore {
             _ if turn > 0 => {
                 let waiting = PendingAnswer::Prompt { turn, caller: None };
                 if self.send(waiting, ProxyCommand::Prompt { turn, prompt }).is_none() {
-                    self.prompt_failed(turn, &Error::Busy { session: self.id.clone() }, now);
+                    let busy = self.busy_error();
+                    self.prompt_failed(turn, &busy, now);
                     self.next_turn(now);
                 }
             }

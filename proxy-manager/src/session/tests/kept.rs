@@ -365,7 +365,7 @@ async fn a_change_of_a_record_is_durable_or_an_error() {
     let roster = open();
     let config = AgentSessionConfig::new("acp");
     let id = config.session_id.clone();
-    let record = SessionRecord::new(config, RecordState::Running);
+    let record = SessionRecord::new(config, RecordState::Idle);
     told(|done| roster.add(record, done)).await.expect("written");
     let title = Some("x".repeat(100_000));
     let name = |done| {
