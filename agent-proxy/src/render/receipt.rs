@@ -1,6 +1,6 @@
 //! Formatting of receipts: the processes that a kill ended, how they ended, and the proof.
 
-use ipc_protocol::{ContainmentLayer, ProcessOutcome, Proof, ReapedBy, ReceiptEntry};
+use ipc_protocol::{ContainmentLayer, KillCause, ProcessOutcome, Proof, ReapedBy, ReceiptEntry};
 use proxy_manager::Receipt;
 
 use super::{count, duration, table};
@@ -36,15 +36,23 @@ pub(crate) fn render_named(
 
 /// Formats the most important lines: the number of processes, the time, and the proof with all its parts.
 pub(crate) fn verdict(receipt: &Receipt, style: TermStyle) -> String {
+    let what = match spared(receipt.cause) {
+        Some(_) if is_proven(receipt) && receipt.processes.is_empty() && receipt.omitted == 0 => {
+            style.green("nothing had to be ended,")
+        }
+        _ => format!("{}, {}", survivors(receipt, style), ended(receipt)),
+    };
     let summary = format!(
-        "{}, {} in {} ({}, {})",
-        survivors(receipt, style),
-        ended(receipt),
+        "{what} in {} ({}, {})",
         duration(receipt.duration()),
         count(usize::try_from(receipt.rounds).unwrap_or(usize::MAX), "round", "rounds"),
         layers(&receipt.layers),
     );
-    let mut text = format!("{summary}\n{} {}\n", style.dim("proof:"), proof(receipt.proof, style));
+    let proof = match (spared(receipt.cause), receipt.proof) {
+        (Some(spared), Proof::QuietRounds(rounds)) => format!("{rounds} rounds that found nothing but {spared}"),
+        (_, proof) => self::proof(proof, style),
+    };
+    let mut text = format!("{summary}\n{} {proof}\n", style.dim("proof:"));
     let more = [
         render_check(receipt.cgroup_empty, "its cgroup has no member left", "its cgroup still has MEMBERS", style),
         render_check(receipt.unmarked, "no process carries its marker", "a process still carries its MARKER", style),
@@ -53,6 +61,15 @@ pub(crate) fn verdict(receipt: &Receipt, style: TermStyle) -> String {
         text.push_str(&format!("       {line}\n"));
     }
     text
+}
+
+/// Names what a kill leaves running, if it is not of everything.
+fn spared(cause: KillCause) -> Option<&'static str> {
+    match cause {
+        KillCause::AbortTurn => Some("what ran before the turn, which goes on"),
+        KillCause::KillAll => Some("the agent, which goes on"),
+        _ => None,
+    }
 }
 
 /// Describes the result of one check, if it was made.
@@ -163,7 +180,6 @@ fn reaper(reaper: ReapedBy) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use ipc_protocol::KillCause;
     use proxy_manager::{ExitStatus, ProcessId};
 
     use super::*;
@@ -230,6 +246,36 @@ proof: the kernel says that the session's subreaper has no child left
         let bad = Receipt { unmarked: Some(false), ..receipt };
         assert!(render(&bad, TermStyle::PLAIN, None).contains("still carries its MARKER"));
         assert!(summary(&bad, TermStyle::PLAIN).contains("NOT proven"));
+    }
+
+    /// The agent lives: "no process of the session left" would be false.
+    #[test]
+    fn an_abort_says_what_goes_on() {
+        let id = "s-1".parse().expect("a valid id");
+        let aborted = |processes| Receipt {
+            processes,
+            proof: Proof::QuietRounds(3),
+            rounds: 3,
+            duration_us: 4_500,
+            ..Receipt::begin(id, KillCause::AbortTurn)
+        };
+        let nothing = render(&aborted(Vec::new()), TermStyle::PLAIN, None);
+        let expected = "\
+nothing had to be ended, in 4.5 ms (3 rounds, baseline)
+proof: 3 rounds that found nothing but what ran before the turn, which goes on
+";
+        assert_eq!(nothing, expected);
+    }
+
+    #[test]
+    fn what_an_abort_ended_is_listed() {
+        let ended = Receipt {
+            proof: Proof::QuietRounds(3),
+            cause: KillCause::AbortTurn,
+            ..receipt(vec![entry(10, ProcessOutcome::Ended(ExitStatus::Signal(15)))], Proof::NoChildren)
+        };
+        let text = render(&ended, TermStyle::PLAIN, None);
+        assert!(text.contains("0 survivors, 1 process ended") && text.contains("which goes on"), "{text}");
     }
 
     #[test]

@@ -58,6 +58,24 @@ fn a_leak_is_named_with_how_it_got_away() {
     }
 }
 
+/// The shell that started it is gone, or it is the command's own child and the command is gone.
+#[test]
+fn what_is_left_behind_has_lost_its_parent() {
+    let place = Place::new();
+    for (script, lost) in [
+        ("(sleep 303 &)", 1),
+        ("sleep 303 &", 1),
+        ("(sleep 303 &) ; sleep 0.2", 1),
+        ("sh -c 'sleep 303 & wait' & exit", 1),
+        ("sleep 0.1", 0),
+    ] {
+        let report = leaktest(&place, &["--json"], script).json();
+        assert_eq!(report["reParented"], lost, "{script}: {report}");
+    }
+    let text = leaktest(&place, &[], "(sleep 303 &)").exits(1).stdout;
+    assert!(text.contains("1 lost its parent"), "{text}");
+}
+
 #[test]
 fn the_init_of_a_namespace_is_no_leak() {
     if let Err(why) = registry::strict_is_available() {
@@ -93,7 +111,7 @@ fn a_command_that_does_not_end_is_killed() {
 #[test]
 fn a_command_that_is_not_there_says_so() {
     let place = Place::new();
-    assert_eq!(place.run(&["leaktest", "--json", "--", "/no/such"]).exits(1).problem()["type"], "program-not-found");
+    assert_eq!(place.run(&["leaktest", "--json", "--", "/no/such"]).exits(3).problem()["type"], "program-not-found");
 }
 
 #[test]

@@ -56,6 +56,40 @@ fn from_start_to_receipt() {
     assert!(daemon.run(&["sessions"]).exits(0).stdout.contains("ended: killed"));
 }
 
+/// A kill with a long grace, of somebody who ignores it: its processes are there, and can be seen.
+#[test]
+fn the_processes_of_a_session_that_ends_are_listed() {
+    let place = Place::new();
+    let daemon = place.serve();
+    let script = r#"trap "echo asked" TERM; echo ready; while :; do sleep 307 & wait $!; done"#;
+    let mut events = daemon.start("s", &["sh", "-c", script]);
+    events.until_printed(&["ready"]);
+    let kill = daemon.spawn(&["kill", "s", "--grace", "50s"]);
+    events.until_printed(&["asked"]);
+    let listed = daemon.run(&["ps", "s"]).exits(0).stdout;
+    assert!(listed.starts_with("s  command  idle (ending)") && listed.contains("sleep 307"), "{listed}");
+    assert!(daemon.run(&["ps"]).exits(0).stdout.contains("sleep 307"));
+    let listing = daemon.run(&["sessions", "--json"]).exits(0).json();
+    assert_eq!((&listing[0]["state"], &listing[0]["ending"]), (&"idle".into(), &true.into()), "{listing}");
+    daemon.run(&["kill", "s", "--signal", "KILL"]).exits(0);
+    kill.end().exits(0);
+    assert_eq!(daemon.run(&["ps", "s", "--json"]).exits(0).stdout, "[]\n");
+}
+
+#[test]
+fn an_abort_with_nothing_to_end_does_not_say_that_no_process_is_left() {
+    let place = Place::new();
+    let daemon = place.serve();
+    let mut events = daemon.start_fake("s");
+    let turn = daemon.spawn(&["prompt", "s", "say up\nwait"]);
+    events.until(|e| matches!(&e.event, Event::Text { text } if text == "up\n").then_some(()));
+    let receipt = daemon.run(&["abort", "s", "--kill-turn"]).exits(0).stdout;
+    turn.end().exits(130);
+    assert!(receipt.starts_with("nothing had to be ended"), "{receipt}");
+    assert!(receipt.contains("which goes on") && !receipt.contains("process of the session left"), "{receipt}");
+    assert!(!daemon.run(&["ps", "s", "--pids"]).exits(0).stdout.is_empty(), "its agent lives");
+}
+
 #[test]
 fn one_process_can_be_killed() {
     let place = Place::new();
@@ -216,7 +250,7 @@ fn a_failed_resume_is_listed_in_little_room() {
     let program = format!("/no/such/{}", "x".repeat(300));
     let row = format!("id = 'kept'\nprotocol = 'acp'\ncmd = ['{program}']\n");
     std::fs::write(place.config().join("agents.toml"), row).expect("written");
-    daemon.run(&["resume", "s"]).exits(1);
+    daemon.run(&["resume", "s"]).exits(3);
     let listing = daemon.run(&["sessions"]).exits(0).stdout;
     let line = listing.lines().find(|line| line.starts_with("s ")).expect("it is listed");
     assert!(line.contains("suspended: failed") && line.contains('…'), "{line}");

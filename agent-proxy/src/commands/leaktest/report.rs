@@ -1,6 +1,6 @@
 //! Report of a leak test, for people and as JSON.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use proxy_manager::{ContainmentStatus, ExitStatus, Pid, ProcessId, ProcessInfo, ProcessStatus, Receipt};
 use serde::Serialize;
@@ -147,6 +147,16 @@ impl LeakReport {
         self.record.spawned().filter(|known| known.marks.contains(&mark)).count()
     }
 
+    /// Number of processes whose parent ended before them: while the command ran, or since then if they were left.
+    fn lost_parent(&self) -> usize {
+        let parents: HashSet<Pid> = self.left().map(|known| known.info.id.pid).collect();
+        let is_orphan = |known: &RecordedProcess| {
+            let outlived = known.alive_at_kill && self.exited && !parents.contains(&known.info.ppid);
+            outlived || known.marks.contains(&EscapeMark::Reparented)
+        };
+        self.record.spawned().filter(|known| is_orphan(known)).count()
+    }
+
     /// Converts the report to JSON.
     pub(super) fn json(&self) -> LeakReportJson<'_> {
         LeakReportJson {
@@ -161,7 +171,7 @@ impl LeakReport {
             only_events: self.only_events(),
             left_group: self.marked(EscapeMark::LeftGroup),
             left_session: self.marked(EscapeMark::LeftSession),
-            re_parented: self.marked(EscapeMark::Reparented),
+            re_parented: self.lost_parent(),
             left: self.left().map(|known| known.info.id).collect(),
             kill_us: self.receipt.duration_us,
             processes: self.record.processes().iter().map(LeakProcessJson::of).collect(),
@@ -182,7 +192,7 @@ impl LeakReport {
             self.only_events(),
             self.marked(EscapeMark::LeftSession),
             self.marked(EscapeMark::LeftGroup),
-            self.marked(EscapeMark::Reparented),
+            self.lost_parent(),
         ));
         if let Some(measures) = self.record.measures() {
             text.push_str(&style.dim(format_args!("held by {}\n", render::event::measures(measures))));
