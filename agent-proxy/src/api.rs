@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use proxy_manager::{
-    AbortPolicy, Event, Json, PermissionAnswer, ProcessId, Prompt, PromptMode, PromptPart, ResumeOptions, SessionId,
-    SessionSnapshot,
+    AbortPolicy, Event, Json, PermissionAnswer, ProcessId, Prompt, PromptMode, PromptPart, Receipt, ResumeOptions,
+    SessionId, SessionSnapshot, SessionStatus,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -211,6 +211,44 @@ pub(crate) struct RecordChange {
     pub(crate) remove_tags: Vec<String>,
     /// True to archive the record, false to restore it.
     pub(crate) archived: Option<bool>,
+}
+
+/// Body of `POST /v1/stop`: `{}`, `{"now":true}`. The answer is a stream of [`StopProgressLine`]s.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct StopRequest {
+    /// True to end running turns; else they may finish, for as long as the daemon allows.
+    pub(crate) now: bool,
+}
+
+/// Line of the answer to `POST /v1/stop`: `{"call":"draining",…}` at each change, and last `{"call":"stopped",…}`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "call", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub(crate) enum StopProgressLine {
+    /// Turns are running.
+    Draining {
+        /// Number of running turns.
+        turns: usize,
+        /// Longest time that they have, in milliseconds, from the first such line.
+        longest_ms: u64,
+    },
+    /// All sessions have ended. The daemon exits.
+    Stopped {
+        /// Sessions that were alive.
+        sessions: Vec<StoppedSession>,
+    },
+}
+
+/// Session that a daemon's end has ended.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct StoppedSession {
+    /// Id of the session.
+    pub(crate) session_id: SessionId,
+    /// Its state now: `suspended` if the next daemon can resume it, else `ended`.
+    pub(crate) status: SessionStatus,
+    /// Receipt for its processes.
+    pub(crate) receipt: Receipt,
 }
 
 /// Answer to `GET /v1/sessions/{id}/transcript`.

@@ -10,6 +10,8 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use interprocess::local_socket::{GenericFilePath, ToFsName, tokio::Stream, traits::tokio::Stream as _};
+use nix::sys::socket::{getsockopt, sockopt};
+use registry::PidFd;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -81,6 +83,18 @@ impl DaemonClient {
         let body = serde_json::to_vec(body).map_err(|error| ProblemDetails::failed(format!("JSON: {error}")))?;
         let response = self.while_healthy(self.exchange(Method::POST, path, Some(body))).await?;
         Ok(self.lines(response))
+    }
+
+    /// Returns the process of the daemon; `None` if it cannot be seen from here, as from another PID namespace.
+    ///
+    /// # Errors
+    /// `no-daemon`.
+    pub(crate) async fn daemon_process(&self) -> Result<Option<PidFd>, ProblemDetails> {
+        let Stream::UdSocket(socket) = self.connect().await?;
+        // Of the process that listens. 0 for one that cannot be seen.
+        let pid = getsockopt(&socket, sockopt::PeerCredentials).map_or(0, |peer| peer.pid());
+        let process = u32::try_from(pid).ok().filter(|pid| *pid != 0).and_then(|pid| registry::identify(pid).ok());
+        Ok(process.and_then(|process| PidFd::open(process).ok()))
     }
 
     fn lines(&self, response: Response<Incoming>) -> JsonLineStream {

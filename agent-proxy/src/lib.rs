@@ -15,6 +15,7 @@ pub mod exit;
 mod file_stamps;
 mod installed_agents;
 mod problem;
+mod process_exit;
 mod prompting;
 mod render;
 mod socket_path;
@@ -98,6 +99,8 @@ fn log_to_stderr(verbose: u8) {
     let default = ["warn", "info", "debug"][usize::from(verbose.min(2))];
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A terminal may be closed while a daemon runs: what cannot be printed is lost, and no reason to panic.
+    let logs = logs.log_internal_errors(false);
     logs.with_ansi(term::TermStyle::stderr().is_on()).init();
 }
 

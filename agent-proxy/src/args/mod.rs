@@ -104,8 +104,13 @@ pub(crate) enum CliCommand {
     /// SIGTERM lets running turns finish (--drain) and begins nothing new; Ctrl-C, or a second signal, does not wait. Then every
     /// session is ended, and it prints how. Only one daemon has a socket; the socket is 0600, and its
     /// directory is created 0700, so it is yours alone. Agents get PATH, HOME, USER, SHELL, LANG, LC_*, TZ and TMPDIR of
-    /// the daemon's environment, and what `start --env` adds.
+    /// the daemon's environment, and what `start --env` adds. SIGHUP, as when a terminal is closed, ends nothing: the daemon opens
+    /// --log-file anew and reads its configuration again.
     Serve(ServeArgs),
+    /// End the daemon with all its sessions; print how each ended
+    ///
+    /// Running turns may finish, for as long as the daemon allows (`serve --drain`). Waits until the daemon is gone.
+    Stop(StopArgs),
     /// Start a session; prints its id when the agent is ready
     Start(StartArgs),
     /// List the sessions: those of this daemon, or all that are kept
@@ -122,7 +127,7 @@ pub(crate) enum CliCommand {
     Abort(AbortArgs),
     /// End a session and all it started, or one process; print the receipt
     Kill(KillArgs),
-    /// Answer an agent's permission request
+    /// Answer an agent's permission request, or list those that are open
     Permit(PermitArgs),
     /// Send a message to the agent in the running turn
     Steer(SteerArgs),
@@ -196,6 +201,15 @@ pub(crate) struct AbortArgs {
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
+    /// Run in the background: print the pid once the daemon answers, and return
+    ///
+    /// It has a session of its own, so that it outlives the terminal, and a log: --log-file, else beside the socket, with the ending
+    /// .log. A start that fails says why. `agent-proxy stop` ends it.
+    #[arg(long)]
+    pub(crate) detach: bool,
+    /// Write to this file instead of the terminal; SIGHUP opens it anew
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log_file: Option<PathBuf>,
     /// Layers of containment for sessions that name none.
     #[command(flatten)]
     pub(crate) containment: ContainmentArgs,
@@ -224,6 +238,17 @@ pub(crate) struct ServeArgs {
     /// They are refused otherwise: an agent that can reach the socket could drive its own manager.
     #[arg(long)]
     pub(crate) allow_sessions: bool,
+}
+
+/// Arguments of `stop`.
+#[derive(Debug, Args)]
+pub(crate) struct StopArgs {
+    /// Do not wait for running turns
+    #[arg(long)]
+    pub(crate) now: bool,
+    /// Time to wait for the daemon's end; it ends all the same after that
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "2m")]
+    pub(crate) timeout: Duration,
 }
 
 /// Arguments of `leaktest`.
@@ -431,20 +456,21 @@ impl KillArgs {
 /// Arguments of `permit`.
 #[derive(Debug, Args)]
 pub(crate) struct PermitArgs {
-    /// The session's id
+    /// The session's id; alone, it lists the open requests
     pub(crate) id: SessionId,
-    /// The request's id, as the event permission:requested has it
-    pub(crate) request: String,
+    /// The request's id, as the list has it
+    #[arg(requires = "answer")]
+    pub(crate) request: Option<String>,
     /// allow, deny, or the id of one of the request's options
-    pub(crate) answer: String,
+    pub(crate) answer: Option<String>,
     /// Name of the person who answers, for the event permission:resolved
-    #[arg(long = "as", value_name = "NAME")]
+    #[arg(long = "as", value_name = "NAME", requires = "answer")]
     pub(crate) by: Option<String>,
     /// With deny: a reason for the agent, where it takes one
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", requires = "answer")]
     pub(crate) reason: Option<String>,
     /// With allow: use this input instead, where the agent takes one: an edited command, the answers to a question
-    #[arg(long, value_name = "JSON", conflicts_with = "reason")]
+    #[arg(long, value_name = "JSON", conflicts_with = "reason", requires = "answer")]
     pub(crate) input: Option<String>,
 }
 

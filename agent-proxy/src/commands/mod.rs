@@ -28,6 +28,7 @@ mod run;
 mod serve;
 mod sessions;
 mod start;
+mod stop;
 mod transfer;
 
 use proxy_child::ChildToken;
@@ -76,6 +77,7 @@ pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), CommandFailur
             let note = match &other {
                 CliCommand::Ask(args) => args.session().map(goes_on),
                 CliCommand::Prompt(args) => Some(goes_on(args.id.as_str())),
+                CliCommand::Stop(_) => Some("the daemon ends all the same".to_owned()),
                 _ => None,
             };
             // Leaving here interrupts nothing: the daemon continues with the request.
@@ -92,6 +94,7 @@ pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), CommandFailur
 
 async fn run_client(command: CliCommand, client: &DaemonClient, as_json: bool) -> Result<(), CommandFailure> {
     match command {
+        CliCommand::Stop(args) => stop::run(client, &args, as_json).await,
         CliCommand::Start(args) => start::run(client, args, as_json).await,
         CliCommand::Sessions(args) => match args.filter() {
             Some(filter) => records::list(client, &filter, as_json).await,

@@ -1,8 +1,9 @@
 //! Command `permit`.
 
-use proxy_manager::{Json, PermissionAnswer};
-use serde_json::json;
+use proxy_manager::{Json, OpenPermission, PermissionAnswer, SessionId, SessionInfo};
+use serde_json::{Value, json};
 
+use super::sessions::parse;
 use crate::{
     api::{PermissionReply, path_segment},
     args::PermitArgs,
@@ -11,11 +12,14 @@ use crate::{
     term,
 };
 
-/// Answers a permission request.
+/// Answers a permission request; without one, lists those that are open.
 pub(super) async fn run(client: &DaemonClient, args: PermitArgs, as_json: bool) -> Result<(), CommandFailure> {
-    let input = args.input.map(Json::new).transpose();
+    let PermitArgs { id, request: Some(request), answer: Some(answer), by, reason, input } = args else {
+        return list(client, &args.id, as_json).await;
+    };
+    let input = input.map(Json::new).transpose();
     let input = input.map_err(|error| ProblemDetails::usage(format!("--input is no JSON: {error}")))?;
-    let answer = match (args.answer.as_str(), input, args.reason) {
+    let answer = match (answer.as_str(), input, reason) {
         ("allow", None, None) => PermissionAnswer::Allow,
         ("allow", Some(input), None) => PermissionAnswer::AllowWith { input },
         ("deny", None, None) => PermissionAnswer::Deny,
@@ -23,7 +27,73 @@ pub(super) async fn run(client: &DaemonClient, args: PermitArgs, as_json: bool) 
         (option, None, None) => PermissionAnswer::Option(option.to_owned()),
         _ => return Err(ProblemDetails::usage("--input goes with allow, and --reason with deny").into()),
     };
-    let path = format!("/v1/sessions/{}/permissions/{}", args.id, path_segment(&args.request));
-    let () = client.post(&path, &PermissionReply { answer, by: args.by }).await?;
-    if as_json { term::json(&json!({ "sessionId": args.id, "request": args.request })) } else { Ok(()) }
+    let path = format!("/v1/sessions/{id}/permissions/{}", path_segment(&request));
+    let () = client.post(&path, &PermissionReply { answer, by }).await?;
+    if as_json { term::json(&json!({ "sessionId": id, "request": request })) } else { Ok(()) }
+}
+
+/// Lists the open requests of a session, each with the line that answers it.
+async fn list(client: &DaemonClient, id: &SessionId, as_json: bool) -> Result<(), CommandFailure> {
+    let mut session: Value = client.get(&format!("/v1/sessions/{id}")).await?;
+    if as_json {
+        return term::json(&session["openPermissions"].take());
+    }
+    let SessionInfo { open_permissions, .. } = parse(session)?;
+    if open_permissions.is_empty() {
+        term::error_line(format_args!("{id} waits for no permission"));
+        return Ok(());
+    }
+    let lines: Result<Vec<_>, _> = open_permissions.iter().map(|request| text(id, request)).collect();
+    term::out(lines?.join("\n"))
+}
+
+fn text(id: &SessionId, request: &OpenPermission) -> Result<String, ProblemDetails> {
+    let OpenPermission { id: request, title, tool, command, options } = request;
+    let quoted = shlex::try_quote(request)
+        .map_err(|_| ProblemDetails::failed(format!("permission request {request:?} has a NUL in it")))?;
+    let printable = |text: &str| term::printable(text, false);
+    let mut text = format!("{}  {}: {}\n", printable(request), printable(tool), printable(title));
+    if let Some(command) = command.as_ref().filter(|command| *command != title) {
+        text.push_str(&format!("  command  {}\n", printable(command)));
+    }
+    let options = options.iter().map(|option| format!("{} ({})", printable(&option.id), printable(&option.name)));
+    let options = options.collect::<Vec<_>>().join(", ");
+    if !options.is_empty() {
+        text.push_str(&format!("  options  {options}\n"));
+    }
+    let style = term::TermStyle::stdout();
+    text.push_str(&format!(
+        "  {}\n",
+        style.bold(format_args!("agent-proxy permit {id} {} allow|deny", printable(&quoted)))
+    ));
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use proxy_manager::{PermissionOption, PermissionOptionKind};
+
+    use super::*;
+
+    #[test]
+    fn an_open_request_is_listed_with_the_line_that_answers_it() {
+        let option = |id: &str, name: &str, kind| PermissionOption { id: id.into(), name: name.into(), kind };
+        let request = OpenPermission {
+            id: "permission-1".into(),
+            title: "Run \u{1b}make".into(),
+            tool: "shell".into(),
+            command: Some("make -j2".into()),
+            options: vec![
+                option("once", "Allow once", PermissionOptionKind::AllowOnce),
+                option("no", "Reject", PermissionOptionKind::RejectOnce),
+            ],
+        };
+        let expected = "\
+permission-1  shell: Run \\u{1b}make
+  command  make -j2
+  options  once (Allow once), no (Reject)
+  agent-proxy permit s-1 permission-1 allow|deny
+";
+        assert_eq!(text(&"s-1".parse().expect("valid"), &request).expect("a text"), expected);
+    }
 }

@@ -16,7 +16,7 @@ use crate::{
 pub(super) async fn run(client: &DaemonClient, args: &PsArgs, as_json: bool) -> Result<(), CommandFailure> {
     let sessions: Vec<SessionInfo> = match &args.id {
         Some(id) => vec![client.get(&format!("/v1/sessions/{id}")).await?],
-        None => client.get("/v1/sessions").await?,
+        None => client.get("/v1/sessions?archived=true").await?,
     };
     let named = args.id.is_some();
     let mut listings = Vec::new();

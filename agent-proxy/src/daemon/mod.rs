@@ -2,12 +2,16 @@
 
 mod bounds;
 mod configuration_reloader;
+mod detach;
+mod hangup;
+mod log_file;
 mod peers;
 mod persistence;
 mod recovered_sessions;
 mod requests;
 mod routes;
 pub(crate) mod socket;
+mod stop;
 mod stream;
 
 use std::{path::PathBuf, time::Duration};
@@ -18,7 +22,12 @@ use tokio::{
     sync::watch,
 };
 
-use self::{configuration_reloader::ConfigurationReloader, peers::PeerGuard};
+use self::{
+    configuration_reloader::ConfigurationReloader,
+    log_file::LogFile,
+    peers::PeerGuard,
+    stop::{StopMode, StopProgress},
+};
 use crate::{
     args::ServeArgs,
     configuration::LoadedConfiguration,
@@ -34,8 +43,8 @@ const SIGXFSZ: i32 = nix::sys::signal::Signal::SIGXFSZ as i32;
 /// Time for connections to finish after the last session has ended.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Runs the daemon until SIGTERM (running turns may finish) or SIGINT, then ends all sessions and prints the
-/// results.
+/// Runs the daemon until SIGTERM (running turns may finish), SIGINT or a client's stop, then ends all sessions and
+/// prints the results. Starts it in the background where that is wanted, and returns then.
 ///
 /// # Errors
 /// When the socket is not available, the manager does not start, or a process survived the end.
@@ -46,10 +55,16 @@ pub(crate) async fn serve(
     socket: &crate::socket_path::SocketPath,
     as_json: bool,
 ) -> Result<(), CommandFailure> {
+    if args.detach {
+        return detach::serve(&args, socket, as_json).await;
+    }
+    let log = args.log_file.as_deref().map(LogFile::new).transpose()?;
+    log.iter().try_for_each(LogFile::redirect)?;
     let (listener, names) = socket::bind(socket)?;
     // Install the handlers before the daemon is announced: a signal must find its handler.
     let mut terminate = handler(SignalKind::terminate())?;
     let mut interrupt = handler(SignalKind::interrupt())?;
+    let hangup = handler(SignalKind::hangup())?;
     // Of limits that a process of the same user has lowered (prlimit): a write that fails is an error, and no death.
     let _of_limits = [handler(SignalKind::from_raw(SIGXCPU))?, handler(SignalKind::from_raw(SIGXFSZ))?];
     let mut builder = configuration.apply_to(ProxyManager::builder(child).base_env(environment::base()));
@@ -72,25 +87,38 @@ pub(crate) async fn serve(
     let listener = listener.guarded(guard);
 
     let (stop, stopped) = watch::channel(());
-    let daemon =
-        requests::Daemon { manager: manager.clone(), configuration: ConfigurationReloader::new(configuration) };
+    let (stopping, mut stop_requests) = StopProgress::new();
+    let configuration = ConfigurationReloader::new(configuration);
+    tokio::spawn(hangup::follow(hangup, log, manager.clone(), configuration.clone()));
+    let daemon = requests::Daemon { manager: manager.clone(), configuration, stopping: stopping.clone() };
     let server = tokio::spawn(bounds::serve(listener, routes::router(daemon), limit, stopped));
     announce(socket, &manager, as_json)?;
 
-    let receipts = tokio::select! {
-        _ = terminate.recv() => {
-            tracing::info!("SIGTERM: ending every session when its turn is over");
+    let first = tokio::select! {
+        _ = terminate.recv() => StopMode::AfterTurns,
+        _ = interrupt.recv() => StopMode::Now,
+        mode = stop_requests.recv() => mode,
+    };
+    let receipts = match first {
+        StopMode::AfterTurns => {
+            tracing::info!("ending every session when its turn is over");
+            let progress = |progress| {
+                stopping.drains(progress, longest);
+                report_drain(progress, longest, as_json);
+            };
             tokio::select! {
-                receipts = manager.drain(longest, |progress| report_drain(progress, longest, as_json)) => receipts,
+                receipts = manager.drain(longest, progress) => receipts,
                 _ = terminate.recv() => manager.shutdown().await,
                 _ = interrupt.recv() => manager.shutdown().await,
+                () = stop_requests.now() => manager.shutdown().await,
             }
         }
-        _ = interrupt.recv() => {
-            tracing::info!("SIGINT: ending every session");
+        StopMode::Now => {
+            tracing::info!("ending every session");
             manager.shutdown().await
         }
     };
+    stopping.stopped(&manager, &receipts);
     // The streams of all sessions have ended with them; other connections get a moment to finish.
     stop.send_replace(());
     let _ = tokio::time::timeout(LINGER, server).await;

@@ -56,14 +56,14 @@ async fn resume(
     Path(id): Path<String>,
     body: Body,
 ) -> RouteResult<JsonBody<SessionInfo>> {
-    let (Daemon { manager, configuration: configured }, id, options) = (daemon, session_id(&id)?, parse(body)?);
+    let (Daemon { manager, configuration: configured, .. }, id, options) = (daemon, session_id(&id)?, parse(body)?);
     configured.refresh(&manager).await?;
     let session = to_the_end(async move { manager.resume_session_with(&id, options).await }).await?;
     Ok(JsonBody(session.info()))
 }
 
 async fn resume_snapshot(
-    State(Daemon { manager, configuration: configured }): State<Daemon>,
+    State(Daemon { manager, configuration: configured, .. }): State<Daemon>,
     body: Body,
 ) -> RouteResult<JsonBody<SessionInfo>> {
     let ResumeRequest { snapshot, options } = parse(body)?;
@@ -77,7 +77,7 @@ async fn take_back(
     Path(id): Path<String>,
     body: Body,
 ) -> RouteResult<JsonBody<SessionInfo>> {
-    let (Daemon { manager, configuration: configured }, id, options) = (daemon, session_id(&id)?, parse(body)?);
+    let (Daemon { manager, configuration: configured, .. }, id, options) = (daemon, session_id(&id)?, parse(body)?);
     configured.refresh(&manager).await?;
     let session = to_the_end(async move { manager.take_back_with(&id, options).await }).await?;
     Ok(JsonBody(session.info()))

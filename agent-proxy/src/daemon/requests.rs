@@ -12,7 +12,7 @@ use axum::{
 use proxy_manager::{ProxyManager, SessionHandle, SessionId};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::configuration_reloader::ConfigurationReloader;
+use super::{configuration_reloader::ConfigurationReloader, stop::StopProgress};
 use crate::problem::ProblemDetails;
 
 /// Longest body of a request, in bytes: twice the longest message to a proxy, for what JSON adds to it.
@@ -49,6 +49,7 @@ impl IntoResponse for ProblemDetails {
 pub(super) struct Daemon {
     pub(super) manager: ProxyManager,
     pub(super) configuration: ConfigurationReloader,
+    pub(super) stopping: StopProgress,
 }
 
 impl FromRef<Daemon> for ProxyManager {

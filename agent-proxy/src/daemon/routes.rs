@@ -18,7 +18,7 @@ use serde::Deserialize;
 use super::{
     persistence,
     requests::{Body, Daemon, JsonBody, MAX_BODY, RouteResult, UrlQuery, find, parse, session_id, to_the_end},
-    stream,
+    stop, stream,
 };
 use crate::{
     api::{
@@ -46,6 +46,7 @@ pub(super) fn router(daemon: Daemon) -> Router {
         .route("/v1/sessions/{id}/kill", post(kill))
         .route("/v1/sessions/{id}/permissions/{request}", post(permit))
         .merge(persistence::routes())
+        .merge(stop::routes())
         .fallback(async || {
             ProblemDetails::new("unknown-route", "no such route: they start with /v1, see GET /v1/health")
         })
@@ -80,18 +81,23 @@ fn is_ended(session: &SessionInfo) -> bool {
 struct SessionsQuery {
     /// True to report what the processes of each session use now.
     process_use: bool,
+    /// True to include archived sessions.
+    archived: bool,
 }
 
 async fn sessions(
     State(manager): State<ProxyManager>,
     listing: UrlQuery<SessionsQuery>,
 ) -> RouteResult<JsonBody<Vec<SessionInfo>>> {
-    let Query(SessionsQuery { process_use }) = listing.map_err(|error| ProblemDetails::usage(error.to_string()))?;
-    Ok(JsonBody(if process_use { manager.measured_sessions().await } else { manager.list_sessions() }))
+    let listing = listing.map_err(|error| ProblemDetails::usage(error.to_string()))?;
+    let Query(SessionsQuery { process_use, archived }) = listing;
+    let mut sessions = if process_use { manager.measured_sessions().await } else { manager.list_sessions() };
+    sessions.retain(|session| archived || !session.archived);
+    Ok(JsonBody(sessions))
 }
 
 async fn start(State(daemon): State<Daemon>, body: Body) -> RouteResult<Response> {
-    let Daemon { manager, configuration: configured } = daemon;
+    let Daemon { manager, configuration: configured, .. } = daemon;
     let config: AgentSessionConfig = parse(body)?;
     configured.refresh(&manager).await?;
     let session = manager.start_session(config).await?;

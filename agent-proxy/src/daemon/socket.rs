@@ -101,7 +101,7 @@ fn unusable(path: &Path, verb: &str, error: &io::Error) -> ProblemDetails {
 }
 
 /// Creates the directory (0700), or checks an existing one.
-fn prepare_directory(socket: &SocketPath) -> Result<(), ProblemDetails> {
+pub(super) fn prepare_directory(socket: &SocketPath) -> Result<(), ProblemDetails> {
     let directory = socket.directory();
     let created = DirBuilder::new().recursive(true).mode(0o700).create(directory);
     created.map_err(|error| unusable(directory, "create", &error))?;

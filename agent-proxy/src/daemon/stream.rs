@@ -13,10 +13,10 @@ use proxy_manager::{
     StreamOptions, Subscription, TurnStep, TurnStream,
 };
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::{
-    api::{NDJSON, call, notice},
+    api::{NDJSON, StopProgressLine, call, notice},
     problem::ProblemDetails,
 };
 
@@ -132,6 +132,28 @@ pub(super) fn calls(session: SessionHandle, prompt: Prompt, options: StreamOptio
             Err(error) => call("failed", json!({ "error": ProblemDetails::from(error) })),
         };
         calls.line(&last).await;
+    });
+    response
+}
+
+/// Streams the progress of the daemon's end. The last line is of the sessions that it ended.
+pub(super) fn stop(mut latest: watch::Receiver<Option<StopProgressLine>>) -> Response {
+    let (sender, response) = response();
+    tokio::spawn(async move {
+        loop {
+            let progress = latest.borrow_and_update().clone();
+            if let Some(progress) = &progress {
+                let mut text = serde_json::to_vec(progress).unwrap_or_default();
+                text.push(b'\n');
+                if sender.send(text.into()).await.is_err() {
+                    return;
+                }
+            }
+            let is_last = matches!(progress, Some(StopProgressLine::Stopped { .. }));
+            if is_last || latest.changed().await.is_err() {
+                return;
+            }
+        }
     });
     response
 }

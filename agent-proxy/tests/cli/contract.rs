@@ -17,6 +17,8 @@ fn without_a_daemon_clients_exit_4_and_name_serve() {
         &["abort", "s"],
         &["kill", "s"],
         &["permit", "s", "r", "allow"],
+        &["permit", "s"],
+        &["stop"],
         &["suspend", "s"],
         &["resume", "s"],
         &["attach-command", "s", "--hand-over"],
@@ -52,6 +54,8 @@ fn a_command_line_that_makes_no_sense_exits_2() {
         &["start", "--agent", "command", "--env", "AGENT_PROXY_TEST_NOT_SET", "--", "cat"],
         &["prompt", "s", "hi", "--queue", "--steer"],
         &["kill", "s", "--tree"],
+        &["permit", "s", "permission-1"],
+        &["permit", "s", "--as", "alice"],
         &["start", "--agent", "command", "--containment", "jail", "--", "cat"],
         &["start", "--agent", "command", "--limit", "ram=2GiB", "--", "cat"],
         &["start", "--agent", "command", "--limit", "memory=2", "--", "cat"],
@@ -159,6 +163,31 @@ fn help_and_version_exit_0() {
     assert!(place.run(&["completions", "bash"]).exits(0).stdout.contains("complete -F"));
 }
 
+/// The catalog knows how to get it.
+#[test]
+fn an_agent_that_is_not_installed_exits_3_with_what_installs_it() {
+    let place = Place::new();
+    let nowhere = place.directory.join("bin");
+    let ran = |args: &[&str]| {
+        let mut command = place.command(args);
+        command.env("PATH", &nowhere).env("HOME", &place.directory);
+        crate::harness::Running::new(command)
+    };
+    let mut serve = ran(&["serve"]);
+    serve.line().expect("it listens");
+    for args in [
+        &["run", "--agent", "codex", "--permission", "allow", "hi"][..],
+        &["ask", "--agent", "codex", "hi"],
+        &["start", "--agent", "codex"],
+    ] {
+        let missing = ran(args).end().exits(3);
+        assert!(missing.stderr.contains("npm install --global @openai/codex"), "{args:?}: {}", missing.stderr);
+    }
+    ran(&["run", "hi"]).end().exits(3);
+    ran(&["stop"]).end().exits(0);
+    serve.end().exits(0);
+}
+
 #[test]
 fn what_the_daemon_refuses_has_the_code_of_its_kind() {
     let place = Place::new();
@@ -167,7 +196,7 @@ fn what_the_daemon_refuses_has_the_code_of_its_kind() {
     for (args, code, kind) in [
         (&["start", "--id", "s", "--agent", "command", "--", "cat"][..], 8, "duplicate-session"),
         (&["start", "--agent", "nobody"], 3, "unknown-agent"),
-        (&["start", "--agent", "command", "--", "/no/such/program"], 1, "program-not-found"),
+        (&["start", "--agent", "command", "--", "/no/such/program"], 3, "program-not-found"),
         (&["start", "--agent", "command", "--cwd", "/no/such/place", "--", "cat"], 1, "cwd-missing"),
         (&["start", "--agent", "command"], 2, "invalid-config"),
         (&["start", "--agent", "command", "--model", "m", "--", "cat"], 6, "unsupported"),

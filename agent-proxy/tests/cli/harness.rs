@@ -118,6 +118,11 @@ impl Place {
         self.command_as(&[&[PROGRAM], args].concat())
     }
 
+    /// Another program with the environment of the one under test.
+    pub(crate) fn command_of(&self, argv: &[&str]) -> Command {
+        self.command_as(argv)
+    }
+
     /// The same of another program, which becomes the one under test.
     fn command_as(&self, argv: &[&str]) -> Command {
         let mut command = command(argv[0]);
@@ -377,6 +382,12 @@ impl Daemon<'_> {
         let stderr = running.stderr();
         running.signal(Signal::SIGTERM);
         (running, stderr)
+    }
+
+    /// Waits for its end, which somebody else brings about.
+    #[track_caller]
+    pub(crate) fn ended(mut self) -> Ran {
+        self.running.take().expect("it runs").end()
     }
 
     /// Ends it by a signal.

@@ -119,7 +119,7 @@ fn a_conversation_goes_on_over_suspensions_and_daemons() {
     // What is over is over; its events are there, and its conversation goes on in another session.
     let daemon = place.keeping(&[]);
     assert_eq!(daemon.run(&["sessions", "--json"]).exits(0).json(), json!([]));
-    assert_eq!(daemon.records(&["--all"])[0]["status"], "terminated");
+    assert_eq!(daemon.records(&["--all"])[0]["status"], "ended");
     let all = daemon.run(&["events", "s", "--follow", "--json"]).exits(0).envelopes();
     assert_eq!(offsets(&all), (1..=(before.len() + after.len()) as u64).collect::<Vec<_>>());
     assert!(matches!(all.last().expect("some").event, Event::SessionEnded { reason: EndReason::Killed, .. }));
@@ -203,7 +203,7 @@ fn what_is_exported_can_be_imported_elsewhere() {
     assert_eq!(other.run(&["events", "s", "--follow", "--json"]).exits(0).envelopes(), events);
     assert!(other.run(&["transcript", "s"]).exits(0).stdout.contains("Assistant: 0 before"));
     let imported = &other.records(&["--all", "--tag", "imported"])[0];
-    assert_eq!((imported["sessionId"].as_str(), imported["status"].as_str()), (Some("s"), Some("terminated")));
+    assert_eq!((imported["sessionId"].as_str(), imported["status"].as_str()), (Some("s"), Some("ended")));
     assert_eq!((imported["reason"].as_str(), imported["config"]["agent"].as_str()), (Some("killed"), Some("kept")));
     let original = &daemon.records(&["--all"])[0];
     for field in ["turns", "messages", "usage", "lastOffset"] {
@@ -350,7 +350,7 @@ fn one_that_waits_for_a_resume_refuses_prompts_and_can_be_ended() {
     assert_eq!(daemon.refuses(&["resume", "s"], 8), "not-suspended");
     daemon.end(Signal::SIGTERM).exits(0);
     let daemon = place.keeping(&[]);
-    assert_eq!(daemon.records(&["--all"])[0]["status"], "terminated");
+    assert_eq!(daemon.records(&["--all"])[0]["status"], "ended");
 }
 
 #[test]
@@ -454,15 +454,24 @@ fn sessions_are_named_tagged_put_aside_and_found() {
         (&["--user", "ada"], &["one"]),
         (&["--workspace", "w", "--agent", "kept"], &["two"]),
         (&["--key", "none"], &[]),
-        (&["--status", "terminated"], &[]),
+        (&["--status", "ended"], &[]),
     ] {
         assert_eq!(found(flags), expected, "{flags:?}");
     }
     let text = daemon.run(&["sessions", "--all"]).exits(0).stdout;
     assert!(text.contains("Second & last") && text.contains("red,big"), "{text}");
+    // One vocabulary, and one form of offsets.
+    for session in daemon.run(&["sessions", "--json"]).exits(0).json().as_array().expect("an array") {
+        let record = &daemon.records(&["--text", session["sessionId"].as_str().expect("an id")])[0];
+        assert_eq!([&session["state"], &session["status"], &record["status"]], [&json!("idle"); 3]);
+        assert_eq!(session["lastOffset"], record["lastOffset"]);
+        assert!(session["lastOffset"].as_str().is_some_and(|offset| offset.len() == 20), "{session}");
+    }
+    assert_eq!((found(&["--status", "idle,busy"]).len(), found(&["--status", "busy"]).len()), (2, 0));
     let record = daemon.run(&["archive", "one", "--json"]).exits(0).json();
     assert_eq!(record["archived"], true);
     assert_eq!((found(&["--all"]), found(&["--archived"])), (vec!["two".into()], vec!["one".into(), "two".into()]));
+    assert_eq!(found(&[]), ["two"], "the short list has no archived ones either");
     daemon.run(&["archive", "one", "--undo"]).exits(0);
     assert_eq!(found(&["--all"]).len(), 2);
     daemon.run(&["rename", "one", ""]).exits(0);

@@ -2,6 +2,7 @@
 
 mod agents;
 mod ask;
+mod background;
 mod bounds;
 mod chat;
 mod contract;

@@ -78,14 +78,28 @@ fn a_turn_is_steered_and_a_request_answered_in_somebody_s_name() {
     daemon.run(&["abort", "s"]).exits(0);
     turn.end().exits(130);
 
+    assert_eq!(daemon.run(&["permit", "s"]).exits(0).stderr, "s waits for no permission\n");
     let turn = daemon.spawn(&["prompt", "s", "ask May I?"]);
     let request = events.until(|envelope| match &envelope.event {
         Event::PermissionRequested(request) => Some(request.id.clone()),
         _ => None,
     });
+    // Whoever comes meanwhile learns what it waits for, and what to type.
+    let waiting = format!("waiting for {request}");
+    let busy = daemon.run(&["prompt", "s", "next"]).exits(8).stderr;
+    assert!(busy.contains(&waiting) && busy.contains("agent-proxy permit s"), "{busy}");
+    for listing in [&["sessions"][..], &["sessions", "--all"], &["ps", "s"]] {
+        assert!(daemon.run(listing).exits(0).stdout.contains(&waiting), "{listing:?}");
+    }
+    let open = daemon.run(&["permit", "s"]).exits(0).stdout;
+    assert!(open.contains("May I?") && open.contains(&format!("agent-proxy permit s {request} allow|deny")), "{open}");
+    let open = daemon.run(&["permit", "s", "--json"]).exits(0).json();
+    assert_eq!((&open[0]["id"], &open[0]["title"]), (&request.as_str().into(), &"May I?".into()));
+    assert_eq!(daemon.run(&["sessions", "--json"]).exits(0).json()[0]["openPermissions"], open);
     daemon.run(&["permit", "s", &request, "allow", "--reason", "because"]).exits(2);
     daemon.run(&["permit", "s", &request, "allow", "--as", "alice"]).exits(0);
     turn.end().exits(0);
+    assert_eq!(daemon.run(&["permit", "s", "--json"]).exits(0).stdout, "[]\n");
     let by = events.until(|envelope| match &envelope.event {
         Event::PermissionResolved { by, .. } => Some(by.clone()),
         _ => None,

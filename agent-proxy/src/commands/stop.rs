@@ -1,0 +1,98 @@
+//! Command `stop`.
+
+use std::io;
+
+use proxy_manager::{Error, SessionStatus};
+use registry::PidFd;
+
+use super::sessions::parse;
+use crate::{
+    api::{StopProgressLine, StopRequest, StoppedSession},
+    args::StopArgs,
+    client::DaemonClient,
+    problem::{CommandFailure, ProblemDetails},
+    process_exit::ProcessExit,
+    render,
+    term::{self, TermStyle},
+};
+
+/// Ends the daemon, waits until it is gone, and prints what became of its sessions.
+pub(super) async fn run(client: &DaemonClient, args: &StopArgs, as_json: bool) -> Result<(), CommandFailure> {
+    let daemon = client.daemon_process().await?;
+    let mut turns = 0;
+    let ended = tokio::time::timeout(args.timeout, async {
+        let sessions = follow(client, args, as_json, &mut turns).await?;
+        gone(daemon.as_ref()).await?;
+        Ok::<_, ProblemDetails>(sessions)
+    });
+    let Ok(ended) = ended.await else {
+        let after = humantime::format_duration(args.timeout);
+        let what = match turns {
+            0 => "it ends its sessions".to_owned(),
+            turns => format!("{} to finish; `agent-proxy stop --now` ends them", waits_for(turns)),
+        };
+        return Err(ProblemDetails::new("deadline", format!("the daemon is still there after {after}: {what}")).into());
+    };
+    report(&ended?, as_json)
+}
+
+fn waits_for(turns: usize) -> String {
+    format!("it waits for {}", render::count(turns, "turn", "turns"))
+}
+
+/// Has the daemon end, and returns the sessions that it ended.
+async fn follow(
+    client: &DaemonClient,
+    args: &StopArgs,
+    as_json: bool,
+    turns: &mut usize,
+) -> Result<Vec<StoppedSession>, ProblemDetails> {
+    let mut lines = client.post_lines("/v1/stop", &StopRequest { now: args.now }).await?;
+    while let Some(batch) = lines.next_batch().await? {
+        for line in batch {
+            match parse(line)? {
+                StopProgressLine::Draining { turns: running, longest_ms } => {
+                    *turns = running;
+                    if running > 0 && !as_json {
+                        let longest = humantime::format_duration(std::time::Duration::from_millis(longest_ms));
+                        term::error_line(format_args!(
+                            "{}, {longest} at most; `agent-proxy stop --now` does not",
+                            waits_for(running)
+                        ));
+                    }
+                }
+                StopProgressLine::Stopped { sessions } => return Ok(sessions),
+            }
+        }
+    }
+    Err(ProblemDetails::failed("the daemon ended without saying what became of its sessions: see its log"))
+}
+
+/// Waits until the daemon is gone, if its process can be seen from here.
+async fn gone(daemon: Option<&PidFd>) -> Result<(), ProblemDetails> {
+    let Some(daemon) = daemon else { return Ok(()) };
+    let failed = |error: io::Error| ProblemDetails::failed(format!("waiting for the daemon's end failed: {error}"));
+    ProcessExit::of(daemon).map_err(failed)?.wait().await.map_err(failed)
+}
+
+fn report(sessions: &[StoppedSession], as_json: bool) -> Result<(), CommandFailure> {
+    if as_json {
+        term::json(&sessions)?;
+    } else {
+        let style = TermStyle::stdout();
+        let line = |StoppedSession { session_id, status, receipt }: &StoppedSession| {
+            let state = if *status == SessionStatus::Suspended { "suspended" } else { "ended" };
+            format!("{session_id}: {state}, {}\n", render::receipt::summary(receipt, style))
+        };
+        term::out(sessions.iter().map(line).collect::<String>())?;
+        let many = match sessions.len() {
+            0 => "no session ran".to_owned(),
+            many => render::count(many, "session was ended", "sessions were ended"),
+        };
+        term::error_line(format_args!("the daemon has ended; {many}"));
+    }
+    match sessions.iter().find(|session| !session.receipt.is_empty()) {
+        Some(session) => Err(Error::Survivors(Box::new(session.receipt.clone())).into()),
+        None => Ok(()),
+    }
+}

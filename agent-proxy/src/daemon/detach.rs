@@ -1,0 +1,195 @@
+//! Start of a daemon in the background: in a session of its own, with a log file, off every terminal.
+
+use std::{
+    ffi::OsString,
+    io::{self, Read, Seek, SeekFrom},
+    time::Duration,
+};
+
+use ipc_protocol::{ExitStatus, Signal};
+use registry::{PidFd, SpawnOutput, SpawnRequest};
+use serde_json::json;
+use tokio::time::{Instant, interval, sleep_until};
+
+use super::{log_file::LogFile, socket::prepare_directory};
+use crate::{
+    api::HealthResponse,
+    args::ServeArgs,
+    client::DaemonClient,
+    exit::ProgramExit,
+    problem::{CommandFailure, ProblemDetails},
+    process_exit::ProcessExit,
+    socket_path::SocketPath,
+    term,
+};
+
+/// Flag that starts a daemon in the background. The daemon itself is started without it.
+const DETACH_FLAG: &str = "--detach";
+/// Flag with the log file.
+const LOG_FLAG: &str = "--log-file";
+/// Longest time for the daemon to answer: it first ends what a crash of another one left.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time after which the wait is explained.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Interval between two attempts to reach the daemon.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Longest part of the log that a failure is explained from, in bytes.
+const MAX_REASON: u64 = 4096;
+
+/// Starts the daemon in the background, and returns once it answers. Prints its pid.
+///
+/// # Errors
+/// The daemon's own, from its log; `deadline` when it does not answer in time. No daemon is left then.
+pub(super) async fn serve(args: &ServeArgs, socket: &SocketPath, as_json: bool) -> Result<(), CommandFailure> {
+    if let Some(why) = socket.unusable() {
+        return Err(ProblemDetails::new("unusable-socket", why).into());
+    }
+    let log = log_file(args, socket)?;
+    let file = log.open()?;
+    let begin = file.metadata().map_or(0, |found| found.len());
+    let daemon = spawn(&log, &file)?;
+    // Whatever ends this function early ends the daemon too.
+    let mut daemon = StartingDaemon(Some(daemon));
+    let Some(process) = &daemon.0 else { return Ok(()) };
+    let pid = process.id().pid;
+    let result = tokio::select! {
+        result = wait(process, socket, as_json) => result?,
+        _ = tokio::signal::ctrl_c() => return Err(CommandFailure::Exit(ProgramExit::Interrupted)),
+    };
+    let exit = match result {
+        StartResult::Answers => None,
+        StartResult::Exited(exit) => Some(exit),
+        StartResult::Late => {
+            let detail = format!(
+                "the daemon (process {pid}) did not answer on {} within {START_TIMEOUT:?}, and was ended: see {}",
+                socket.path.display(),
+                log.path().display()
+            );
+            return Err(ProblemDetails::new("deadline", detail).into());
+        }
+    };
+    // It runs, or is gone.
+    daemon.0 = None;
+    let Some(exit) = exit else {
+        if as_json {
+            return term::json(&json!({ "pid": pid, "socket": socket.path, "log": log.path() }));
+        }
+        term::error_line(format_args!(
+            "listening on {}, log in {}; `agent-proxy stop` ends it",
+            socket.path.display(),
+            log.path().display()
+        ));
+        return term::line(pid);
+    };
+    let (problem, code) = start_problem(exit, &log, begin);
+    term::problem(&problem, as_json);
+    Err(CommandFailure::Exit(code))
+}
+
+/// Returns the log: as named, else beside the socket.
+fn log_file(args: &ServeArgs, socket: &SocketPath) -> Result<LogFile, ProblemDetails> {
+    if let Some(path) = &args.log_file {
+        return LogFile::new(path);
+    }
+    prepare_directory(socket)?;
+    LogFile::new(&socket.path.with_extension("log"))
+}
+
+/// Starts this program again with the same arguments, but in the foreground of a session of its own.
+fn spawn(log: &LogFile, file: &std::fs::File) -> Result<PidFd, ProblemDetails> {
+    let failed = |error: io::Error| ProblemDetails::failed(format!("starting the daemon failed: {error}"));
+    let mut argv: Vec<OsString> = std::env::args_os().filter(|arg| arg != DETACH_FLAG).collect();
+    let is_log_flag = |arg: &OsString| arg.to_string_lossy().starts_with(LOG_FLAG);
+    if !argv.iter().any(is_log_flag) {
+        argv.extend([LOG_FLAG.into(), log.path().into()]);
+    }
+    let output = || file.try_clone().map(|file| SpawnOutput::Fd(file.into())).map_err(failed);
+    let request = SpawnRequest {
+        argv,
+        env: std::env::vars_os().collect(),
+        stdout: output()?,
+        stderr: output()?,
+        ..SpawnRequest::new(std::env::current_exe().map_err(failed)?)
+    };
+    let spawned = registry::spawn(request);
+    Ok(spawned.map_err(|error| failed(io::Error::other(error)))?.process)
+}
+
+/// Result of a daemon's start.
+#[derive(Debug)]
+enum StartResult {
+    Answers,
+    Exited(ExitStatus),
+    Late,
+}
+
+async fn wait(process: &PidFd, socket: &SocketPath, as_json: bool) -> Result<StartResult, ProblemDetails> {
+    let failed = |error: io::Error| ProblemDetails::failed(format!("waiting for the daemon failed: {error}"));
+    let pid = process.id().pid;
+    let exited = ProcessExit::of(process).map_err(failed)?;
+    let client = DaemonClient::new(socket.clone());
+    let begin = Instant::now();
+    let (explain, late) = (sleep_until(begin + PATIENCE), sleep_until(begin + START_TIMEOUT));
+    let (mut explain, mut late) = (std::pin::pin!(explain), std::pin::pin!(late));
+    let (mut poll, mut is_explained) = (interval(POLL_INTERVAL), as_json);
+    loop {
+        tokio::select! {
+            biased;
+            ended = exited.wait() => {
+                ended.map_err(failed)?;
+                let exit = process.try_reap().map_err(failed)?;
+                return Ok(StartResult::Exited(exit.unwrap_or(ExitStatus::Code(1))));
+            }
+            () = &mut late => return Ok(StartResult::Late),
+            () = &mut explain, if !is_explained => {
+                is_explained = true;
+                term::error_line(format_args!("waiting for the daemon (process {pid}) to answer"));
+            }
+            _ = poll.tick() => {
+                // Another daemon may have the socket: then ours exits, and says so.
+                let health: Result<HealthResponse, _> = client.get("/v1/health").await;
+                if health.is_ok_and(|health| health.pid == pid) {
+                    return Ok(StartResult::Answers);
+                }
+            }
+        }
+    }
+}
+
+/// Daemon that nobody else knows yet. Dropping it ends it.
+struct StartingDaemon(Option<PidFd>);
+
+impl Drop for StartingDaemon {
+    fn drop(&mut self) {
+        if let Some(daemon) = &self.0 {
+            // Fails only if it is gone.
+            let _ = daemon.signal(Signal::Int);
+        }
+    }
+}
+
+/// Returns the reason why the daemon did not start, as it wrote it to its log, and its exit code.
+fn start_problem(exit: ExitStatus, log: &LogFile, begin: u64) -> (ProblemDetails, ProgramExit) {
+    let written = log.open().and_then(|mut file| {
+        let mut text = Vec::new();
+        let end = file.seek(SeekFrom::End(0)).unwrap_or(begin);
+        let read = file.seek(SeekFrom::Start(begin.max(end.saturating_sub(MAX_REASON))));
+        let read = read.and_then(|_| file.take(MAX_REASON).read_to_end(&mut text));
+        read.map_err(|error| ProblemDetails::failed(format!("reading the log failed: {error}")))?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    });
+    let text = written.unwrap_or_else(|problem| problem.detail);
+    let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let code = match exit {
+        ExitStatus::Code(code) => ProgramExit::from_code(code).unwrap_or(ProgramExit::Failed),
+        ExitStatus::Signal(_) => ProgramExit::Failed,
+    };
+    let reason = match (serde_json::from_str::<ProblemDetails>(last), last.strip_prefix("error: ")) {
+        (Ok(problem), _) => return (problem, code),
+        (Err(_), Some(reason)) => reason.to_owned(),
+        (Err(_), None) if last.is_empty() => exit.to_string(),
+        (Err(_), None) => format!("{exit}, after {last}"),
+    };
+    let reason = term::printable(&reason, false);
+    (ProblemDetails::failed(format!("the daemon did not start: {reason}; its log is {}", log.path().display())), code)
+}
