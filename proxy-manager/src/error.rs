@@ -19,7 +19,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// A session with that id exists already.
     #[error("session {session} {}", match status {
-        SessionStatus::Terminated => "has ended and keeps its id: `delete` it, `start --replace`, or choose another id",
+        SessionStatus::Ended => "has ended and keeps its id: `delete` it, `start --replace`, or choose another id",
         SessionStatus::Suspended => "exists already and is suspended: `resume` it, or choose another id",
         _ => "exists already: choose another id, or leave it out for a fresh one",
     })]

@@ -171,7 +171,7 @@ impl SessionHomes {
         match DirBuilder::new().mode(0o700).create(&path) {
             Ok(()) => self.share(&path, session),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                Err(Error::DuplicateSession { session: session.clone(), status: SessionStatus::Terminated })
+                Err(Error::DuplicateSession { session: session.clone(), status: SessionStatus::Ended })
             }
             Err(error) => Err(system("making the home", &path, error)),
         }

@@ -70,7 +70,7 @@ impl ProxyManager {
             && self.inner.roster.get(&config.session_id).is_none_or(|record| record.last_offset > 0)
         {
             let status = self.inner.roster.get(&config.session_id).map(|record| record.status());
-            let status = status.unwrap_or(SessionStatus::Terminated);
+            let status = status.unwrap_or(SessionStatus::Ended);
             return Err(Error::DuplicateSession { session: config.session_id, status });
         }
         // Reserved before anything is created: a refused start must not touch another session's files.
@@ -237,7 +237,7 @@ impl ProxyManager {
         self.ends_if_ending(id).await;
         if let Ok(known) = self.inner.session_table.get(id) {
             let status = RecordState::from(&known.info().state).status();
-            if status != SessionStatus::Terminated {
+            if status != SessionStatus::Ended {
                 return Err(Error::DuplicateSession { session: id.clone(), status });
             }
         }

@@ -213,7 +213,7 @@ impl ProxyManager {
         let id = config.session_id.clone();
         let _reserved = directory.reserve(&id)?;
         if roster.get(&id).is_some() || streams.log.get().is_some_and(|log| log.head(&id).is_some()) {
-            let status = roster.get(&id).map_or(SessionStatus::Terminated, |record| record.status());
+            let status = roster.get(&id).map_or(SessionStatus::Ended, |record| record.status());
             return Err(Error::DuplicateSession { session: id, status });
         }
         let reason = EndReason::Suspended;

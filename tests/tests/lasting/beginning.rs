@@ -99,14 +99,14 @@ async fn an_ended_session_is_replaced_and_no_other() {
         Err(Error::DuplicateSession { status, .. }) => status,
         other => panic!("{other:?}"),
     };
-    assert_eq!(status(&place.manager).await, SessionStatus::Running);
+    assert_eq!(status(&place.manager).await, SessionStatus::Idle);
     place.ask(&first, "history").await;
     place.manager.suspend_session(first.id(), KillOptions::NOW).await.expect("suspended");
     assert_eq!(status(&place.manager).await, SessionStatus::Suspended);
     place.manager.kill_session(first.id(), KillOptions::NOW).await.expect("killed");
     // Without it, the error says what there is to do.
     let taken = place.manager.start_session(named("s")).await.expect_err("taken");
-    assert!(matches!(&taken, Error::DuplicateSession { status: SessionStatus::Terminated, .. }), "{taken:?}");
+    assert!(matches!(&taken, Error::DuplicateSession { status: SessionStatus::Ended, .. }), "{taken:?}");
     assert!(taken.to_string().contains("`delete`") && taken.to_string().contains("start --replace"), "{taken}");
     for is_next in [false, true] {
         if is_next {
