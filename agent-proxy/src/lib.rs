@@ -11,6 +11,7 @@ mod configuration;
 mod daemon;
 mod doctor;
 mod environment;
+mod error_text;
 pub mod exit;
 mod file_stamps;
 mod installed_agents;

@@ -1,10 +1,9 @@
 //! Errors as problem objects (RFC 9457): the daemon's error answers, and the output of `--json` on stderr.
 
-use ipc_protocol::ErrorChain;
 use proxy_manager::{Error, LogError, Receipt};
 use serde::{Deserialize, Serialize};
 
-use crate::exit::ProgramExit;
+use crate::{error_text::error_text, exit::ProgramExit};
 
 /// All kinds of problems: `type`, title, HTTP status and exit code. The first ones are the variants of
 /// [`proxy_manager::Error`]; the others arise in the daemon or its client.
@@ -167,7 +166,7 @@ impl From<Error> for ProblemDetails {
             Error::System { .. } => "system",
             _ => "failed",
         };
-        let mut problem = Self::new(kind, ErrorChain(&error).to_string());
+        let mut problem = Self::new(kind, error_text(&error));
         if let Error::Busy { session, permission: Some(request) } = &error {
             // Shells see no harm in most ids; one that they do is quoted in the list of `permit`.
             problem.detail = format!(

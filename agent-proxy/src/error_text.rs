@@ -1,0 +1,261 @@
+//! Texts of the library's errors for people who use the command line: they name commands and flags, where the
+//! library names its fields.
+
+use ipc_protocol::ErrorChain;
+use proxy_manager::Error;
+
+/// Fields of the library's configuration, and the flags that set them.
+const FLAGS: [(&str, &str); 16] = [
+    ("command", "command after `--`"),
+    ("cwd", "--cwd"),
+    ("env", "--env"),
+    ("agent", "--agent"),
+    ("profile", "--profile"),
+    ("home", "--home"),
+    ("permissions", "rule of --allow, --deny or --ask"),
+    ("agentSandbox", "--agent-sandbox"),
+    ("resume.from", "--resume"),
+    ("resume.onMissing", "--on-missing or --history"),
+    ("onHostDeath", "--on-host-death"),
+    ("state directory", "--state-dir"),
+    ("key", "--key"),
+    ("userId", "--user"),
+    ("workspaceId", "--workspace"),
+    ("agentType", "--type"),
+];
+
+/// Words of the library's reasons, and those of the command line.
+const WORDS: [(&str, &str); 16] = [
+    ("give a max_turns of 1 or more", "give --max-turns of 1 or more"),
+    (
+        "a session can only outlive its host where the manager has a state directory: give it one",
+        "a session can only outlive a daemon with a state directory: start it with `serve --state-dir DIR`",
+    ),
+    ("name a state directory", "start the daemon with `serve --state-dir DIR`"),
+    ("name another state directory", "name another --state-dir"),
+    ("on_missing", "--on-missing"),
+    ("modelConfig.key", "the key of its --model-config"),
+    ("ask for full access by name (`none`)", "ask for full access with --agent-sandbox none"),
+    ("name a model configuration", "name a model configuration with --model-config"),
+    ("leave this out", "leave --home out"),
+    ("choose another id, or leave it out for a fresh one", "choose another --id, or leave --id out for a fresh one"),
+    ("or choose another id", "or choose another --id"),
+    ("the managers", "the daemons"),
+    ("the manager", "the daemon"),
+    ("another manager", "another daemon"),
+    ("that a manager", "that a daemon"),
+    ("give it a home of its own", "give it --home own"),
+];
+
+/// Formats an error and its causes for the command line.
+pub(crate) fn error_text(error: &Error) -> String {
+    match error {
+        Error::UnknownSession { session } => {
+            format!("no session {session}: `agent-proxy sessions --all` lists those there are")
+        }
+        Error::NotEnded { session } => {
+            format!("session {session} has not ended: `agent-proxy kill {session}` ends it")
+        }
+        Error::Suspended { session } => {
+            format!("session {session} is suspended: `agent-proxy resume {session}` goes on with it")
+        }
+        Error::SecretsMissing { session, names } => format!(
+            "session {session} was started with {}, which is kept nowhere: give the same again to `agent-proxy resume \
+             {session}` (--env K=V, --mcp FILE, --endpoint URL), or `--env K=` to do without; `start --not-secret NAME` \
+             has a value kept; the key of a model configuration comes from `agent-proxy models`",
+            words(&names.join(", "))
+        ),
+        Error::HandedOver { session } => format!(
+            "session {session} was handed over: whoever has it uses the agent itself; `agent-proxy take-back {session}` \
+             goes on with it here"
+        ),
+        Error::UnknownProcess { session, pid } => {
+            format!("session {session} has no process {pid}: `agent-proxy ps {session}` lists those it has")
+        }
+        Error::InvalidConfig { field: "state_dir", reason } => words(reason),
+        Error::InvalidConfig { field, reason } => format!("invalid {}: {}", flag(field), words(reason)),
+        Error::StateDirInUse { directory, owner } => {
+            format!("state directory {directory:?} is in use by {owner}: stop that daemon, or name another --state-dir")
+        }
+        Error::CwdMissing { cwd, reason } => {
+            format!("working directory {cwd:?} cannot be used ({reason}): create it, or name another with --cwd")
+        }
+        Error::ChildUnusable { child, reason } => {
+            format!(
+                "{child:?} cannot be started again as its own fork server: {reason}; was it replaced or moved while it ran?"
+            )
+        }
+        Error::Busy { session, .. } => format!(
+            "session {session} is busy: wait for the end of its turn, `prompt --queue` or `prompt --steer`, or `agent-proxy \
+             abort {session}`"
+        ),
+        Error::MaxPrompts { session, max_prompts } => {
+            format!("session {session} has taken its {max_prompts} prompts (`start --max-prompts`): start another one")
+        }
+        Error::TooManySessions { .. } => {
+            format!("{}; `serve --max-sessions`, --max-per-user and --max-per-agent set the limits", ErrorChain(error))
+        }
+        Error::BudgetExceeded { session, exceeded } => format!(
+            "session {session} has used up its budget, {exceeded}: start another one, with another --max-tokens or --max-cost"
+        ),
+        Error::Draining => {
+            "the daemon is about to end: what runs may finish, nothing new begins; ask the next daemon".to_owned()
+        }
+        Error::Unsupported { agent, operation } => format!("agent {agent:?} cannot {}", words(operation)),
+        Error::NativeSessionMissing { agent, id, reason } => format!(
+            "agent {agent:?} cannot go on with conversation {id:?}: {}; begin a new one with --on-missing new, or with \
+             --history FILE",
+            words(reason)
+        ),
+        Error::NativeSessionBusy { agent, id, session, manager } => {
+            let owner = manager.map_or_else(String::new, |pid| format!(" of another agent-proxy (process {pid})"));
+            format!(
+                "conversation {id:?} of agent {agent:?} is open in session {session}{owner}: end that first, or go on with a \
+                 copy (--fork)"
+            )
+        }
+        Error::HomeBusy { session } => format!(
+            "session {session} runs in a home of its own, in which a second agent would get in its way: `agent-proxy suspend \
+             {session}` or let it end, then use --fork"
+        ),
+        Error::TooDeep { .. } => format!("{}; `serve --max-depth` sets the bound", ErrorChain(error)),
+        Error::ContainmentUnavailable { containment, reason } => format!(
+            "--containment {containment} cannot be had here: {}; `agent-proxy doctor` says what can",
+            words(reason)
+        ),
+        Error::ForkServerDied => {
+            "the fork server has died, and its sessions were ended: start the daemon again".to_owned()
+        }
+        Error::VersionMismatch { ours, theirs } => format!(
+            "this program speaks protocol version {ours} and the one on disk {theirs}: it was replaced while it ran; start \
+             the daemon again"
+        ),
+        Error::ShutDown => "agent-proxy is ending, and its sessions with it".to_owned(),
+        other => words(&ErrorChain(other).to_string()),
+    }
+}
+
+/// Returns the flag that sets a field.
+fn flag(field: &str) -> &str {
+    FLAGS.iter().find(|(known, _)| *known == field).map_or(field, |(_, flag)| flag)
+}
+
+/// Replaces the library's words in a reason.
+fn words(reason: &str) -> String {
+    WORDS.iter().fold(reason.to_owned(), |text, (library, here)| text.replace(library, here))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ipc_protocol::{ErrorCause, KillCause};
+    use proxy_manager::{BudgetAction, BudgetExceeded, BudgetKind, Containment, Receipt, SessionBound};
+
+    use super::*;
+
+    /// One of each kind that a command can end with.
+    fn errors() -> Vec<Error> {
+        let session: proxy_manager::SessionId = "s-1".parse().expect("a valid id");
+        let (agent, text) = (|| "pi".to_owned(), |text: &str| text.to_owned());
+        let s = || session.clone();
+        let invalid = |field, reason: &str| Error::InvalidConfig { field, reason: reason.to_owned() };
+        let exceeded =
+            BudgetExceeded { budget: BudgetKind::Cost, value: 1, measured: 2, action: BudgetAction::RefusePrompts };
+        vec![
+            Error::DuplicateSession { session: s() },
+            Error::UnknownSession { session: s() },
+            Error::NotEnded { session: s() },
+            Error::Suspended { session: s() },
+            Error::NotSuspended { session: s() },
+            Error::SecretsMissing { session: s(), names: vec![text("API_KEY"), text("modelConfig.key")] },
+            Error::HandedOver { session: s() },
+            Error::UnknownProcess { session: s(), pid: 7 },
+            Error::UnknownAgent { agent: agent(), known: vec![text("codex")] },
+            Error::UnknownProfile { profile: text("p"), known: Vec::new() },
+            Error::UnknownModel { model: text("m"), known: Vec::new() },
+            Error::UnknownPermission { session: s(), id: text("r"), reason: text("it is not open") },
+            invalid("cwd", "\"x\" is no absolute path"),
+            invalid("command", "an argument holds a NUL byte"),
+            invalid("env", "agent \"pi\" needs KEY: set it, or name a model configuration"),
+            invalid("agentSandbox", "install it, or ask for full access by name (`none`)"),
+            invalid("resume.onMissing", "a history is too long"),
+            invalid("resume.from", "a conversation has an id"),
+            invalid("home", "the conversation of session s-1 is in the shared home: leave this out"),
+            invalid("state_dir", "events of all sessions have one order where they are kept: name a state directory"),
+            invalid(
+                "onHostDeath",
+                "a session can only outlive its host where the manager has a state directory: give it one",
+            ),
+            invalid("permissions", "rule 1 matches nothing"),
+            invalid("type", "only the manager appends events of type \"log\": choose a type of your own"),
+            invalid("prompt", "it has no part: say something"),
+            Error::StateDirInUse { directory: "/x".into(), owner: text("process 7") },
+            Error::ProgramNotFound { program: text("pi"), searched: text("/bin") },
+            Error::CwdMissing { cwd: text("/x"), reason: text("no such file") },
+            Error::ChildUnusable { child: text("/x"), reason: text("it closed its connection") },
+            Error::FdsExhausted { operation: text("starting") },
+            Error::Busy { session: s() },
+            Error::MaxPrompts { session: s(), max_prompts: 2 },
+            Error::TooManySessions { bound: SessionBound::Total, limit: 2, waiting: 0, waited: None },
+            Error::BudgetExceeded { session: s(), exceeded },
+            Error::Draining,
+            Error::Unsupported {
+                agent: agent(),
+                operation: text("answer a prompt without a turn: give a max_turns of 1 or more"),
+            },
+            Error::NativeSessionMissing { agent: agent(), id: text("n"), reason: text("it is not there") },
+            Error::NativeSessionBusy { agent: agent(), id: text("n"), session: s(), manager: Some(7) },
+            Error::HomeBusy { session: s() },
+            Error::AgentRefused { agent: agent(), reason: text("no login") },
+            Error::TooDeep { depth: 4, max: 3 },
+            Error::ContainmentUnavailable { containment: Containment::Strict, reason: text("no user namespaces") },
+            Error::Deadline { operation: text("starting the agent"), after: Duration::from_secs(30) },
+            Error::AgentDied { session: s(), reason: text("exit code 1") },
+            Error::ProxyDied { session: s(), reason: text("SIGKILL") },
+            Error::ForkServerDied,
+            Error::Ended { session: s(), reason: text("killed") },
+            Error::VersionMismatch { ours: 1, theirs: 2 },
+            Error::Protocol { source: ErrorCause::new("a line that is no JSON") },
+            Error::Survivors(Box::new(Receipt::begin(s(), KillCause::KillSession))),
+            Error::ShutDown,
+            Error::System { operation: text("forking"), source: ErrorCause::new("out of memory") },
+        ]
+    }
+
+    #[test]
+    fn no_error_speaks_of_the_library() {
+        for error in errors() {
+            let text = error_text(&error);
+            for word in ["manager", "builder", "run_if_child", "::", "notSecret", "mcpServers", "this out"] {
+                assert!(!text.contains(word), "{word}: {text}");
+            }
+            let is_field = |word: &str| {
+                let snake = word.contains('_') && !word.contains(|c: char| c.is_ascii_uppercase());
+                let camel = word.starts_with(|c: char| c.is_ascii_lowercase())
+                    && word.contains(|c: char| c.is_ascii_uppercase());
+                snake || camel
+            };
+            let mut words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            assert_eq!(words.find(|word| is_field(word)), None, "a name of the library: {text}");
+        }
+    }
+
+    #[test]
+    fn errors_name_the_command_or_flag_that_helps() {
+        let s = || "s-1".parse().expect("a valid id");
+        for (error, part) in [
+            (Error::NotEnded { session: s() }, "`agent-proxy kill s-1`"),
+            (Error::Suspended { session: s() }, "`agent-proxy resume s-1`"),
+            (Error::HandedOver { session: s() }, "`agent-proxy take-back s-1`"),
+            (Error::UnknownProcess { session: s(), pid: 7 }, "`agent-proxy ps s-1`"),
+            (Error::Busy { session: s() }, "--queue"),
+            (Error::InvalidConfig { field: "cwd", reason: "x".into() }, "invalid --cwd: x"),
+            (Error::InvalidConfig { field: "agentSandbox", reason: "x".into() }, "--agent-sandbox"),
+            (Error::SecretsMissing { session: s(), names: vec!["K".into()] }, "--not-secret"),
+        ] {
+            let text = error_text(&error);
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+}
