@@ -61,15 +61,6 @@ impl From<ProgramExit> for ExitCode {
     }
 }
 
-/// Formats the table for `--help`.
-pub(crate) fn table() -> String {
-    let mut text = String::from("Exit codes:\n");
-    for (exit, meaning) in TABLE {
-        text.push_str(&format!("  {:>3}  {meaning}\n", exit.code()));
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,6 +69,5 @@ mod tests {
     fn the_table_is_the_contract() {
         let codes: Vec<u8> = TABLE.iter().map(|(exit, _)| exit.code()).collect();
         assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7, 8, 130]);
-        assert!(table().contains("130  interrupted"), "{}", table());
     }
 }

@@ -7,9 +7,10 @@ use clap::{Args, Subcommand};
 /// Arguments of `log`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    agent-proxy log check ~/agents              # a state directory, or its log.sqlite\n  \
-    agent-proxy log salvage ~/agents new.sqlite # then, without a daemon: mv new.sqlite ~/agents/log.sqlite\n\n\
-    Exit codes: 0 all is whole, or the new file has what is; 1 something is damaged (check); 3 there is no such file.\n")]
+    agent-proxy log check ~/agents          # a state directory, or its log.sqlite\n  \
+    agent-proxy log salvage ~/agents new.sqlite\n  \
+    mv new.sqlite ~/agents/log.sqlite       # without a daemon\n\n\
+    Exit codes: 0 all is whole, or the new file has what is; 1 something is damaged (check); 3 there is no such file.")]
 pub(crate) struct LogArgs {
     /// Command to run.
     #[command(subcommand)]

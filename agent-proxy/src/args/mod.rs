@@ -6,6 +6,7 @@ mod catalog;
 mod clocks;
 mod containment;
 mod durability;
+pub(crate) mod help;
 mod lifecycle;
 mod log;
 pub(crate) mod mcp;
@@ -29,6 +30,7 @@ pub(crate) use catalog::{
 };
 pub(crate) use containment::ContainmentArgs;
 use durability::DurabilityArgs;
+pub(crate) use help::HelpArgs;
 pub(crate) use log::{LogArgs, LogCommand};
 use operations::{CompactArgs, NativeArgs, SessionArgs, SetArgs, SteerArgs};
 pub(crate) use orphans::{NamedOrphan, OrphansArgs, OrphansCommand, OrphansKillArgs, OrphansListArgs};
@@ -39,26 +41,21 @@ use persistence::{
 pub(crate) use session::AgentArgs;
 pub(crate) use supervision::SupervisionArgs;
 
-use crate::exit;
-
 /// Runs AI coding agents in sessions of their own, shows every process they start, and proves them gone.
 #[derive(Debug, Parser)]
-#[command(name = "agent-proxy", version, propagate_version = true, arg_required_else_help = true)]
-#[command(after_help = "Start here:\n  \
-    agent-proxy demo                         a session from prompt to proven kill, in seconds\n  \
-    agent-proxy run 'fix the failing test'   one turn of an agent, in this terminal\n  \
-    agent-proxy ask 'what does this do?'     a question and its answer, for scripts\n  \
+#[command(name = "agent-proxy", version, propagate_version = true)]
+#[command(arg_required_else_help = true, disable_help_subcommand = true)]
+#[command(after_help = "Examples:\n  \
+    agent-proxy demo                         a session from prompt to proven kill\n  \
+    agent-proxy run 'fix the failing test'   one turn of an agent, in the terminal\n  \
+    agent-proxy ask 'what does this do?'     question and answer, for scripts\n  \
     agent-proxy doctor                       what this system offers\n  \
-    agent-proxy leaktest -- COMMAND          what a command leaves behind\n\n\
+    agent-proxy leaktest COMMAND             what a command leaves behind\n\n\
     With a daemon:\n  \
     agent-proxy serve &\n  \
     agent-proxy start --id s-1 --agent command -- cat\n  \
     agent-proxy ps s-1\n  \
-    agent-proxy kill s-1\n\n\
-    Socket: --socket, else $AGENT_PROXY_SOCKET, else\n  \
-    $XDG_RUNTIME_DIR/agent-proxy/daemon.sock, else agent-proxy-$UID/daemon.sock in the\n  \
-    temporary directory.\n\
-    JSON: listings are one array, events one envelope a line.\n")]
+    agent-proxy kill s-1")]
 pub(crate) struct Cli {
     /// Command to run.
     #[command(subcommand)]
@@ -71,17 +68,17 @@ pub(crate) struct Cli {
 /// Flags of all commands.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct GlobalArgs {
-    /// The daemon's socket [default: see `agent-proxy --help`]
-    #[arg(long, global = true, value_name = "PATH")]
+    /// The daemon's socket [default: see `agent-proxy help environment`]
+    #[arg(long, global = true, value_name = "PATH", hide_short_help = true)]
     pub(crate) socket: Option<PathBuf>,
     /// Print JSON, and errors as problem objects on stderr
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Directory with agents, profiles and models [default: see `agent-proxy agents --help`]
-    #[arg(long, global = true, value_name = "DIR")]
+    /// Directory with agents, profiles and models [default: see `agent-proxy help environment`]
+    #[arg(long, global = true, value_name = "DIR", hide_short_help = true)]
     pub(crate) config_dir: Option<PathBuf>,
     /// Log more on stderr; twice for much more (RUST_LOG wins)
-    #[arg(short, long, global = true, action = ArgAction::Count)]
+    #[arg(short, long, global = true, action = ArgAction::Count, hide_short_help = true)]
     pub(crate) verbose: u8,
 }
 
@@ -184,6 +181,8 @@ pub(crate) enum CliCommand {
     Doctor,
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
+    /// Explain a command or a topic
+    Help(HelpArgs),
 }
 
 /// Arguments of `abort`.
@@ -254,13 +253,13 @@ pub(crate) struct StopArgs {
 /// Arguments of `leaktest`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    agent-proxy leaktest -- my-agent --one-shot 'run the tests'\n  \
-    agent-proxy leaktest --timeout 60s --json -- npm test\n  \
-    agent-proxy leaktest -- sh -c 'setsid sleep 300 & true'      # leaks: exits 1\n\n\
-    The command runs in your environment and directory. Its standard input stays open\n\
-    and silent; what it prints goes to standard error, the report to standard output.\n\n\
-    Exit codes: 0 it left nothing behind after its own exit; 1 it leaks: something had to\n\
-    be killed, itself if it ran into the timeout; 5 something survived the kill.\n")]
+    agent-proxy leaktest my-agent --one-shot 'run the tests'\n  \
+    agent-proxy leaktest --timeout 60s --json npm test\n  \
+    agent-proxy leaktest sh -c 'setsid sleep 300 & true'      # leaks: exits 1\n\n\
+    The command runs in your environment and directory. Its standard input stays open and silent; what it prints goes to \
+    standard error, the report to standard output.\n\n\
+    Exit codes: 0 it left nothing behind after its own exit; 1 it leaks: something had to be killed, itself if it ran into \
+    the timeout; 5 something survived the kill.")]
 pub(crate) struct LeaktestArgs {
     /// Layers of containment.
     #[command(flatten)]
@@ -283,14 +282,14 @@ pub(crate) struct LeaktestArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy run 'what does this project do?'\n  \
-    agent-proxy run --agent codex --env OPENAI_API_KEY --permission allow 'run the tests'\n  \
-    agent-proxy run --agent claude-code --allow \"tool=Bash,command='git *'\" --image page.png 'fix it'\n  \
+    agent-proxy run --agent codex --permission allow 'run the tests'\n  \
+    agent-proxy run --allow \"tool=Bash,command='git *'\" --image page.png 'fix it'\n  \
     agent-proxy run --continue 'and now the documentation'\n  \
-    agent-proxy run --agent pi                      # asks for one prompt after the other\n  \
+    agent-proxy run --agent pi               # asks for one prompt after the other\n  \
     agent-proxy run --agent acp 'hello' -- my-agent --acp\n  \
     agent-proxy run --agent command 'uptime; exit' -- sh\n\n\
-    The session is killed at the end, with all that the agent left running; the receipt\n\
-    is summarised on stderr. An agent without turns (`command`) runs until it exits.\n")]
+    The session is killed at the end, with all that the agent left running; the receipt is summarised on stderr. An agent \
+    without turns (`command`) runs until it exits.")]
 pub(crate) struct RunArgs {
     /// The agent [default: that of --profile, else the first of `agent-proxy agents` that is found]
     #[arg(long, value_name = "NAME")]
@@ -310,11 +309,11 @@ pub(crate) struct RunArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy start --agent command -- cat\n  \
-    agent-proxy start --id build-7 --agent codex --cwd ~/project --permission allow\n  \
+    agent-proxy start --id build-7 --agent codex --cwd ~/src --permission allow\n  \
     agent-proxy start --profile review --timeout turn=10m --permission-timeout 60s\n  \
-    agent-proxy start --agent acp --env API_KEY --user user-1 --type execution -- my-agent --acp\n  \
-    agent-proxy start --agent codex --containment cgroup --limit memory=2GiB --limit pids=200\n  \
-    agent-proxy start --agent pi --key chat-7 --idle-suspend 5m --restart on-crash:3\n")]
+    agent-proxy start --agent acp --env API_KEY --user user-1 -- my-agent --acp\n  \
+    agent-proxy start --agent codex --limit memory=2GiB --limit pids=200\n  \
+    agent-proxy start --agent pi --key chat-7 --idle-suspend 5m")]
 pub(crate) struct StartArgs {
     /// Name of the session: 1 to 64 characters of A-Z a-z 0-9 . _ - [default: a fresh UUIDv7]
     #[arg(long)]
@@ -366,8 +365,10 @@ pub(crate) struct PsArgs {
 
 /// Arguments of `prompt`.
 #[derive(Debug, Args)]
-#[command(after_help = "Ctrl-C ends the waiting, not the turn: `agent-proxy abort ID` cancels that. To an agent\n\
-    without turns (`command`) the prompt is a line on its standard input, and there is nothing to wait for.\n")]
+#[command(
+    after_help = "Ctrl-C ends the waiting, not the turn: `agent-proxy abort ID` cancels that. To an agent without turns (`command`) the \
+    prompt is a line on its standard input, and there is nothing to wait for."
+)]
 pub(crate) struct PromptArgs {
     /// The session's id
     pub(crate) id: SessionId,
@@ -424,8 +425,10 @@ pub(crate) struct EventsArgs {
 
 /// Arguments of `kill`.
 #[derive(Debug, Args)]
-#[command(after_help = "Exits 0 only when nothing is left, and that is proven (with --pid: when that process is\n\
-    gone), and 5 when something survived. The receipt says what was ended, how, and on what proof.\n")]
+#[command(
+    after_help = "Exits 0 only when nothing is left, and that is proven (with --pid: when that process is gone), and 5 when something \
+    survived. The receipt says what was ended, how, and on what proof."
+)]
 pub(crate) struct KillArgs {
     /// The session's id
     pub(crate) id: SessionId,
@@ -538,11 +541,9 @@ impl OnHostDeath {
     }
 }
 
-/// Builds the complete command line, with the exit codes in its help.
+/// Builds the complete command line, with its help arranged for this terminal.
 pub(crate) fn command() -> clap::Command {
-    let command = Cli::command();
-    let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-    command.after_help(format!("{examples}\n{}", exit::table().trim_end()))
+    help::arrange(Cli::command(), help::width())
 }
 
 /// Parses the command line.

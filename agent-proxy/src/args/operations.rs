@@ -36,7 +36,8 @@ impl CompactArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy set s-1 --model claude-opus-4-5\n  \
-    agent-proxy set s-1 --mode plan --thinking high\n")]
+    agent-proxy set s-1 --mode plan --thinking high")]
+#[command(override_usage = "agent-proxy set [OPTIONS] <ID>")]
 #[group(skip)]
 #[command(group(ArgGroup::new("change").required(true).multiple(true).args(["model", "mode", "thinking"])))]
 pub(crate) struct SetArgs {
@@ -78,11 +79,11 @@ pub(crate) struct SteerArgs {
 /// Arguments of `native`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    agent-proxy native s-1 '{\"subtype\":\"mcp_status\"}'                        # claude-code: a control request\n  \
-    agent-proxy native s-1 '{\"method\":\"model/list\",\"params\":{}}'             # codex: a request\n  \
-    agent-proxy native s-1 '{\"method\":\"GET\",\"path\":\"/config\"}'             # opencode: an HTTP request\n  \
-    agent-proxy native s-1 '{\"type\":\"get_session_stats\"}'                  # pi: a command\n\n\
-    The message goes to the agent as it stands, but for an id where its protocol has ids.\n")]
+    agent-proxy native s-1 '{\"subtype\":\"mcp_status\"}'              # claude-code\n  \
+    agent-proxy native s-1 '{\"method\":\"model/list\",\"params\":{}}'   # codex\n  \
+    agent-proxy native s-1 '{\"method\":\"GET\",\"path\":\"/config\"}'   # opencode\n  \
+    agent-proxy native s-1 '{\"type\":\"get_session_stats\"}'          # pi\n\n\
+    The message goes to the agent as it stands, but for an id where its protocol has ids.")]
 pub(crate) struct NativeArgs {
     /// The session's id
     pub(crate) id: SessionId,

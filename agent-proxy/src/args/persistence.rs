@@ -11,7 +11,7 @@ use super::session::OnMissingArg;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy suspend s-1\n  \
-    agent-proxy prompt s-1 'go on'          # resumes it, unless it was started with --no-resume-on-prompt\n")]
+    agent-proxy prompt s-1 'go on'          # resumes it")]
 pub(crate) struct SuspendArgs {
     /// The session's id
     pub(crate) id: SessionId,
@@ -24,13 +24,13 @@ pub(crate) struct SuspendArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy resume s-1\n  \
-    agent-proxy resume s-1 --on-missing history  # its conversation is gone: a new one is told what was said\n  \
-    agent-proxy resume s-1 --env API_KEY     # of an earlier daemon: what it was started with and no record keeps\n  \
-    agent-proxy suspend s-1 --json > s-1.json    # and where another daemon sees the same files:\n  \
+    agent-proxy resume s-1 --on-missing history  # its conversation is gone\n  \
+    agent-proxy resume s-1 --env API_KEY     # what no record keeps\n  \
+    agent-proxy suspend s-1 --json > s-1.json    # and with another daemon:\n  \
     agent-proxy resume --snapshot s-1.json\n\n\
-    No record keeps the values of variables, the arguments and headers of MCP servers, and the login and query of an\n\
-    address, unless `start --not-secret NAME` named them. Where a session of an earlier daemon had some, a resume\n\
-    without them is refused, and says which. `--env NAME=` does without one.\n")]
+    No record keeps the values of variables, the arguments and headers of MCP servers, and the login and query of an \
+    address, unless `start --not-secret NAME` named them. Where a session of an earlier daemon had some, a resume without \
+    them is refused, and says which. `--env NAME=` does without one.")]
 pub(crate) struct ResumeArgs {
     /// The session's id
     #[arg(required_unless_present = "snapshot", conflicts_with = "snapshot")]
@@ -50,7 +50,7 @@ pub(crate) struct ResumeArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy take-back s-1\n\n\
-    What has to be given again to one of an earlier daemon: see `resume --help`.\n")]
+    What has to be given again to one of an earlier daemon: see `resume --help`.")]
 pub(crate) struct TakeBackArgs {
     /// The session's id
     pub(crate) id: SessionId,
@@ -79,9 +79,10 @@ pub(crate) struct UnrecordedArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy attach-command s-1\n  \
-    eval \"$(agent-proxy attach-command s-1 --hand-over)\"; agent-proxy take-back s-1\n\n\
-    A conversation has one living process: use the command without --hand-over only when the session is\n\
-    suspended or over. A session with a home of its own has none: it would go on without the session's model.\n")]
+    eval \"$(agent-proxy attach-command s-1 --hand-over)\"\n  \
+    agent-proxy take-back s-1\n\n\
+    A conversation has one living process: use the command without --hand-over only when the session is suspended or over. \
+    A session with a home of its own has none: it would go on without the session's model.")]
 pub(crate) struct AttachArgs {
     /// The session's id
     pub(crate) id: SessionId,
@@ -105,11 +106,11 @@ pub(crate) struct AttachArgs {
     disable_version_flag = true,
     after_help = "Examples:\n  \
     agent-proxy append s-1 slack:webhook-received '{\"user\":\"ada\",\"text\":\"hello\"}'\n  \
-    agent-proxy append s-1 agent:action:prompt:called '{\"content\":\"go on\",\"mode\":\"queue\"}'\n  \
+    agent-proxy append s-1 agent:action:prompt:called '{\"content\":\"go on\"}'\n  \
     agent-proxy append s-1 agent:action:abort:called\n\n\
-    What an event of type …:action:VERB:called asks for is done after it, at most once; what fails is an\n\
-    action:failed event. VERB is prompt, send-user-message, abort, steer, permission-respond, session-create\n\
-    or session-destroy. `serve --rules` makes actions of other events.\n"
+    What an event of type …:action:VERB:called asks for is done after it, at most once; what fails is an action:failed \
+    event. VERB is prompt, send-user-message, abort, steer, permission-respond, session-create or session-destroy. `serve \
+    --rules` makes actions of other events."
 )]
 pub(crate) struct AppendArgs {
     /// The session's id
@@ -130,7 +131,7 @@ pub(crate) struct AppendArgs {
 #[command(after_help = "Examples:\n  \
     agent-proxy export s-1 s-1.jsonl\n  \
     agent-proxy export s-1 | gzip > s-1.jsonl.gz\n\n\
-    One envelope a line, all that is kept up to now: what `events --json` prints.\n")]
+    One envelope a line, all that is kept up to now: what `events --json` prints.")]
 pub(crate) struct ExportArgs {
     /// The session's id
     pub(crate) id: SessionId,
@@ -142,8 +143,8 @@ pub(crate) struct ExportArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy import s-1.jsonl && agent-proxy transcript s-1\n\n\
-    The daemon needs a state directory, and has to see the file. All of it is taken, or nothing. The events\n\
-    can be read by the session's id, and `sessions --tag imported` lists it; it is over, and cannot be resumed.\n")]
+    The daemon needs a state directory, and has to see the file. All of it is taken, or nothing. The events can be read by \
+    the session's id, and `sessions --tag imported` lists it; it is over, and cannot be resumed.")]
 pub(crate) struct ImportArgs {
     /// File that `export` wrote
     pub(crate) file: PathBuf,
@@ -152,11 +153,11 @@ pub(crate) struct ImportArgs {
 /// Arguments of `sessions`.
 #[derive(Debug, Default, Args)]
 #[command(after_help = "Examples:\n  \
-    agent-proxy sessions                                   # those of this daemon, running, suspended and ended\n  \
-    agent-proxy sessions --all                             # those of earlier daemons with this state directory too\n  \
+    agent-proxy sessions                     # those of this daemon\n  \
+    agent-proxy sessions --all               # those of earlier daemons too\n  \
     agent-proxy sessions --status suspended --tag review\n  \
     agent-proxy sessions --all --archived --text project --json\n\n\
-    Each of the other flags implies --all. A session is listed if all of them fit.\n")]
+    Each of the other flags implies --all. A session is listed if all of them fit.")]
 pub(crate) struct SessionsArgs {
     /// List every session that is kept, sorted by id
     #[arg(long)]
@@ -239,7 +240,7 @@ pub(crate) struct RenameArgs {
 #[command(after_help = "Examples:\n  \
     agent-proxy tag s-1 --add review --add urgent\n  \
     agent-proxy tag s-1 --remove urgent\n  \
-    agent-proxy sessions --tag review\n")]
+    agent-proxy sessions --tag review")]
 #[group(skip)]
 #[command(group(clap::ArgGroup::new("change").required(true).multiple(true).args(["add", "remove"])))]
 pub(crate) struct TagArgs {

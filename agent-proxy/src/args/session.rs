@@ -50,10 +50,10 @@ pub(crate) struct AgentArgs {
     #[command(flatten)]
     pub(crate) budget: BudgetArgs,
     /// Model replies for one prompt; at the bound the turn ends [default: the agent's own bound]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = None::<&'static str>)]
     pub(crate) max_turns: Option<u32>,
     /// Program and arguments of the agents `command` and `acp`; added to the arguments of others
-    #[arg(last = true, value_name = "ARGV")]
+    #[arg(last = true, value_name = "ARGV", help_heading = None::<&'static str>)]
     pub(crate) argv: Vec<String>,
 }
 
@@ -140,6 +140,7 @@ impl ChoiceArgs {
 
 /// Arguments for tools, home and traces of an agent.
 #[derive(Debug, Args)]
+#[command(next_help_heading = None::<&'static str>)]
 pub(crate) struct SurroundingsArgs {
     /// A tool the agent may use, in its own spelling; repeatable [default: those it has]
     #[arg(long = "tool", value_name = "NAME")]

@@ -9,6 +9,7 @@ mod demo;
 mod doctor;
 mod events;
 mod handler;
+mod help;
 mod input_reader;
 mod interrupts;
 mod kill;
@@ -71,6 +72,7 @@ pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), CommandFailur
             doctor::run(child, &socket, global.config_dir.as_deref(), global.json).await
         }
         CliCommand::Completions(args) => completions::run(&args),
+        CliCommand::Help(args) => help::run(&args),
         CliCommand::Log(args) => log::run(&args, global.json),
         other => {
             let client = DaemonClient::new(socket(&global)?);
@@ -137,6 +139,7 @@ async fn run_client(command: CliCommand, client: &DaemonClient, as_json: bool) -
         | CliCommand::Leaktest(_)
         | CliCommand::Log(_)
         | CliCommand::Doctor
+        | CliCommand::Help(_)
         | CliCommand::Completions(_) => Err(ProblemDetails::failed("this command has no client").into()),
     }
 }
