@@ -149,6 +149,28 @@ pub(crate) fn clip(text: &str, width: usize) -> String {
     cut
 }
 
+/// Clips `text` to its last `width` characters, with an ellipsis if some were cut.
+pub(crate) fn clip_start(text: &str, width: usize) -> String {
+    let length = text.chars().count();
+    if length <= width {
+        return text.to_owned();
+    }
+    let cut = length - width.saturating_sub(1);
+    format!("…{}", text.chars().skip(cut).collect::<String>())
+}
+
+/// Prints what one does next, dim on standard error, if that is a terminal.
+pub(crate) fn tip(lines: &[(String, &str)]) {
+    if !io::stderr().is_terminal() {
+        return;
+    }
+    let width = lines.iter().map(|(command, _)| command.chars().count()).max().unwrap_or(0);
+    for (at, (command, what)) in lines.iter().enumerate() {
+        let lead = if at == 0 { "next:" } else { "" };
+        error_line(TermStyle::stderr().dim(format_args!("{lead:<5} {command:<width$}  {what}")));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,6 +187,8 @@ mod tests {
         assert_eq!(clip("abc", 3), "abc");
         assert_eq!(clip("abcd", 3), "ab…");
         assert_eq!(clip("äöüß", 3), "äö…");
+        assert_eq!(clip_start("abc", 3), "abc");
+        assert_eq!(clip_start("äöüß", 3), "…üß");
     }
 
     #[test]

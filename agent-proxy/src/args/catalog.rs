@@ -8,7 +8,7 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 
-use super::session::ChoiceArgs;
+use super::{FormatArgs, session::ChoiceArgs};
 
 /// Arguments of `agents`.
 #[derive(Debug, Args)]
@@ -16,14 +16,14 @@ use super::session::ChoiceArgs;
     agent-proxy agents\n  \
     agent-proxy agents --json | jq '.[] | select(.usable) | .id'\n  \
     agent-proxy agents --schema > agents.schema.json\n\n\
-    More agents are rows in agents.toml or agents.json, or in files of agents.d/, in the\n\
-    configuration directory: --config-dir, else $AGENT_PROXY_CONFIG_DIR, else\n\
-    $XDG_CONFIG_HOME/agent-proxy, else ~/.config/agent-proxy. A row of a built-in agent's id\n\
-    takes its place. A row is:\n\n  \
+    More agents are rows in agents.toml or agents.json, or in files of agents.d/, in the configuration directory: \
+    --config-dir, else $AGENT_PROXY_CONFIG_DIR, else $XDG_CONFIG_HOME/agent-proxy, else ~/.config/agent-proxy. A row of a \
+    built-in agent's id takes its place. A row is:\n\
+    \n  \
     [[agents]]\n  \
     id = \"mine\"\n  \
     protocol = \"acp\"\n  \
-    cmd = [\"my-agent\", \"--acp\"]\n")]
+    cmd = [\"my-agent\", \"--acp\"]")]
 pub(crate) struct AgentsArgs {
     /// Print the JSON Schema of a file of agents
     #[arg(long)]
@@ -31,17 +31,20 @@ pub(crate) struct AgentsArgs {
     /// Do not run the agents that tell their version only so
     #[arg(long)]
     pub(crate) no_run: bool,
+    /// Form of the list.
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
 }
 
 /// Arguments of `profiles`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    agent-proxy profiles create review --agent claude-code --mode plan --permission read-only\n  \
+    agent-proxy profiles create review --agent claude-code --mode plan\n  \
     agent-proxy profiles change review --deny bash --limit memory=2GiB\n  \
     agent-proxy run --profile review 'what does this project do?'\n\n\
-    They are tables in profiles.toml in the configuration directory (see `agents --help`).\n\
-    Each agent that is found has a profile of its own name, until you make one of that name.\n\
-    A daemon reads them again, when they have changed, at the next start of a session.\n")]
+    They are tables in profiles.toml in the configuration directory (see `agents --help`). Each agent that is found has a \
+    profile of its own name, until you make one of that name. A daemon reads them again, when they have changed, at the \
+    next start of a session.")]
 pub(crate) struct ProfilesArgs {
     /// Command [default: list]
     #[command(subcommand)]
@@ -52,7 +55,7 @@ pub(crate) struct ProfilesArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProfilesCommand {
     /// List all by name
-    List,
+    List(FormatArgs),
     /// Print a profile
     Show(NameArgs),
     /// Create a new one
@@ -125,13 +128,13 @@ pub(crate) enum ProfileField {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy models create work --provider anthropic --key-env WORK_API_KEY\n  \
-    pass show api/openai | agent-proxy models create main --provider openai --key-stdin\n  \
-    agent-proxy models create local --provider ollama --base-url http://127.0.0.1:11434/v1 --model qwen3\n  \
+    pass show key | agent-proxy models create main --provider openai --key-stdin\n  \
+    agent-proxy models create local --provider ollama --model qwen3 \\\n      \
+    --base-url http://127.0.0.1:11434/v1\n  \
     agent-proxy run --agent pi --model-config local 'hello'\n\n\
-    They are tables in models.toml (mode 0600) in the configuration directory (see\n\
-    `agents --help`). Each agent gets one in its own form, in a home directory of the\n\
-    session's own. Keys are never taken from the command line, and never shown.\n\
-    A daemon reads them again, when they have changed, at the next start of a session.\n")]
+    They are tables in models.toml (mode 0600) in the configuration directory (see `agents --help`). Each agent gets one \
+    in its own form, in a home directory of the session's own. Keys are never taken from the command line, and never \
+    shown. A daemon reads them again, when they have changed, at the next start of a session.")]
 pub(crate) struct ModelsArgs {
     /// Command [default: list]
     #[command(subcommand)]
@@ -142,7 +145,7 @@ pub(crate) struct ModelsArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelsCommand {
     /// List all by name
-    List,
+    List(FormatArgs),
     /// Print one, without its key
     Show(NameArgs),
     /// Create a new one

@@ -8,6 +8,7 @@ mod containment;
 mod durability;
 pub(crate) mod help;
 mod lifecycle;
+mod listing;
 mod log;
 pub(crate) mod mcp;
 pub(crate) mod operations;
@@ -31,6 +32,7 @@ pub(crate) use catalog::{
 pub(crate) use containment::ContainmentArgs;
 use durability::DurabilityArgs;
 pub(crate) use help::HelpArgs;
+pub(crate) use listing::{FormatArgs, ListingFormat, TemplatePart};
 pub(crate) use log::{LogArgs, LogCommand};
 use operations::{CompactArgs, NativeArgs, SessionArgs, SetArgs, SteerArgs};
 pub(crate) use orphans::{NamedOrphan, OrphansArgs, OrphansCommand, OrphansKillArgs, OrphansListArgs};
@@ -356,11 +358,14 @@ pub(crate) struct PsArgs {
     /// The session's id [default: all sessions]
     pub(crate) id: Option<SessionId>,
     /// Print the pids of live processes only, one a line
-    #[arg(long)]
+    #[arg(short = 'q', long, conflicts_with = "format")]
     pub(crate) pids: bool,
     /// Include processes that have ended
     #[arg(long, conflicts_with = "pids")]
     pub(crate) all: bool,
+    /// Form of the list: table (the tree), json, jsonl, or a template such as '{pid}\t{command}'; see `help output`
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) format: Option<ListingFormat>,
 }
 
 /// Arguments of `prompt`.

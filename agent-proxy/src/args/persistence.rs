@@ -5,7 +5,7 @@ use std::{path::PathBuf, str::FromStr, time::Duration};
 use clap::Args;
 use proxy_manager::{SessionFilter, SessionId, SessionStatus};
 
-use super::session::OnMissingArg;
+use super::{FormatArgs, session::OnMissingArg};
 
 /// Arguments of `suspend`.
 #[derive(Debug, Args)]
@@ -186,6 +186,9 @@ pub(crate) struct SessionsArgs {
     /// Include archived sessions
     #[arg(long)]
     archived: bool,
+    /// Form of the list.
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
 }
 
 impl SessionsArgs {

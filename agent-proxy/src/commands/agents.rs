@@ -5,7 +5,7 @@ use std::path::Path;
 use proxy_manager::ChildProgram;
 
 use crate::{
-    args::AgentsArgs,
+    args::{AgentsArgs, ListingFormat},
     configuration::LoadedConfiguration,
     installed_agents::installed,
     problem::CommandFailure,
@@ -25,8 +25,7 @@ pub(super) async fn run(
     }
     let configuration = LoadedConfiguration::read(directory)?;
     let agents = installed(&configuration.catalog, (!args.no_run).then_some(child)).await?;
-    if as_json {
-        return term::json(&agents);
-    }
-    term::out(render::agents::render(&agents, TermStyle::stdout(), term::columns()))
+    let form = args.format.form(as_json);
+    render::agents::listing(&agents).print(&form, "no agents")?;
+    if form == ListingFormat::Table { term::out(render::agents::notes(&agents, TermStyle::stdout())) } else { Ok(()) }
 }

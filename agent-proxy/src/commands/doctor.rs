@@ -24,12 +24,12 @@ pub(super) async fn run(
     if as_json {
         term::json(&checks)?;
     } else {
-        term::out(text(&checks, TermStyle::stdout()))?;
+        term::out(text(&checks, TermStyle::stdout(), term::columns()))?;
     }
     if doctor::baseline_is_usable(&checks) { Ok(()) } else { Err(CommandFailure::Exit(ProgramExit::Unsupported)) }
 }
 
-fn text(checks: &[DoctorCheck], style: TermStyle) -> String {
+fn text(checks: &[DoctorCheck], style: TermStyle, width: Option<usize>) -> String {
     let rows = checks
         .iter()
         .map(|check| {
@@ -41,7 +41,7 @@ fn text(checks: &[DoctorCheck], style: TermStyle) -> String {
             vec![check.name.to_owned(), mark.to_owned(), check.found.clone()]
         })
         .collect();
-    let mut text = render::table(style, &["WHAT", "", "FOUND"], &[], rows);
+    let mut text = render::wrapped_table(style, &["WHAT", "", "FOUND"], &[], rows, width);
     // Advice for several checks is printed once.
     let mut advice: Vec<(&str, Vec<&str>)> = Vec::new();
     for check in checks {
@@ -82,8 +82,8 @@ mod tests {
         let good = [check("a", CheckVerdict::Ok, None)];
         let missing = |name| check(name, CheckVerdict::Missing, Some("install it"));
         let bad = [good[0].clone(), missing("b"), missing("c")];
-        assert!(text(&good, TermStyle::PLAIN).ends_with("every kill ends with a proof\n"));
-        let text = text(&bad, TermStyle::PLAIN);
+        assert!(text(&good, TermStyle::PLAIN, None).ends_with("every kill ends with a proof\n"));
+        let text = text(&bad, TermStyle::PLAIN, None);
         assert!(text.contains("b, c: install it") && text.contains("NOT usable"), "{text}");
     }
 }

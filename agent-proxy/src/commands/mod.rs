@@ -98,10 +98,13 @@ async fn run_client(command: CliCommand, client: &DaemonClient, as_json: bool) -
     match command {
         CliCommand::Stop(args) => stop::run(client, &args, as_json).await,
         CliCommand::Start(args) => start::run(client, args, as_json).await,
-        CliCommand::Sessions(args) => match args.filter() {
-            Some(filter) => records::list(client, &filter, as_json).await,
-            None => sessions::run(client, as_json).await,
-        },
+        CliCommand::Sessions(args) => {
+            let form = args.format.form(as_json);
+            match args.filter() {
+                Some(filter) => records::list(client, &filter, &form).await,
+                None => sessions::run(client, &form).await,
+            }
+        }
         CliCommand::Queue(args) => sessions::queue(client, &args, as_json).await,
         CliCommand::Ps(args) => ps::run(client, &args, as_json).await,
         CliCommand::Ask(args) => ask::ask_daemon(client, args, as_json).await,

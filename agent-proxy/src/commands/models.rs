@@ -6,17 +6,18 @@ use agents::{KeySource, ModelApi, Secret, StoredModel};
 use serde_json::{Value, json};
 
 use crate::{
-    args::{CreateModelArgs, ModelsArgs, ModelsCommand},
+    args::{CreateModelArgs, FormatArgs, ListingFormat, ModelsArgs, ModelsCommand},
     configuration::LoadedConfiguration,
     problem::{CommandFailure, ProblemDetails},
-    render, term,
+    render::listing::{Column, ColumnFit, Listing, ListingRow},
+    term,
 };
 
 /// Lists, shows, creates or deletes model configurations. Never prints a key.
 pub(super) fn run(args: ModelsArgs, directory: Option<&Path>, as_json: bool) -> Result<(), CommandFailure> {
     let configuration = LoadedConfiguration::read(directory)?;
-    match args.command.unwrap_or(ModelsCommand::List) {
-        ModelsCommand::List => list(&configuration, as_json),
+    match args.command.unwrap_or_else(|| ModelsCommand::List(FormatArgs::default())) {
+        ModelsCommand::List(format) => list(&configuration, &format.form(as_json)),
         ModelsCommand::Show(args) => {
             let stored = configuration.models.get(&args.name).ok_or_else(|| configuration.no_model(&args.name))?;
             print_model(&args.name, stored, as_json)
@@ -28,28 +29,30 @@ pub(super) fn run(args: ModelsArgs, directory: Option<&Path>, as_json: bool) -> 
     }
 }
 
-fn list(configuration: &LoadedConfiguration, as_json: bool) -> Result<(), CommandFailure> {
-    if as_json {
-        return term::json(&configuration.models.iter().map(|(name, stored)| view(name, stored)).collect::<Vec<_>>());
-    }
-    if configuration.models.is_empty() {
-        term::error_line("no model configurations: make one with `agent-proxy models create`");
-        return Ok(());
-    }
+const COLUMNS: &[Column] = &[
+    Column { key: "id", heading: "NAME", fit: ColumnFit::Whole, from: 0 },
+    Column { key: "provider", heading: "PROVIDER", fit: ColumnFit::End, from: 0 },
+    Column { key: "api", heading: "API", fit: ColumnFit::Whole, from: 0 },
+    Column { key: "model", heading: "MODEL", fit: ColumnFit::End, from: 0 },
+    Column { key: "address", heading: "ADDRESS", fit: ColumnFit::End, from: 0 },
+    Column { key: "key", heading: "KEY", fit: ColumnFit::Start, from: 0 },
+];
+
+fn list(configuration: &LoadedConfiguration, form: &ListingFormat) -> Result<(), CommandFailure> {
     let row = |(name, stored): (&String, &StoredModel)| {
         let text = |text: &Option<String>| term::printable(text.as_deref().unwrap_or_default(), false);
-        vec![
+        let cells = vec![
             name.clone(),
             term::printable(&stored.provider, false),
             api(stored).name().to_owned(),
             text(&stored.model),
             text(&stored.base_url),
             term::printable(&key(stored), false),
-        ]
+        ];
+        ListingRow { cells, json: view(name, stored) }
     };
     let rows = configuration.models.iter().map(row).collect();
-    let heading = ["NAME", "PROVIDER", "API", "MODEL", "ADDRESS", "KEY"];
-    term::out(render::table(term::TermStyle::stdout(), &heading, &[], rows))
+    Listing { columns: COLUMNS, rows }.print(form, "no model configurations: make one with `agent-proxy models create`")
 }
 
 fn api(stored: &StoredModel) -> ModelApi {

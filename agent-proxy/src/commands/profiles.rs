@@ -7,17 +7,20 @@ use ipc_protocol::ErrorChain;
 use serde_json::{Value, json};
 
 use crate::{
-    args::{ChangeProfileArgs, CreateProfileArgs, ProfileField, ProfilesArgs, ProfilesCommand},
+    args::{
+        ChangeProfileArgs, CreateProfileArgs, FormatArgs, ListingFormat, ProfileField, ProfilesArgs, ProfilesCommand,
+    },
     configuration::LoadedConfiguration,
     problem::{CommandFailure, ProblemDetails},
-    render, term,
+    render::listing::{Column, ColumnFit, Listing, ListingRow},
+    term,
 };
 
 /// Lists, shows, creates, changes or deletes profiles.
 pub(super) fn run(args: ProfilesArgs, directory: Option<&Path>, as_json: bool) -> Result<(), CommandFailure> {
     let configuration = LoadedConfiguration::read(directory)?;
-    match args.command.unwrap_or(ProfilesCommand::List) {
-        ProfilesCommand::List => list(&configuration, as_json),
+    match args.command.unwrap_or_else(|| ProfilesCommand::List(FormatArgs::default())) {
+        ProfilesCommand::List(format) => list(&configuration, &format.form(as_json)),
         ProfilesCommand::Show(args) => print_profile(configuration.profiles.get(&args.name)?, as_json),
         ProfilesCommand::Create(args) => create(&configuration, args, as_json),
         ProfilesCommand::Change(args) => change(&configuration, args, as_json),
@@ -28,26 +31,29 @@ pub(super) fn run(args: ProfilesArgs, directory: Option<&Path>, as_json: bool) -
     }
 }
 
-fn list(configuration: &LoadedConfiguration, as_json: bool) -> Result<(), CommandFailure> {
-    if as_json {
-        return term::json(&configuration.profiles.iter().map(view).collect::<Vec<_>>());
-    }
+const COLUMNS: &[Column] = &[
+    Column { key: "id", heading: "PROFILE", fit: ColumnFit::Whole, from: 0 },
+    Column { key: "agent", heading: "AGENT", fit: ColumnFit::Whole, from: 0 },
+    Column { key: "model", heading: "MODEL", fit: ColumnFit::End, from: 0 },
+    Column { key: "mode", heading: "MODE", fit: ColumnFit::End, from: 0 },
+    Column { key: "description", heading: "WHAT FOR", fit: ColumnFit::End, from: 0 },
+];
+
+fn list(configuration: &LoadedConfiguration, form: &ListingFormat) -> Result<(), CommandFailure> {
     let row = |profile: &Profile| {
         let text = |text: &Option<String>| term::printable(text.as_deref().unwrap_or_default(), false);
-        vec![
+        let cells = vec![
             profile.name.clone(),
             profile.agent.clone(),
             text(&profile.model),
             text(&profile.mode),
             text(&profile.description),
-        ]
+        ];
+        ListingRow { cells, json: view(profile) }
     };
-    let rows: Vec<_> = configuration.profiles.iter().map(row).collect();
-    if rows.is_empty() {
-        term::error_line("no profiles: no agent is found, and `agent-proxy profiles create` has made none");
-        return Ok(());
-    }
-    term::out(render::table(term::TermStyle::stdout(), &["PROFILE", "AGENT", "MODEL", "MODE", "WHAT FOR"], &[], rows))
+    let rows = configuration.profiles.iter().map(row).collect();
+    Listing { columns: COLUMNS, rows }
+        .print(form, "no profiles: no agent is found, and `agent-proxy profiles create` has made none")
 }
 
 /// Converts a profile to its form in a file, with its name.

@@ -5,10 +5,14 @@ use serde_json::Value;
 
 use super::sessions::parse;
 use crate::{
-    args::PsArgs,
+    args::{ListingFormat, PsArgs},
     client::DaemonClient,
     problem::CommandFailure,
-    render::{self, marks::EscapeMarks},
+    render::{
+        self,
+        listing::{Column, ColumnFit, Listing, ListingRow, short_ids},
+        marks::EscapeMarks,
+    },
     term::{self, TermStyle},
 };
 
@@ -31,19 +35,27 @@ pub(super) async fn run(client: &DaemonClient, args: &PsArgs, as_json: bool) -> 
             Err(failure) => return Err(failure),
         }
     }
-    if as_json {
-        let all: Vec<&Value> = listings.iter().flat_map(|(_, listing)| &listing.json).collect();
-        return term::json(&all);
+    let form = match &args.format {
+        Some(form) => form.clone(),
+        None if as_json => ListingFormat::Json,
+        None => ListingFormat::Table,
+    };
+    // As ever, pids of JSON are in its objects.
+    if form != ListingFormat::Table {
+        let rows = listings.into_iter().flat_map(|(_, listing)| listing.rows()).collect();
+        return Listing { columns: COLUMNS, rows }.print(&form, "");
     }
+    let ids: Vec<&str> = listings.iter().map(|(session, _)| session.metadata.session_id.as_str()).collect();
+    let short = short_ids(&ids);
     let mut text = String::new();
-    for (session, listing) in listings {
+    for ((session, listing), short) in listings.into_iter().zip(short) {
         if args.pids {
             text.extend(listing.processes.iter().map(|process| format!("{}\n", process.id.pid)));
         } else {
             if !text.is_empty() {
                 text.push('\n');
             }
-            text.push_str(&tree(&session, &listing));
+            text.push_str(&tree(&session, &short, &listing));
         }
     }
     if text.is_empty() && !named && !args.pids {
@@ -51,6 +63,15 @@ pub(super) async fn run(client: &DaemonClient, args: &PsArgs, as_json: bool) -> 
     }
     term::out(text)
 }
+
+/// Columns of a process, for templates: the table is a tree.
+const COLUMNS: &[Column] = &[
+    Column { key: "pid", heading: "PID", fit: ColumnFit::Number, from: 0 },
+    Column { key: "session", heading: "SESSION", fit: ColumnFit::Id, from: 0 },
+    Column { key: "cpu", heading: "CPU%", fit: ColumnFit::Number, from: 0 },
+    Column { key: "rss", heading: "RSS", fit: ColumnFit::Number, from: 0 },
+    Column { key: "command", heading: "COMMAND", fit: ColumnFit::End, from: 0 },
+];
 
 /// Processes of a session.
 struct ProcessListing {
@@ -78,11 +99,27 @@ impl ProcessListing {
         processes.retain(|process| shown(process.status));
         Ok(Self { processes, json, marks })
     }
+
+    fn rows(self) -> impl Iterator<Item = ListingRow> {
+        let cells = |process: &ProcessInfo| {
+            vec![
+                process.id.pid.to_string(),
+                process.session_id.to_string(),
+                process.cpu_percent.map_or_else(String::new, |cpu| format!("{cpu:.1}")),
+                process.rss_bytes.map_or_else(String::new, render::bytes),
+                term::printable(&process.command_line(), false),
+            ]
+        };
+        self.processes
+            .into_iter()
+            .zip(self.json)
+            .map(move |(process, json)| ListingRow { cells: cells(&process), json })
+    }
 }
 
-fn tree(session: &SessionInfo, listing: &ProcessListing) -> String {
+fn tree(session: &SessionInfo, short: &str, listing: &ProcessListing) -> String {
     let style = TermStyle::stdout();
-    let mut text = render::sessions::heading(session, style);
+    let mut text = render::sessions::heading(session, short, style, term::columns());
     text.push('\n');
     if !listing.processes.is_empty() {
         text.push_str(&render::tree::render_marked(&listing.processes, &listing.marks, style, term::columns()));

@@ -6,25 +6,29 @@ use serde_json::Value;
 use super::sessions::{parse, tell_damage};
 use crate::{
     api::{RecordChange, path_segment},
-    args::persistence::{ArchiveArgs, RenameArgs, TagArgs},
+    args::{
+        ListingFormat,
+        persistence::{ArchiveArgs, RenameArgs, TagArgs},
+    },
     client::DaemonClient,
     problem::{CommandFailure, ProblemDetails},
-    render, term,
+    render::{self, listing::Listing},
+    term,
 };
 
 /// Lists the records of the sessions that match a filter.
-pub(super) async fn list(client: &DaemonClient, filter: &SessionFilter, as_json: bool) -> Result<(), CommandFailure> {
-    let records: Value = client.get(&format!("/v1/records{}", query(filter)?)).await?;
-    if as_json {
-        return term::json(&records);
+pub(super) async fn list(
+    client: &DaemonClient,
+    filter: &SessionFilter,
+    form: &ListingFormat,
+) -> Result<(), CommandFailure> {
+    let json: Vec<Value> = client.get(&format!("/v1/records{}", query(filter)?)).await?;
+    let records: Vec<SessionRecord> = if form.is_json() { Vec::new() } else { parse(Value::Array(json.clone()))? };
+    if *form == ListingFormat::Table {
+        tell_damage(client).await?;
     }
-    let records: Vec<SessionRecord> = parse(records)?;
-    tell_damage(client).await?;
-    if records.is_empty() {
-        term::error_line("no sessions that all of this fits");
-        return Ok(());
-    }
-    term::out(render::records::render(&records, term::TermStyle::stdout(), term::columns()))
+    let listing = if form.is_json() { Listing::of_json(json) } else { render::records::listing(&records, json) };
+    listing.print(form, "no sessions that all of this fits")
 }
 
 /// Formats the filter as a query: `?status=suspended&tag=red`; empty for all.

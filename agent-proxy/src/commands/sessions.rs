@@ -5,25 +5,23 @@ use serde_json::Value;
 
 use crate::{
     api::HealthResponse,
-    args::operations::SessionArgs,
+    args::{ListingFormat, operations::SessionArgs},
     client::DaemonClient,
     problem::{CommandFailure, ProblemDetails},
-    render, term,
+    render::{self, listing::Listing},
+    term,
 };
 
 /// Lists the daemon's sessions.
-pub(super) async fn run(client: &DaemonClient, as_json: bool) -> Result<(), CommandFailure> {
-    let sessions: Value = client.get(if as_json { "/v1/sessions?processUse=true" } else { "/v1/sessions" }).await?;
-    if as_json {
-        return term::json(&sessions);
+pub(super) async fn run(client: &DaemonClient, form: &ListingFormat) -> Result<(), CommandFailure> {
+    let path = if form.prints("processUse") { "/v1/sessions?processUse=true" } else { "/v1/sessions" };
+    let json: Vec<Value> = client.get(path).await?;
+    let sessions: Vec<SessionInfo> = if form.is_json() { Vec::new() } else { parse(Value::Array(json.clone()))? };
+    if *form == ListingFormat::Table {
+        tell_damage(client).await?;
     }
-    let sessions: Vec<SessionInfo> = parse(sessions)?;
-    tell_damage(client).await?;
-    if sessions.is_empty() {
-        term::error_line("no sessions: start one with `agent-proxy start`");
-        return Ok(());
-    }
-    term::out(render::sessions::render(&sessions, term::TermStyle::stdout(), term::columns()))
+    let listing = if form.is_json() { Listing::of_json(json) } else { render::sessions::listing(&sessions, json) };
+    listing.print(form, "no sessions: start one with `agent-proxy start`")
 }
 
 /// Says what the daemon could not read, and so does not list.

@@ -1,14 +1,20 @@
 //! Table of agents, one a line, and their missing requirements.
 
-use super::table;
+use super::listing::{Column, ColumnFit, Listing, ListingRow};
 use crate::{
     installed_agents::InstalledAgent,
-    term::{TermStyle, clip, printable},
+    term::{TermStyle, printable},
 };
 
-/// Formats the agents, and the commands that install missing ones.
-pub(crate) fn render(agents: &[InstalledAgent], style: TermStyle, width: Option<usize>) -> String {
-    let room = width.map_or(usize::MAX, |width| width.saturating_sub(40).max(20));
+const COLUMNS: &[Column] = &[
+    Column { key: "id", heading: "AGENT", fit: ColumnFit::Whole, from: 0 },
+    Column { key: "state", heading: "", fit: ColumnFit::Whole, from: 0 },
+    Column { key: "version", heading: "VERSION", fit: ColumnFit::End, from: 0 },
+    Column { key: "where", heading: "WHERE", fit: ColumnFit::End, from: 0 },
+];
+
+/// Lists the agents.
+pub(crate) fn listing(agents: &[InstalledAgent]) -> Listing {
     let row = |agent: &InstalledAgent| {
         let (mark, what) = match (agent.enabled, &agent.path) {
             (false, _) => ("off", "switched off in the catalog".to_owned()),
@@ -18,9 +24,15 @@ pub(crate) fn render(agents: &[InstalledAgent], style: TermStyle, width: Option<
             (_, None) => ("-", "not found".to_owned()),
         };
         let version = agent.version.clone().unwrap_or_default();
-        vec![agent.id.clone(), mark.to_owned(), printable(&version, false), clip(&printable(&what, false), room)]
+        let cells = vec![agent.id.clone(), mark.to_owned(), printable(&version, false), printable(&what, false)];
+        ListingRow { cells, json: serde_json::to_value(agent).unwrap_or_default() }
     };
-    let mut text = table(style, &["AGENT", "", "VERSION", "WHERE"], &[], agents.iter().map(row).collect());
+    Listing { columns: COLUMNS, rows: agents.iter().map(row).collect() }
+}
+
+/// Formats what the agents lack, and the commands that install missing ones.
+pub(crate) fn notes(agents: &[InstalledAgent], style: TermStyle) -> String {
+    let mut text = String::new();
     let lacking: Vec<&InstalledAgent> =
         agents.iter().filter(|agent| agent.enabled && !agent.missing.is_empty()).collect();
     if !lacking.is_empty() {
@@ -94,6 +106,7 @@ three: x is not in PATH; y
 
 one: x 1.2.3 was not tried
 ";
-        assert_eq!(render(&agents, TermStyle::PLAIN, None), expected);
+        let table = listing(&agents).table(TermStyle::PLAIN, None);
+        assert_eq!(format!("{table}{}", notes(&agents, TermStyle::PLAIN)), expected);
     }
 }

@@ -3,21 +3,38 @@
 pub(crate) mod agents;
 pub(crate) mod event;
 pub(crate) mod event_printer;
+pub(crate) mod listing;
 pub(crate) mod marks;
 pub(crate) mod receipt;
 pub(crate) mod records;
 pub(crate) mod sessions;
 pub(crate) mod tree;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use crate::term::TermStyle;
 
 /// Formats columns with a heading each, two spaces apart; the columns in `right` are aligned right.
 pub(crate) fn table(style: TermStyle, heading: &[&str], right: &[usize], rows: Vec<Vec<String>>) -> String {
+    wrapped_table(style, heading, right, rows, None)
+}
+
+/// Formats like [`table`], with long cells wrapped in a terminal of `width` columns.
+pub(crate) fn wrapped_table(
+    style: TermStyle,
+    heading: &[&str],
+    right: &[usize],
+    rows: Vec<Vec<String>>,
+    width: Option<usize>,
+) -> String {
     let mut table = Table::new();
+    if let Some(width) = width {
+        // The last column has a space behind it that is cut off.
+        let width = u16::try_from(width.saturating_add(1)).unwrap_or(u16::MAX);
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    }
     table.load_style(presets::NOTHING);
     table.set_header(heading.to_vec());
     table.add_rows(rows);
@@ -61,6 +78,11 @@ pub(crate) fn duration(duration: Duration) -> String {
     }
 }
 
+/// Formats a moment in UTC: `2026-01-02 03:04:05`. Seconds are precise enough, and the zone is the same for all.
+pub(crate) fn moment(at: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(at).to_string().trim_end_matches('Z').replace('T', " ")
+}
+
 /// Formats a count: `1 process`, `2 processes`.
 pub(crate) fn count(n: usize, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
@@ -74,6 +96,14 @@ mod tests {
     fn columns_line_up() {
         let rows = vec![vec!["1".into(), "a".into()], vec!["4711".into(), "b  ".into()]];
         assert_eq!(table(TermStyle::PLAIN, &["PID", "COMMAND"], &[0], rows), " PID  COMMAND\n   1  a\n4711  b\n");
+    }
+
+    #[test]
+    fn long_cells_are_wrapped_in_a_terminal() {
+        let rows = vec![vec!["limit".into(), "ok".into(), "the proxy samples the whole tree of processes".into()]];
+        let text = wrapped_table(TermStyle::PLAIN, &["WHAT", "", "FOUND"], &[], rows.clone(), Some(40));
+        assert!(text.lines().count() > 2 && text.lines().all(|line| line.chars().count() <= 40), "{text}");
+        assert_eq!(table(TermStyle::PLAIN, &["WHAT", "", "FOUND"], &[], rows).lines().count(), 2);
     }
 
     #[test]

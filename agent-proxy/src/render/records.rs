@@ -2,34 +2,46 @@
 
 use proxy_manager::SessionRecord;
 
-use super::table;
-use crate::term::{TermStyle, clip, printable};
+use serde_json::Value;
 
-/// Longest title, and longest list of tags, if there is no terminal width.
+use super::{
+    listing::{Column, ColumnFit, Listing, ListingRow},
+    moment,
+};
+use crate::term::{clip, printable};
+
+/// Longest title, and longest list of tags.
 const LONGEST: usize = 40;
 
-/// Formats the records, clipped to `width` columns.
-pub(crate) fn render(records: &[SessionRecord], style: TermStyle, width: Option<usize>) -> String {
-    let room = width.map_or(usize::MAX, |width| width / 4);
-    let rows = records
-        .iter()
-        .map(|record| {
-            let lifecycle = &record.config.lifecycle;
-            let text = |text: &str| clip(&printable(text, false), room.min(LONGEST));
-            let updated = humantime::format_rfc3339_seconds(record.updated_at).to_string();
-            vec![
-                record.session_id.to_string(),
-                record.config.agent.clone(),
-                status(record),
-                record.turns.to_string(),
-                updated.trim_end_matches('Z').replace('T', " "),
-                text(lifecycle.title.as_deref().unwrap_or_default()),
-                text(&lifecycle.tags.join(",")),
-                clip(&printable(record.config.cwd.as_deref().unwrap_or_default(), false), room),
-            ]
-        })
-        .collect();
-    table(style, &["SESSION", "AGENT", "STATUS", "TURNS", "CHANGED (UTC)", "TITLE", "TAGS", "CWD"], &[3], rows)
+const COLUMNS: &[Column] = &[
+    Column { key: "id", heading: "SESSION", fit: ColumnFit::Id, from: 0 },
+    Column { key: "agent", heading: "AGENT", fit: ColumnFit::Whole, from: 0 },
+    Column { key: "state", heading: "STATUS", fit: ColumnFit::Whole, from: 0 },
+    Column { key: "turns", heading: "TURNS", fit: ColumnFit::Number, from: 0 },
+    Column { key: "changed", heading: "CHANGED (UTC)", fit: ColumnFit::Whole, from: 110 },
+    Column { key: "title", heading: "TITLE", fit: ColumnFit::End, from: 0 },
+    Column { key: "tags", heading: "TAGS", fit: ColumnFit::End, from: 100 },
+    Column { key: "cwd", heading: "CWD", fit: ColumnFit::Start, from: 0 },
+];
+
+/// Lists the records. `json` has each as the daemon sent it.
+pub(crate) fn listing(records: &[SessionRecord], json: Vec<Value>) -> Listing {
+    let cells = |record: &SessionRecord| {
+        let lifecycle = &record.config.lifecycle;
+        let text = |text: &str| clip(&printable(text, false), LONGEST);
+        vec![
+            record.session_id.to_string(),
+            record.config.agent.clone(),
+            status(record),
+            record.turns.to_string(),
+            moment(record.updated_at),
+            text(lifecycle.title.as_deref().unwrap_or_default()),
+            text(&lifecycle.tags.join(",")),
+            printable(record.config.cwd.as_deref().unwrap_or_default(), false),
+        ]
+    };
+    let rows = records.iter().map(cells).zip(json).map(|(cells, json)| ListingRow { cells, json });
+    Listing { columns: COLUMNS, rows: rows.collect() }
 }
 
 fn status(record: &SessionRecord) -> String {
@@ -64,7 +76,8 @@ mod tests {
         .expect("a record");
         let state = RecordState::Suspended { reason: EndReason::Suspended, handed_over: true };
         let handed_over = SessionRecord { state, archived: false, ..record.clone() };
-        let text = render(&[record, handed_over], TermStyle::PLAIN, None);
+        let listing = listing(&[record, handed_over], vec![Value::Null; 2]);
+        let text = listing.table(crate::term::TermStyle::PLAIN, None);
         let lines: Vec<_> = text.lines().collect();
         assert!(lines[0].starts_with("SESSION  AGENT  STATUS"), "{text}");
         assert!(lines[1].contains("suspended, archived      2  2026-01-02 03:04:06"), "{text}");

@@ -2,33 +2,40 @@
 
 use proxy_manager::{EndReason, ProcessId, SessionInfo, SessionState, SupervisedProcesses};
 
-use super::table;
+use serde_json::Value;
+
+use super::{
+    listing::{Column, ColumnFit, Listing, ListingRow},
+    moment,
+};
 use crate::term::{TermStyle, clip, printable};
 
-/// Longest state, if there is no terminal width: the reason of a failed resume can fill a page.
+/// Longest state: the reason of a failed start can fill a page.
 const LONGEST_STATE: usize = 60;
 
-/// Formats the sessions, clipped to `width` columns.
-pub(crate) fn render(sessions: &[SessionInfo], style: TermStyle, width: Option<usize>) -> String {
-    let room = width.map_or(usize::MAX, |width| width / 3);
-    let rows = sessions
-        .iter()
-        .map(|session| {
-            vec![
-                session.metadata.session_id.to_string(),
-                session.metadata.agent.clone(),
-                clip(&printable(&state(session), false), room.min(LONGEST_STATE)),
-                session.turns.to_string(),
-                // Seconds are precise enough, and the zone is the same for all.
-                humantime::format_rfc3339_seconds(session.metadata.started_at)
-                    .to_string()
-                    .replace('T', " ")
-                    .replace('Z', ""),
-                clip(&printable(&session.metadata.cwd, false), room),
-            ]
-        })
-        .collect();
-    table(style, &["SESSION", "AGENT", "STATE", "TURNS", "STARTED (UTC)", "CWD"], &[3], rows)
+const COLUMNS: &[Column] = &[
+    Column { key: "id", heading: "SESSION", fit: ColumnFit::Id, from: 0 },
+    Column { key: "agent", heading: "AGENT", fit: ColumnFit::Whole, from: 0 },
+    Column { key: "state", heading: "STATE", fit: ColumnFit::End, from: 0 },
+    Column { key: "turns", heading: "TURNS", fit: ColumnFit::Number, from: 0 },
+    Column { key: "started", heading: "STARTED (UTC)", fit: ColumnFit::Whole, from: 100 },
+    Column { key: "cwd", heading: "CWD", fit: ColumnFit::Start, from: 0 },
+];
+
+/// Lists the sessions. `json` has each as the daemon sent it.
+pub(crate) fn listing(sessions: &[SessionInfo], json: Vec<Value>) -> Listing {
+    let cells = |session: &SessionInfo| {
+        vec![
+            session.metadata.session_id.to_string(),
+            session.metadata.agent.clone(),
+            clip(&printable(&state(session), false), LONGEST_STATE),
+            session.turns.to_string(),
+            moment(session.metadata.started_at),
+            printable(&session.metadata.cwd, false),
+        ]
+    };
+    let rows = sessions.iter().map(cells).zip(json).map(|(cells, json)| ListingRow { cells, json });
+    Listing { columns: COLUMNS, rows: rows.collect() }
 }
 
 /// Describes the session's state, and if its agent is gone: a session that keeps the processes its agent leaves
@@ -77,18 +84,15 @@ fn is_there(process: Option<ProcessId>) -> bool {
     process.is_some_and(|id| registry::identify(id.pid).is_ok_and(|now| now == id))
 }
 
-/// Formats a session as a heading above its processes.
-pub(crate) fn heading(session: &SessionInfo, style: TermStyle) -> String {
-    let mut text = format!(
-        "{}  {}  {}",
-        style.bold(&session.metadata.session_id),
-        session.metadata.agent,
-        printable(&state(session), false)
-    );
-    if let Some(proxy) = session.processes.proxy {
-        text.push_str(&style.dim(format_args!("  proxy {}", proxy.pid)));
-    }
-    text
+/// Formats a session as a heading above its processes, in a terminal of `width` columns with the short form of its id.
+pub(crate) fn heading(session: &SessionInfo, short: &str, style: TermStyle, width: Option<usize>) -> String {
+    let id = if width.is_some() { short } else { session.metadata.session_id.as_str() };
+    let agent = &session.metadata.agent;
+    let proxy = session.processes.proxy.map_or_else(String::new, |proxy| format!("  proxy {}", proxy.pid));
+    let taken = id.len() + agent.chars().count() + proxy.len() + 4;
+    let state = printable(&state(session), false);
+    let state = width.map_or(state.clone(), |width| clip(&state, width.saturating_sub(taken).max(12)));
+    format!("{}  {agent}  {state}{}", style.bold(id), style.dim(proxy))
 }
 
 #[cfg(test)]
@@ -110,6 +114,10 @@ mod tests {
         serde_json::from_str(&json).expect("parses")
     }
 
+    fn render(sessions: &[SessionInfo]) -> String {
+        listing(sessions, vec![Value::Null; sessions.len()]).table(TermStyle::PLAIN, None)
+    }
+
     #[test]
     fn a_listing() {
         let proxy = Some(ProcessId { pid: 7, start_time: 1 });
@@ -119,8 +127,10 @@ mod tests {
 SESSION  AGENT    STATE         TURNS  STARTED (UTC)        CWD
 s-1      command  busy, turn 2      2  2026-01-02 03:04:05  /x
 ";
-        assert_eq!(render(&sessions, TermStyle::PLAIN, None), expected);
-        assert_eq!(heading(&sessions[0], TermStyle::PLAIN), "s-1  command  busy, turn 2  proxy 7");
+        assert_eq!(render(&sessions), expected);
+        let heading = |width| heading(&sessions[0], "s", TermStyle::PLAIN, width);
+        assert_eq!(heading(None), "s-1  command  busy, turn 2  proxy 7");
+        assert_eq!(heading(Some(80)), "s  command  busy, turn 2  proxy 7");
     }
 
     #[test]
@@ -155,7 +165,7 @@ s-1      command  busy, turn 2      2  2026-01-02 03:04:05  /x
     fn a_long_story_is_cut() {
         let reason = serde_json::to_string(&EndReason::Failed("why ".repeat(500))).expect("JSON");
         let ended = session(&format!(r#"{{"ended":{{"reason":{reason},"receipt":null}}}}"#));
-        let text = render(&[ended], TermStyle::PLAIN, None);
+        let text = render(&[ended]);
         assert!(text.lines().all(|line| line.chars().count() < 130), "{text}");
         assert!(text.contains("failed: why why") && text.contains('…'), "{text}");
     }
