@@ -13,6 +13,9 @@ use serde_json::{Value, json};
 /// Media type of a stream of JSON lines.
 pub(crate) const NDJSON: &str = "application/x-ndjson";
 
+/// Most events that `tail` asks for: the daemon holds so many in memory for a client.
+pub(crate) const MAX_TAIL: u32 = 10_000;
+
 /// Body of `POST /v1/sessions/{id}/prompt`, and of `…/ask`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

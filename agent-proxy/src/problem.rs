@@ -10,6 +10,7 @@ use crate::{error_text::error_text, exit::ProgramExit};
 const KINDS: &[(&str, &str, u16, ProgramExit)] = &[
     ("duplicate-session", "a session of that id exists", 409, ProgramExit::Refused),
     ("unknown-session", "no such session", 404, ProgramExit::NotFound),
+    ("ambiguous-id", "several sessions have such an id", 400, ProgramExit::Usage),
     ("unknown-process", "no such process", 404, ProgramExit::NotFound),
     ("unknown-agent", "no such agent", 404, ProgramExit::NotFound),
     ("unknown-profile", "no such profile", 404, ProgramExit::NotFound),

@@ -18,7 +18,10 @@ mod rules;
 mod session;
 mod supervision;
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, builder::ArgAction, error::ErrorKind};
 use clap_complete::Shell;
@@ -276,7 +279,7 @@ pub(crate) struct LeaktestArgs {
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "2s")]
     pub(crate) grace: Duration,
     /// The command
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }
 
@@ -426,6 +429,28 @@ pub(crate) struct EventsArgs {
     /// Follow new events until the session ends
     #[arg(long, short)]
     pub(crate) follow: bool,
+    /// Only events of this type or group, as in stream:text, session or 'slack:*'; repeatable
+    ///
+    /// Several may stand with commas between them. A session:gap, which stands for lost events, is shown all the same.
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
+    pub(crate) types: Vec<String>,
+    /// Only the last events, so many
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(crate::api::MAX_TAIL)))]
+    pub(crate) tail: Option<u32>,
+    /// Only events since then: a time ago, as in 10m, or a moment, as in 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "WHEN", value_parser = since)]
+    pub(crate) since: Option<SystemTime>,
+    /// Include the lines of the agent's own protocol; --json has them always
+    #[arg(long)]
+    pub(crate) raw: bool,
+}
+
+fn since(text: &str) -> Result<SystemTime, String> {
+    if let Ok(ago) = humantime::parse_duration(text) {
+        return SystemTime::now().checked_sub(ago).ok_or_else(|| format!("{text} ago is before all times"));
+    }
+    humantime::parse_rfc3339_weak(text)
+        .map_err(|_| format!("{text:?} is neither a time ago, as in 10m, nor a moment, as in 2026-01-31T12:00:00Z"))
 }
 
 /// Arguments of `kill`.
@@ -620,7 +645,9 @@ mod tests {
 
     #[test]
     fn offsets_may_be_given_as_events_print_them() {
-        let cli = parsed("agent-proxy events s --from 00000000000000000007 --follow").expect("parses");
+        let cli =
+            parsed("agent-proxy events s --from 00000000000000000007 --follow --type stream,log --tail 3 --since 10m")
+                .expect("parses");
         assert!(matches!(cli.command, CliCommand::Events(EventsArgs { from: 7, follow: true, .. })));
     }
 

@@ -14,7 +14,10 @@ use proxy_manager::{
     SessionSnapshot,
 };
 
-use super::requests::{Body, Daemon, JsonBody, RouteResult, UrlQuery, find, parse, session_id, to_the_end};
+use super::{
+    requests::{Body, Daemon, JsonBody, RouteResult, UrlQuery, find, parse, to_the_end},
+    session_ids::session_id,
+};
 use crate::{
     api::{
         AppendRequest, AppendResponse, AttachCommandResponse, ImportRequest, ImportResponse, RecordChange,
@@ -47,7 +50,7 @@ async fn suspend(
     Path(id): Path<String>,
     body: Body,
 ) -> RouteResult<JsonBody<SessionSnapshot>> {
-    let (id, options) = (session_id(&id)?, options(parse(body)?));
+    let (id, options) = (session_id(&manager, &id)?, options(parse(body)?));
     to_the_end(async move { manager.suspend_session(&id, options).await }).await.map(JsonBody)
 }
 
@@ -56,7 +59,8 @@ async fn resume(
     Path(id): Path<String>,
     body: Body,
 ) -> RouteResult<JsonBody<SessionInfo>> {
-    let (Daemon { manager, configuration: configured, .. }, id, options) = (daemon, session_id(&id)?, parse(body)?);
+    let Daemon { manager, configuration: configured, .. } = daemon;
+    let (id, options) = (session_id(&manager, &id)?, parse(body)?);
     configured.refresh(&manager).await?;
     let session = to_the_end(async move { manager.resume_session_with(&id, options).await }).await?;
     Ok(JsonBody(session.info()))
@@ -77,7 +81,8 @@ async fn take_back(
     Path(id): Path<String>,
     body: Body,
 ) -> RouteResult<JsonBody<SessionInfo>> {
-    let (Daemon { manager, configuration: configured, .. }, id, options) = (daemon, session_id(&id)?, parse(body)?);
+    let Daemon { manager, configuration: configured, .. } = daemon;
+    let (id, options) = (session_id(&manager, &id)?, parse(body)?);
     configured.refresh(&manager).await?;
     let session = to_the_end(async move { manager.take_back_with(&id, options).await }).await?;
     Ok(JsonBody(session.info()))
@@ -87,7 +92,7 @@ async fn attach_command(
     State(manager): State<ProxyManager>,
     Path(id): Path<String>,
 ) -> RouteResult<JsonBody<AttachCommandResponse>> {
-    let id = session_id(&id)?;
+    let id = session_id(&manager, &id)?;
     let command = manager.attach_command(&id)?;
     attach(&manager, &id, command)
 }
@@ -97,7 +102,7 @@ async fn hand_over(
     Path(id): Path<String>,
     body: Body,
 ) -> RouteResult<JsonBody<AttachCommandResponse>> {
-    let (id, options) = (session_id(&id)?, options(parse(body)?));
+    let (id, options) = (session_id(&manager, &id)?, options(parse(body)?));
     let (owner, of) = (manager.clone(), id.clone());
     let command = to_the_end(async move { owner.hand_over(&of, options).await }).await?;
     attach(&manager, &id, command)
@@ -148,7 +153,7 @@ async fn records(
 }
 
 async fn record(State(manager): State<ProxyManager>, Path(id): Path<String>) -> RouteResult<JsonBody<SessionRecord>> {
-    Ok(JsonBody(manager.record(&session_id(&id)?)?))
+    Ok(JsonBody(manager.record(&session_id(&manager, &id)?)?))
 }
 
 async fn change(
@@ -156,7 +161,7 @@ async fn change(
     Path(id): Path<String>,
     body: Body,
 ) -> RouteResult<JsonBody<SessionRecord>> {
-    let id = session_id(&id)?;
+    let id = session_id(&manager, &id)?;
     let RecordChange { title, add_tags, remove_tags, archived } = parse(body)?;
     if let Some(title) = title {
         manager.rename_session(&id, Some(title).filter(|title| !title.is_empty())).await?;

@@ -9,10 +9,10 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
-use proxy_manager::{ProxyManager, SessionHandle, SessionId};
+use proxy_manager::{ProxyManager, SessionHandle};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{configuration_reloader::ConfigurationReloader, stop::StopProgress};
+use super::{configuration_reloader::ConfigurationReloader, session_ids::session_id, stop::StopProgress};
 use crate::problem::ProblemDetails;
 
 /// Longest body of a request, in bytes: twice the longest message to a proxy, for what JSON adds to it.
@@ -58,12 +58,9 @@ impl FromRef<Daemon> for ProxyManager {
     }
 }
 
+/// Finds the session with this id, or with an id of this unique beginning.
 pub(super) fn find(manager: &ProxyManager, id: &str) -> RouteResult<SessionHandle> {
-    Ok(manager.session(&session_id(id)?)?)
-}
-
-pub(super) fn session_id(id: &str) -> RouteResult<SessionId> {
-    id.parse().map_err(|error: ipc_protocol::InvalidId| ProblemDetails::usage(error.to_string()))
+    Ok(manager.session(&session_id(manager, id)?)?)
 }
 
 /// Parses a request's body as JSON; an empty one counts as `{}`.

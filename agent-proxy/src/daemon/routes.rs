@@ -10,14 +10,16 @@ use axum::{
     routing::{get, post},
 };
 use proxy_manager::{
-    AgentSessionConfig, KillOptions, KillScope, Operation, ProcessInfo, ProxyManager, Receipt, SessionInfo,
-    SilentHandler, StreamOptions, TurnStream,
+    AgentSessionConfig, KillOptions, KillScope, Operation, ProcessInfo, ProxyManager, Receipt, ResumeFrom,
+    ResumeRequest, SessionInfo, SilentHandler, StreamOptions, TurnStream,
 };
 use serde::Deserialize;
 
 use super::{
+    event_filter::EventsQuery,
     persistence,
-    requests::{Body, Daemon, JsonBody, MAX_BODY, RouteResult, UrlQuery, find, parse, session_id, to_the_end},
+    requests::{Body, Daemon, JsonBody, MAX_BODY, RouteResult, UrlQuery, find, parse, to_the_end},
+    session_ids::session_id,
     stop, stream,
 };
 use crate::{
@@ -98,7 +100,10 @@ async fn sessions(
 
 async fn start(State(daemon): State<Daemon>, body: Body) -> RouteResult<Response> {
     let Daemon { manager, configuration: configured, .. } = daemon;
-    let config: AgentSessionConfig = parse(body)?;
+    let mut config: AgentSessionConfig = parse(body)?;
+    if let Some(ResumeRequest { from: ResumeFrom::Session { id }, .. }) = &mut config.resume {
+        *id = session_id(&manager, id.as_str())?;
+    }
     configured.refresh(&manager).await?;
     let session = manager.start_session(config).await?;
     Ok((StatusCode::CREATED, JsonBody(session.info())).into_response())
@@ -109,7 +114,7 @@ async fn session(State(manager): State<ProxyManager>, Path(id): Path<String>) ->
 }
 
 async fn delete(State(manager): State<ProxyManager>, Path(id): Path<String>) -> RouteResult<StatusCode> {
-    manager.delete_session(&session_id(&id)?).await?;
+    manager.delete_session(&session_id(&manager, &id)?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -127,7 +132,7 @@ async fn transcript(
     State(manager): State<ProxyManager>,
     Path(id): Path<String>,
 ) -> RouteResult<JsonBody<TranscriptResponse>> {
-    Ok(JsonBody(TranscriptResponse { transcript: manager.transcript(&session_id(&id)?).await? }))
+    Ok(JsonBody(TranscriptResponse { transcript: manager.transcript(&session_id(&manager, &id)?).await? }))
 }
 
 async fn processes(
@@ -137,47 +142,34 @@ async fn processes(
     Ok(JsonBody(find(&manager, &id)?.processes().await?))
 }
 
-/// Query of `events`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct EventsQuery {
-    /// Offset after which events are sent.
-    from: u64,
-    /// True to continue to the end of the session; else the response ends with the last existing event.
-    follow: bool,
-}
-
 async fn events(
     State(manager): State<ProxyManager>,
     Path(id): Path<String>,
-    range: UrlQuery<EventsQuery>,
+    query: UrlQuery<EventsQuery>,
 ) -> RouteResult<Response> {
-    let Query(EventsQuery { from, follow }) = range.map_err(|error| ProblemDetails::usage(error.to_string()))?;
-    let id = session_id(&id)?;
-    let until = match manager.session(&id) {
-        Ok(session) => (!follow).then(|| session.info().last_offset),
+    let Query(query) = query.map_err(|error| ProblemDetails::usage(error.to_string()))?;
+    let id = session_id(&manager, &id)?;
+    let last = manager.session(&id).ok().map(|session| session.info().last_offset);
+    let range = stream::EventRange {
+        from: query.from,
+        last,
         // A session of an earlier daemon has an end, or does not exist.
-        Err(_) => None,
+        until: last.filter(|_| !query.follow),
     };
-    Ok(stream::events(manager.subscribe_from(&id, from)?, until, from))
+    Ok(stream::events(manager.subscribe_from(&id, query.from)?, range, query.selection()?))
 }
 
-/// Query of `all_events`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct AllEventsQuery {
-    /// Position after which events are sent.
-    from: u64,
-}
-
-async fn all_events(State(manager): State<ProxyManager>, positions: UrlQuery<AllEventsQuery>) -> RouteResult<Response> {
-    let Query(AllEventsQuery { from }) = positions.map_err(|error| ProblemDetails::usage(error.to_string()))?;
-    stream::all_events(manager, from).await
+async fn all_events(State(manager): State<ProxyManager>, query: UrlQuery<EventsQuery>) -> RouteResult<Response> {
+    let Query(query) = query.map_err(|error| ProblemDetails::usage(error.to_string()))?;
+    if query.follow {
+        return Err(ProblemDetails::usage("follow is of one session: /v1/sessions/{id}/events"));
+    }
+    stream::all_events(manager, query.from, query.selection()?).await
 }
 
 async fn prompt(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
     let request: PromptRequest = parse(body)?;
-    let id = session_id(&id)?;
+    let id = session_id(&manager, &id)?;
     let (mode, wait, session) = (request.mode, request.wait, manager.session(&id)?);
     let send = async move { manager.send_prompt(&id, request, mode).await };
     // The prompt may resume the session, which must not be left half done.
@@ -193,7 +185,7 @@ async fn prompt(State(manager): State<ProxyManager>, Path(id): Path<String>, bod
 async fn ask(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
     let request: PromptRequest = parse(body)?;
     let options = StreamOptions { mode: request.mode, ..StreamOptions::default() };
-    let session = manager.awake(&session_id(&id)?).await?;
+    let session = manager.awake(&session_id(&manager, &id)?).await?;
     if request.stream {
         return Ok(stream::calls(session, request.into(), options));
     }

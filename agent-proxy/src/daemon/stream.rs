@@ -15,6 +15,7 @@ use proxy_manager::{
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
+use super::event_filter::EventSelection;
 use crate::{
     api::{NDJSON, StopProgressLine, call, notice},
     problem::ProblemDetails,
@@ -29,30 +30,53 @@ const PAGE: usize = 1024;
 /// Channel for a task that writes the body. A failed send means that the client has left.
 type BodySender = mpsc::Sender<Bytes>;
 
-/// Streams the events of a session after offset `from`: up to `until`, or to the session's end.
-pub(super) fn events(mut subscription: Subscription, until: Option<u64>, from: u64) -> Response {
+/// Range of a session's events.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EventRange {
+    /// Offset after which events are sent.
+    pub(super) from: u64,
+    /// Offset of the last event that exists; `None` if the stream has an end.
+    pub(super) last: Option<u64>,
+    /// Offset of the last event to send; `None` to continue to the session's end.
+    pub(super) until: Option<u64>,
+}
+
+/// Streams the events of a session that the reader selects.
+pub(super) fn events(mut subscription: Subscription, range: EventRange, mut selection: EventSelection) -> Response {
+    let EventRange { from, last, until } = range;
     let (sender, response) = response();
     tokio::spawn(async move {
         let mut seen = from;
         let mut batch = Vec::new();
-        while until.is_none_or(|until| seen < until) {
-            let more = tokio::select! {
-                more = subscription.next_batch(&mut batch) => more,
-                // Ends the task of a client that left while nothing happens.
-                () = sender.closed() => false,
-            };
-            if !more {
-                break;
+        loop {
+            let mut text = Vec::new();
+            let has_all = last.is_some_and(|last| seen >= last);
+            if has_all {
+                selection.flush(&mut text);
             }
-            if let Some(until) = until {
-                clip(&mut batch, until);
+            let done = until.is_some_and(|until| seen >= until);
+            if !done && text.is_empty() {
+                let more = tokio::select! {
+                    more = subscription.next_batch(&mut batch) => more,
+                    // Ends the task of a client that left while nothing happens.
+                    () = sender.closed() => return,
+                };
+                if !more {
+                    selection.flush(&mut text);
+                    // Fails for a client that has left.
+                    let _ = sender.send(text.into()).await;
+                    return;
+                }
+                if let Some(until) = until {
+                    clip(&mut batch, until);
+                }
+                // Events after `until` were dropped above; they only end the loop.
+                seen = batch.last().map_or(u64::MAX, |envelope| envelope.offset);
+                batch.drain(..).for_each(|envelope| line(&mut text, &envelope, None, &mut selection));
             }
-            // Events after `until` were dropped above; they only end the loop.
-            seen = batch.last().map_or(u64::MAX, |envelope| envelope.offset);
-            if sender.send(lines(&batch)).await.is_err() {
-                break;
+            if !text.is_empty() && sender.send(text.into()).await.is_err() || done {
+                return;
             }
-            batch.clear();
         }
     });
     response
@@ -75,15 +99,21 @@ fn clip(batch: &mut Vec<Arc<Envelope>>, until: u64) {
     });
 }
 
-/// Streams the events of all sessions after position `from`, to the last one that exists. After an error a problem
-/// is the last line.
-pub(super) async fn all_events(manager: ProxyManager, from: u64) -> Result<Response, ProblemDetails> {
+/// Streams the selected events of all sessions after position `from`, to the last one that exists. After an error a
+/// problem is the last line.
+pub(super) async fn all_events(
+    manager: ProxyManager,
+    from: u64,
+    mut selection: EventSelection,
+) -> Result<Response, ProblemDetails> {
     let mut page = manager.read_all(from, PAGE).await?;
     let (sender, response) = response();
     tokio::spawn(async move {
         while let Some((last, _)) = page.last() {
             let from = *last;
-            if sender.send(positioned(&page)).await.is_err() {
+            let mut text = Vec::with_capacity(page.len() * 256);
+            page.iter().for_each(|(position, envelope)| line(&mut text, envelope, Some(*position), &mut selection));
+            if !text.is_empty() && sender.send(text.into()).await.is_err() {
                 return;
             }
             page = match manager.read_all(from, PAGE).await {
@@ -95,6 +125,9 @@ pub(super) async fn all_events(manager: ProxyManager, from: u64) -> Result<Respo
                 }
             };
         }
+        let mut text = Vec::new();
+        selection.flush(&mut text);
+        let _ = sender.send(text.into()).await;
     });
     Ok(response)
 }
@@ -193,26 +226,26 @@ fn response() -> (BodySender, Response) {
 
 fn lines(envelopes: &[Arc<Envelope>]) -> Bytes {
     let mut text = Vec::with_capacity(envelopes.len() * 256);
-    envelopes.iter().for_each(|envelope| line(&mut text, envelope, None));
+    let mut all = EventSelection::default();
+    envelopes.iter().for_each(|envelope| line(&mut text, envelope, None, &mut all));
     text.into()
 }
 
-/// Formats the lines with each event's position among those of all sessions.
-fn positioned(page: &[(u64, Arc<Envelope>)]) -> Bytes {
-    let mut text = Vec::with_capacity(page.len() * 256);
-    page.iter().for_each(|(position, envelope)| line(&mut text, envelope, Some(*position)));
-    text.into()
-}
-
-fn line(text: &mut Vec<u8>, envelope: &Envelope, position: Option<u64>) {
+/// Formats an event, with its position among those of all sessions if given, where it is selected.
+fn line(text: &mut Vec<u8>, envelope: &Envelope, position: Option<u64>, selection: &mut EventSelection) {
+    if !selection.keeps(envelope) {
+        return;
+    }
     let written = envelope.to_json().and_then(|mut json| {
         if let Some(position) = position {
             json["position"] = format!("{position:020}").into();
         }
-        serde_json::to_writer(&mut *text, &json)
+        let mut line = serde_json::to_vec(&json)?;
+        line.push(b'\n');
+        Ok(line)
     });
     match written {
-        Ok(()) => text.push(b'\n'),
+        Ok(line) => selection.push(line, text),
         Err(error) => tracing::error!(%error, offset = envelope.offset, "failed to convert an event to JSON"),
     }
 }

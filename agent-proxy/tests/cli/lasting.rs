@@ -276,7 +276,7 @@ fn events_of_all_sessions_have_one_order_over_daemons() {
     assert_eq!(found.iter().filter_map(said).collect::<Vec<_>>(), ["one", "two", "one", "two"]);
     let middle = found[found.len() / 2]["position"].as_str().expect("a position");
     assert_eq!(all(middle), found[found.len() / 2 + 1..]);
-    let text = daemon.run(&["events", "--all"]).exits(0).stdout;
+    let text = daemon.run(&["events", "--all", "--raw"]).exits(0).stdout;
     assert!(text.lines().count() == found.len() && text.contains("  two   "), "{text}");
     daemon.end(Signal::SIGTERM).exits(0);
     let daemon = place.serve();
