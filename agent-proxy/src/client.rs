@@ -12,6 +12,7 @@ use hyper_util::rt::TokioIo;
 use interprocess::local_socket::{GenericFilePath, ToFsName, tokio::Stream, traits::tokio::Stream as _};
 use nix::sys::socket::{getsockopt, sockopt};
 use registry::PidFd;
+use proxy_manager::SessionId;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -26,7 +27,7 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_LINE: usize = 128 * 1024 * 1024;
 
 /// Connects to the daemon of one socket.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct DaemonClient {
     socket: SocketPath,
 }
@@ -64,6 +65,15 @@ impl DaemonClient {
     /// Same as [`Client::get`].
     pub(crate) async fn delete(&self, path: &str) -> Result<(), ProblemDetails> {
         self.while_healthy(async { self.json(self.exchange(Method::DELETE, path, None).await?).await }).await
+    }
+
+    /// Asks the daemon for the id that `id` is, or is the beginning of.
+    ///
+    /// # Errors
+    /// Same as [`Client::get`].
+    pub(crate) async fn whole_id(&self, id: &SessionId) -> Result<String, ProblemDetails> {
+        let record: Value = self.get(&format!("/v1/records/{id}")).await?;
+        Ok(record["sessionId"].as_str().unwrap_or(id.as_str()).to_owned())
     }
 
     /// Sends a `GET` request and returns a stream of JSON lines.

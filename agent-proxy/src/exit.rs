@@ -53,6 +53,24 @@ impl ProgramExit {
     pub fn code(self) -> u8 {
         self as u8
     }
+
+    /// Returns the worse of two results of one command: survivors before anything else, then what failed, then what
+    /// was refused.
+    pub(crate) fn worse(self, other: Self) -> Self {
+        let rank = |exit| match exit {
+            Self::Done => 0,
+            Self::NotFound => 1,
+            Self::Usage => 2,
+            Self::Refused => 3,
+            Self::Unsupported => 4,
+            Self::Failed => 5,
+            Self::Deadline => 6,
+            Self::NoDaemon => 7,
+            Self::Interrupted => 8,
+            Self::Survivors => 9,
+        };
+        if rank(other) > rank(self) { other } else { self }
+    }
 }
 
 impl From<ProgramExit> for ExitCode {
@@ -64,6 +82,15 @@ impl From<ProgramExit> for ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn survivors_are_worst() {
+        use ProgramExit::{Done, NotFound, Refused, Survivors};
+        assert_eq!(Done.worse(NotFound).worse(Refused).worse(Done), Refused);
+        assert!(
+            TABLE.iter().all(|(exit, _)| exit.worse(Survivors) == Survivors && Survivors.worse(*exit) == Survivors)
+        );
+    }
 
     #[test]
     fn the_table_is_the_contract() {

@@ -16,6 +16,7 @@ mod orphans;
 pub(crate) mod persistence;
 mod rules;
 mod session;
+mod several;
 mod supervision;
 
 use std::{
@@ -37,13 +38,14 @@ use durability::DurabilityArgs;
 pub(crate) use help::HelpArgs;
 pub(crate) use listing::{FormatArgs, ListingFormat, TemplatePart};
 pub(crate) use log::{LogArgs, LogCommand};
-use operations::{CompactArgs, NativeArgs, SessionArgs, SetArgs, SteerArgs};
+use operations::{CompactArgs, DeleteArgs, NativeArgs, SessionArgs, SetArgs, SteerArgs};
 pub(crate) use orphans::{NamedOrphan, OrphansArgs, OrphansCommand, OrphansKillArgs, OrphansListArgs};
 use persistence::{
     AppendArgs, ArchiveArgs, AttachArgs, ExportArgs, ImportArgs, RenameArgs, ResumeArgs, SessionsArgs, SuspendArgs,
     TagArgs, TakeBackArgs,
 };
 pub(crate) use session::AgentArgs;
+pub(crate) use several::SeveralArgs;
 pub(crate) use supervision::SupervisionArgs;
 
 /// Runs AI coding agents in sessions of their own, shows every process they start, and proves them gone.
@@ -127,7 +129,7 @@ pub(crate) enum CliCommand {
     Events(EventsArgs),
     /// Cancel the running turn of a session
     Abort(AbortArgs),
-    /// End a session and all it started, or one process; print the receipt
+    /// End sessions and all they started, or one process; print the receipt
     Kill(KillArgs),
     /// Answer an agent's permission request, or list those that are open
     Permit(PermitArgs),
@@ -147,7 +149,7 @@ pub(crate) enum CliCommand {
     Conversations(SessionArgs),
     /// Send a command of the agent's own protocol, and print the reply
     Native(NativeArgs),
-    /// Stop a session's processes but keep its conversation for a later resume; print the receipt
+    /// Stop sessions' processes but keep their conversations for a later resume
     Suspend(SuspendArgs),
     /// Resume a suspended session; prints its id when the agent is ready
     Resume(ResumeArgs),
@@ -166,10 +168,12 @@ pub(crate) enum CliCommand {
     Rename(RenameArgs),
     /// Add tags to a session, or remove some
     Tag(TagArgs),
-    /// Archive a session: only `sessions --archived` lists it
+    /// Archive sessions: only `sessions --archived` lists them
     Archive(ArchiveArgs),
-    /// Forget a session that has ended or is suspended, with its events and its own home
-    Delete(SessionArgs),
+    /// Forget sessions that have ended or are suspended, with their events
+    ///
+    /// A home of the session's own is removed too, with the agent's conversation in it.
+    Delete(DeleteArgs),
     /// List the agents: found or not, where, which version, what is missing
     Agents(AgentsArgs),
     /// Manage profiles: named settings for the start of sessions
@@ -460,10 +464,11 @@ fn since(text: &str) -> Result<SystemTime, String> {
     survived. The receipt says what was ended, how, and on what proof."
 )]
 pub(crate) struct KillArgs {
-    /// The session's id
-    pub(crate) id: SessionId,
+    /// Sessions to end.
+    #[command(flatten)]
+    pub(crate) sessions: SeveralArgs,
     /// End only this process of the session; the session goes on
-    #[arg(long)]
+    #[arg(long, conflicts_with = "every")]
     pub(crate) pid: Option<u32>,
     /// With --pid: everything below it too
     #[arg(long, requires = "pid")]

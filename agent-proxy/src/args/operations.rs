@@ -3,7 +3,7 @@
 use clap::{ArgGroup, Args};
 use proxy_manager::{Operation, SessionId};
 
-use super::AttachmentArgs;
+use super::{AttachmentArgs, SeveralArgs};
 
 /// A command that only names a session.
 #[derive(Debug, Args)]
@@ -30,6 +30,17 @@ impl CompactArgs {
     pub(crate) fn operation(self) -> Operation {
         self.instructions.map_or(Operation::Compact, |instructions| Operation::CompactWith { instructions })
     }
+}
+
+/// Arguments of `delete`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    agent-proxy delete s-1 s-2\n  \
+    agent-proxy delete --all                 # what has ended and is not archived")]
+pub(crate) struct DeleteArgs {
+    /// Sessions to forget.
+    #[command(flatten)]
+    pub(crate) sessions: SeveralArgs,
 }
 
 /// Arguments of `set`.

@@ -5,7 +5,7 @@ use std::{path::PathBuf, str::FromStr, time::Duration};
 use clap::Args;
 use proxy_manager::{SessionFilter, SessionId, SessionStatus};
 
-use super::{FormatArgs, session::OnMissingArg};
+use super::{FormatArgs, SeveralArgs, session::OnMissingArg};
 
 /// Arguments of `suspend`.
 #[derive(Debug, Args)]
@@ -13,8 +13,9 @@ use super::{FormatArgs, session::OnMissingArg};
     agent-proxy suspend s-1\n  \
     agent-proxy prompt s-1 'go on'          # resumes it")]
 pub(crate) struct SuspendArgs {
-    /// The session's id
-    pub(crate) id: SessionId,
+    /// Sessions to suspend.
+    #[command(flatten)]
+    pub(crate) sessions: SeveralArgs,
     /// Time between SIGTERM and SIGKILL for what it runs, as in 300ms or 5s
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "2s")]
     pub(crate) grace: Duration,
@@ -260,9 +261,10 @@ pub(crate) struct TagArgs {
 /// Arguments of `archive`.
 #[derive(Debug, Args)]
 pub(crate) struct ArchiveArgs {
-    /// The session's id
-    pub(crate) id: SessionId,
-    /// Take it out of the archive again
+    /// Sessions to archive.
+    #[command(flatten)]
+    pub(crate) sessions: SeveralArgs,
+    /// Take them out of the archive again
     #[arg(long)]
     pub(crate) undo: bool,
 }

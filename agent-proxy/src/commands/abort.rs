@@ -1,15 +1,13 @@
 //! Command `abort`.
 
 use proxy_manager::{AbortPolicy, Receipt};
-use serde_json::json;
 
-use super::kill;
+use super::{kill, operations::report_id};
 use crate::{
     api::AbortRequest,
     args::AbortArgs,
     client::DaemonClient,
     problem::{CommandFailure, ProblemDetails},
-    term,
 };
 
 /// Cancels the running turn. With `--kill-turn` also ends the processes it started, and prints the receipt.
@@ -22,5 +20,5 @@ pub(super) async fn run(client: &DaemonClient, args: &AbortArgs, as_json: bool) 
     }
     let request = AbortRequest { policy: AbortPolicy::LeaveProcesses };
     let () = client.post(&path, &request).await?;
-    if as_json { term::json(&json!({ "sessionId": args.id })) } else { Ok(()) }
+    if as_json { report_id(client.whole_id(&args.id).await?, false, true) } else { Ok(()) }
 }

@@ -1,7 +1,8 @@
 //! Command `kill`.
 
-use proxy_manager::Receipt;
+use proxy_manager::{Receipt, SessionId};
 
+use super::several::{SelectedSessions, is_running};
 use crate::{
     api::KillRequest,
     args::KillArgs,
@@ -11,18 +12,38 @@ use crate::{
     term::{self, TermStyle},
 };
 
-/// Ends a session, or one process of it, with or without its descendants, and prints the receipt.
+/// Ends sessions, or one process of one, with or without its descendants, and prints the receipts.
 pub(super) async fn run(client: &DaemonClient, args: &KillArgs, as_json: bool) -> Result<(), CommandFailure> {
-    let grace = args.options().grace;
-    let request = KillRequest {
-        pid: args.pid,
-        tree: args.tree,
-        keep_agent: false,
-        grace_ms: Some(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX)),
+    if args.pid.is_some() && args.sessions.ids.len() > 1 {
+        return Err(ProblemDetails::usage("--pid is of one session: name that one alone").into());
+    }
+    let grace_ms = Some(u64::try_from(args.options().grace.as_millis()).unwrap_or(u64::MAX));
+    let (pid, tree) = (args.pid, args.tree);
+    let sessions = SelectedSessions::find(client, &args.sessions, "/v1/sessions", is_running).await?;
+    let several = sessions.several;
+    let kill = move |client: DaemonClient, id: SessionId| async move {
+        let request = KillRequest { pid, tree, keep_agent: false, grace_ms };
+        client.post::<Receipt>(&format!("/v1/sessions/{id}/kill"), &request).await
     };
-    let path = format!("/v1/sessions/{}/kill", args.id);
-    let killed: Result<Receipt, ProblemDetails> = client.post(&path, &request).await;
-    report_kill(killed, as_json)
+    let report = |id: &SessionId, killed: Result<Receipt, ProblemDetails>| {
+        let receipt = killed.as_ref().ok().or(killed.as_ref().err().and_then(|problem| problem.receipt.as_deref()));
+        let name = receipt.map(|receipt| receipt.session_id.clone());
+        if several
+            && !as_json
+            && let Some(name) = &name
+        {
+            term::line(TermStyle::stdout().bold(name))?;
+        }
+        report_kill(killed, as_json)?;
+        if !several && !as_json && pid.is_none() {
+            term::tip(&[
+                (format!("agent-proxy events {id}"), "what happened in it"),
+                (format!("agent-proxy delete {id}"), "forget it"),
+            ]);
+        }
+        Ok(())
+    };
+    sessions.each(client, as_json, kill, report).await
 }
 
 /// Prints the receipt of a kill, successful or not.

@@ -28,6 +28,7 @@ mod records;
 mod run;
 mod serve;
 mod sessions;
+mod several;
 mod start;
 mod stop;
 mod transfer;

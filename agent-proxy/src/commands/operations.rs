@@ -3,9 +3,10 @@
 use proxy_manager::{Json, Operation, SessionId};
 use serde_json::{Value, json};
 
+use super::several::{SelectedSessions, has_ended};
 use crate::{
     api::{SteerRequest, TranscriptResponse},
-    args::operations::{CompactArgs, NativeArgs, SessionArgs, SetArgs, SteerArgs},
+    args::operations::{CompactArgs, DeleteArgs, NativeArgs, SessionArgs, SetArgs, SteerArgs},
     client::DaemonClient,
     problem::{CommandFailure, ProblemDetails},
     prompting, term,
@@ -17,7 +18,7 @@ pub(super) async fn set(client: &DaemonClient, args: SetArgs, as_json: bool) -> 
     for operation in args.operations() {
         operate(client, &id, &operation).await?;
     }
-    if as_json { term::json(&json!({ "sessionId": id })) } else { Ok(()) }
+    if as_json { report_id(client.whole_id(&id).await?, false, true) } else { Ok(()) }
 }
 
 /// Performs one operation of the agent, and prints its answer.
@@ -51,7 +52,7 @@ pub(super) async fn steer(client: &DaemonClient, args: SteerArgs, as_json: bool)
     let parts = prompting::parts(&args.text, &args.attachments)?;
     let request = SteerRequest { text: String::new(), parts };
     let () = client.post(&format!("/v1/sessions/{}/steer", args.id), &request).await?;
-    if as_json { term::json(&json!({ "sessionId": args.id })) } else { Ok(()) }
+    if as_json { report_id(client.whole_id(&args.id).await?, false, true) } else { Ok(()) }
 }
 
 /// Prints the conversation as text.
@@ -60,10 +61,26 @@ pub(super) async fn transcript(client: &DaemonClient, args: SessionArgs, as_json
     if as_json { term::json(&transcript) } else { term::line(term::printable(&transcript.transcript, true)) }
 }
 
-/// Deletes a session that has ended, and its home.
-pub(super) async fn delete(client: &DaemonClient, args: SessionArgs, as_json: bool) -> Result<(), CommandFailure> {
-    client.delete(&format!("/v1/sessions/{}", args.id)).await?;
-    if as_json { term::json(&json!({ "sessionId": args.id })) } else { Ok(()) }
+/// Deletes sessions that have ended, and their homes.
+pub(super) async fn delete(client: &DaemonClient, args: DeleteArgs, as_json: bool) -> Result<(), CommandFailure> {
+    let sessions = SelectedSessions::find(client, &args.sessions, "/v1/records", has_ended).await?;
+    let several = sessions.several;
+    let delete = move |client: DaemonClient, id: SessionId| async move {
+        // Afterwards nobody knows it any more.
+        let whole = if as_json || several { client.whole_id(&id).await? } else { id.to_string() };
+        client.delete(&format!("/v1/sessions/{whole}")).await?;
+        Ok(whole)
+    };
+    sessions.each(client, as_json, delete, |_, deleted| report_id(deleted?, several, as_json)).await
+}
+
+/// Reports a session that a command is done with: as JSON, and where there are several by its id.
+pub(super) fn report_id(id: String, several: bool, as_json: bool) -> Result<(), CommandFailure> {
+    match (as_json, several) {
+        (true, _) => term::json(&json!({ "sessionId": id })),
+        (false, true) => term::line(id),
+        (false, false) => Ok(()),
+    }
 }
 
 async fn operate(client: &DaemonClient, id: &SessionId, operation: &Operation) -> Result<Value, ProblemDetails> {

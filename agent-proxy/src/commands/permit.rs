@@ -29,7 +29,7 @@ pub(super) async fn run(client: &DaemonClient, args: PermitArgs, as_json: bool) 
     };
     let path = format!("/v1/sessions/{id}/permissions/{}", path_segment(&request));
     let () = client.post(&path, &PermissionReply { answer, by }).await?;
-    if as_json { term::json(&json!({ "sessionId": id, "request": request })) } else { Ok(()) }
+    if as_json { term::json(&json!({ "sessionId": client.whole_id(&id).await?, "request": request })) } else { Ok(()) }
 }
 
 /// Lists the open requests of a session, each with the line that answers it.

@@ -5,7 +5,10 @@ use std::{path::Path, time::Duration};
 use proxy_manager::{Json, ResumeOptions, SessionId, SessionSnapshot};
 use serde_json::Value;
 
-use super::sessions::parse;
+use super::{
+    sessions::parse,
+    several::{SelectedSessions, is_running},
+};
 use crate::{
     api::{AppendRequest, AppendResponse, AttachCommandResponse, ResumeRequest, SuspendRequest},
     args::{
@@ -23,14 +26,30 @@ fn grace(grace: Duration) -> SuspendRequest {
     SuspendRequest { grace_ms: Some(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX)) }
 }
 
-/// Ends a session's processes, and prints a snapshot for its resume.
+/// Ends sessions' processes, and prints snapshots for their resume.
 pub(super) async fn suspend(client: &DaemonClient, args: &SuspendArgs, as_json: bool) -> Result<(), CommandFailure> {
-    let path = format!("/v1/sessions/{}/suspend", args.id);
-    let snapshot: Value = client.post(&path, &grace(args.grace)).await?;
-    if as_json {
-        return term::json(&snapshot);
-    }
-    term::out(summary(&args.id, &parse(snapshot)?, TermStyle::stdout()))
+    let grace_ms = grace(args.grace).grace_ms;
+    let wanted = |session: &Value| is_running(session) && session["resumable"] == true;
+    let sessions = SelectedSessions::find(client, &args.sessions, "/v1/sessions", wanted).await?;
+    let several = sessions.several;
+    let suspend = move |client: DaemonClient, id: SessionId| async move {
+        client.post::<Value>(&format!("/v1/sessions/{id}/suspend"), &SuspendRequest { grace_ms }).await
+    };
+    let report = |id: &SessionId, snapshot: Result<Value, ProblemDetails>| {
+        let snapshot = snapshot?;
+        if as_json {
+            return term::json(&snapshot);
+        }
+        term::out(summary(id, &parse(snapshot)?, TermStyle::stdout()))?;
+        if !several {
+            term::tip(&[
+                (format!("agent-proxy prompt {id} 'go on'"), "resume it with a prompt"),
+                (format!("agent-proxy resume {id}"), "resume it"),
+            ]);
+        }
+        Ok(())
+    };
+    sessions.each(client, as_json, suspend, report).await
 }
 
 fn summary(id: &SessionId, snapshot: &SessionSnapshot, style: TermStyle) -> String {

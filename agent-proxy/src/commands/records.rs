@@ -3,7 +3,10 @@
 use proxy_manager::{SessionFilter, SessionId, SessionRecord};
 use serde_json::Value;
 
-use super::sessions::{parse, tell_damage};
+use super::{
+    sessions::{parse, tell_damage},
+    several::{SelectedSessions, has_ended},
+};
 use crate::{
     api::{RecordChange, path_segment},
     args::{
@@ -59,10 +62,23 @@ pub(super) async fn tag(client: &DaemonClient, args: TagArgs, as_json: bool) -> 
     self::change(client, &args.id, &change, as_json).await
 }
 
-/// Archives a session, or restores it.
+/// Archives sessions, or restores them.
 pub(super) async fn archive(client: &DaemonClient, args: &ArchiveArgs, as_json: bool) -> Result<(), CommandFailure> {
-    let change = RecordChange { archived: Some(!args.undo), ..RecordChange::default() };
-    self::change(client, &args.id, &change, as_json).await
+    let undo = args.undo;
+    let path = if undo { "/v1/records?archived=true" } else { "/v1/records" };
+    let wanted = |record: &Value| if undo { record["archived"] == true } else { has_ended(record) };
+    let sessions = SelectedSessions::find(client, &args.sessions, path, wanted).await?;
+    let several = sessions.several;
+    let archive = move |client: DaemonClient, id: SessionId| async move {
+        let change = RecordChange { archived: Some(!undo), ..RecordChange::default() };
+        client.post::<Value>(&format!("/v1/records/{id}"), &change).await
+    };
+    let report = |_: &SessionId, record: Result<Value, ProblemDetails>| match record? {
+        record if as_json => term::json(&record),
+        record if several => term::line(record["sessionId"].as_str().unwrap_or_default()),
+        _ => Ok(()),
+    };
+    sessions.each(client, as_json, archive, report).await
 }
 
 async fn change(

@@ -8,6 +8,7 @@ use crate::{
     args::StartArgs,
     client::DaemonClient,
     problem::{CommandFailure, ProblemDetails},
+    render::listing::short_ids,
     term,
 };
 
@@ -31,5 +32,13 @@ pub(super) async fn run(client: &DaemonClient, args: StartArgs, as_json: bool) -
         return term::json(&session);
     }
     let id = session.get("sessionId").and_then(Value::as_str);
-    term::line(id.ok_or_else(|| ProblemDetails::failed("the daemon started a session without an id"))?)
+    let id = id.ok_or_else(|| ProblemDetails::failed("the daemon started a session without an id"))?;
+    term::line(id)?;
+    let short = short_ids(&[id]).pop().unwrap_or_default();
+    term::tip(&[
+        (format!("agent-proxy prompt {short} 'hello'"), "send it a prompt"),
+        (format!("agent-proxy events {short} --follow"), "see what happens in it"),
+        (format!("agent-proxy kill {short}"), "end it, with a receipt"),
+    ]);
+    Ok(())
 }

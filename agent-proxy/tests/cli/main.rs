@@ -12,6 +12,7 @@ mod durable;
 mod harness;
 mod lasting;
 mod leaktest;
+mod listings;
 mod operations;
 mod orphans;
 mod peers;
