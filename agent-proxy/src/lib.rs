@@ -7,6 +7,7 @@ mod api;
 mod args;
 mod client;
 mod commands;
+mod completion;
 mod configuration;
 mod daemon;
 mod doctor;
@@ -43,6 +44,7 @@ pub fn main(token: ChildToken) -> ExitCode {
     if args.get(1).is_some_and(|arg| arg == FAKE_AGENT) {
         return fake_agent(&args[2..]);
     }
+    completion::answer();
     let cli = match args::parse(&args) {
         Ok(cli) => cli,
         Err(error) => return refused(&error, &args).into(),

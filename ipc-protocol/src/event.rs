@@ -601,6 +601,11 @@ const HARNESS_PREFIX: &str = "harness:";
 const RECEIVED_SUFFIX: &str = ":event-received";
 
 impl Event {
+    /// Returns the types of all events, except [`Event::Harness`] and [`Event::External`].
+    pub fn kinds() -> &'static [&'static str] {
+        KINDS
+    }
+
     /// Estimates the event's memory in bytes, for the bound of a ring.
     pub fn weight(&self) -> usize {
         const FIXED: usize = 160;

@@ -514,6 +514,12 @@ pub(crate) struct PermitArgs {
 
 /// Arguments of `completions`.
 #[derive(Debug, Args)]
+#[command(after_help = "Put it where the shell reads it at its start:\n  \
+    bash   echo 'source <(agent-proxy completions bash)' >> ~/.bashrc\n  \
+    zsh    echo 'source <(agent-proxy completions zsh)' >> ~/.zshrc       # after compinit\n  \
+    fish   agent-proxy completions fish > ~/.config/fish/completions/agent-proxy.fish\n\n\
+    It completes commands and flags, and asks the program for ids of sessions, agents, profiles, models and\n\
+    permission requests. Ids come from the daemon; without one there are none.\n")]
 pub(crate) struct CompletionsArgs {
     /// Shell to complete for
     pub(crate) shell: Shell,

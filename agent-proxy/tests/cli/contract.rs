@@ -2,7 +2,7 @@
 
 use ipc_protocol::LimitKind;
 
-use crate::harness::{PROGRAM, Place, not_run};
+use crate::harness::{PROGRAM, Place, Running, not_run};
 
 #[test]
 fn without_a_daemon_clients_exit_4_and_name_serve() {
@@ -128,20 +128,27 @@ fn help_and_version_exit_0() {
     assert!(place.run(&["start", "--help"]).exits(0).stdout.contains("Examples:"));
     let leaktest = place.run(&["leaktest", "--help"]).exits(0).stdout;
     assert!(leaktest.contains("Examples:") && leaktest.contains("Exit codes: 0"), "{leaktest}");
-    let zsh = place.run(&["completions", "zsh"]).exits(0).stdout;
-    for part in [
-        "--kill-turn",
-        "--schema",
-        "--key-stdin",
-        "--unset",
-        "--permission-timeout",
-        "profiles",
-        "models",
-        "--hand-over",
-        "--retention-age",
-        "take-back",
+    for (line, part) in [
+        ("abort --", "--kill-turn"),
+        ("agents --", "--schema"),
+        ("models create --", "--key-stdin"),
+        ("profiles change --", "--unset"),
+        ("start --", "--permission-timeout"),
+        ("", "profiles"),
+        ("", "models"),
+        ("attach-command --", "--hand-over"),
+        ("serve --", "--retention-age"),
+        ("", "take-back"),
     ] {
-        assert!(zsh.contains(part), "{part}");
+        // As the script asks.
+        let words: Vec<&str> = ["--", "agent-proxy"].into_iter().chain(line.split(' ')).collect();
+        let mut command = place.command(&words);
+        command.env("AGENT_PROXY_COMPLETE", "fish");
+        let candidates = Running::new(command).end().exits(0).stdout;
+        assert!(candidates.lines().any(|line| line.split('\t').next() == Some(part)), "{part} in {candidates}");
+    }
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        assert!(place.run(&["completions", shell]).exits(0).stdout.contains("AGENT_PROXY_COMPLETE"), "{shell}");
     }
     for command in [
         "agents",
@@ -160,7 +167,7 @@ fn help_and_version_exit_0() {
         let help = place.run(&[command, "--help"]).exits(0).stdout;
         assert!(help.contains("Examples:"), "{command}: {help}");
     }
-    assert!(place.run(&["completions", "bash"]).exits(0).stdout.contains("complete -F"));
+    assert!(place.run(&["completions", "bash"]).exits(0).stdout.contains(" -F _agent_proxy_words agent-proxy"));
 }
 
 /// The catalog knows how to get it.

@@ -124,7 +124,7 @@ impl Place {
     }
 
     /// The same of another program, which becomes the one under test.
-    fn command_as(&self, argv: &[&str]) -> Command {
+    pub(crate) fn command_as(&self, argv: &[&str]) -> Command {
         let mut command = command(argv[0]);
         command.args(&argv[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.env("AGENT_PROXY_SOCKET", self.socket()).env("AGENT_PROXY_CONFIG_DIR", self.config());

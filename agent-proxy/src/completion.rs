@@ -1,0 +1,344 @@
+//! Completion of the command line: a shell's script asks the program, which knows ids, agents, profiles and models.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use clap::{Arg, Command, ValueHint};
+use clap_complete::{
+    CompleteEnv,
+    engine::{ArgValueCandidates, CompletionCandidate},
+};
+use proxy_manager::{Envelope, Event, LimitKind, PermissionRequest, SessionId, SessionInfo, SessionState};
+
+use crate::{
+    args,
+    client::DaemonClient,
+    configuration::LoadedConfiguration,
+    problem::ProblemDetails,
+    socket_path::SocketPath,
+    term::{clip, printable},
+};
+
+/// Environment variable by which the shell's script asks. Its value is the shell.
+pub(crate) const VARIABLE: &str = "AGENT_PROXY_COMPLETE";
+
+/// Longest wait for the daemon. Without an answer the shell gets no ids, and no message.
+const DEADLINE: Duration = Duration::from_secs(2);
+
+/// Longest help beside a value, in characters.
+const WIDTH: usize = 60;
+
+/// Answers the shell that asks for completions, and exits. Returns if none does.
+pub(crate) fn answer() {
+    CompleteEnv::with_factory(command).var(VARIABLE).bin("agent-proxy").complete();
+}
+
+/// Builds the command line with a source for each value that can be completed. Flags are offered for a word that
+/// begins with `-`, or where there is nothing else.
+fn command() -> Command {
+    let is_flag = current_word().is_some_and(|word| word.as_encoded_bytes().starts_with(b"-"));
+    with_sources(args::command(), "", !is_flag)
+}
+
+fn with_sources(command: Command, parent: &str, hide_flags: bool) -> Command {
+    let name = command.get_name().to_owned();
+    let command = command.mut_args(|arg| with_source(arg, &name, parent, hide_flags));
+    let command = command.mut_subcommands(|below| with_sources(below, &name, hide_flags));
+    if hide_flags { command.disable_help_flag(true).disable_version_flag(true) } else { command }
+}
+
+fn with_source(arg: Arg, command: &str, parent: &str, hide_flags: bool) -> Arg {
+    let arg = if hide_flags && !arg.is_positional() { arg.hide(true) } else { arg };
+    let is_directory = arg.get_value_names().is_some_and(|names| names.iter().any(|name| *name == "DIR"));
+    match ValueSource::of(&arg, command, parent) {
+        Some(source) => arg.add(ArgValueCandidates::new(move || source.candidates())),
+        None if is_directory => arg.value_hint(ValueHint::DirPath),
+        None => arg,
+    }
+}
+
+/// Source of an argument's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ValueSource {
+    /// Ids of the daemon's sessions in one of some states.
+    Sessions(SessionChoice),
+    /// Open permission requests of the session that the line names.
+    PermissionRequests,
+    Agents,
+    Profiles,
+    ModelConfigs,
+    /// Models that profiles, model configurations and running sessions name.
+    Models,
+    /// Variables of the caller's environment.
+    Variables,
+    /// Kinds of limits, each up to its value.
+    Limits,
+    EventTypes,
+    /// Commands of this program.
+    Commands,
+    /// Fixed words.
+    Words(&'static [&'static str]),
+}
+
+/// Sessions that a command can be for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SessionChoice {
+    Any,
+    Live,
+    Suspended,
+    /// Not running: suspended or ended.
+    Stopped,
+}
+
+impl SessionChoice {
+    fn of(command: &str) -> Self {
+        match command {
+            "resume" | "take-back" => Self::Suspended,
+            "delete" => Self::Stopped,
+            "ps" | "prompt" | "abort" | "kill" | "permit" | "steer" | "set" | "compact" | "state" | "suspend"
+            | "native" | "queue" | "ask" => Self::Live,
+            _ => Self::Any,
+        }
+    }
+
+    fn includes(self, state: &SessionState) -> bool {
+        let is_suspended = matches!(state, SessionState::Suspended { .. });
+        let is_stopped = is_suspended || matches!(state, SessionState::Ended { .. });
+        match self {
+            Self::Any => true,
+            // A prompt resumes a suspended session, and a kill ends it.
+            Self::Live => is_suspended || !is_stopped,
+            Self::Suspended => is_suspended,
+            Self::Stopped => is_stopped,
+        }
+    }
+}
+
+impl ValueSource {
+    /// Finds the source by the argument's name and place; `None` for free text, and for what clap completes itself.
+    fn of(arg: &Arg, command: &str, parent: &str) -> Option<Self> {
+        let id = arg.get_id().as_str();
+        if arg.is_positional() {
+            return match (parent, command, id) {
+                (_, _, "id" | "ids") => Some(Self::Sessions(SessionChoice::of(command))),
+                (_, "ask", "question") => Some(Self::Sessions(SessionChoice::Live)),
+                (_, "permit", "request") => Some(Self::PermissionRequests),
+                (_, "permit", "answer") => Some(Self::Words(&["allow", "deny"])),
+                ("profiles", "show" | "change" | "delete", "name") => Some(Self::Profiles),
+                ("models", "show" | "delete", "name") => Some(Self::ModelConfigs),
+                (_, "append", "kind") => Some(Self::Words(&ACTIONS)),
+                (_, "help", _) => Some(Self::Commands),
+                _ => None,
+            };
+        }
+        match (command, arg.get_long()?) {
+            (_, "agent") => Some(Self::Agents),
+            (_, "profile") => Some(Self::Profiles),
+            (_, "model-config") => Some(Self::ModelConfigs),
+            (_, "model") => Some(Self::Models),
+            (_, "env" | "key-env") => Some(Self::Variables),
+            (_, "format") => Some(Self::Words(&["table", "json", "jsonl"])),
+            (_, "mode") => Some(Self::Words(&["build", "plan"])),
+            (_, "thinking") => Some(Self::Words(&["off", "low", "medium", "high"])),
+            (_, "limit") => Some(Self::Limits),
+            ("events", "type") => Some(Self::EventTypes),
+            ("sessions", "status") => Some(Self::Words(&["starting", "running", "suspended", "terminated"])),
+            ("kill", "signal") => Some(Self::Words(&["TERM", "KILL"])),
+            _ => None,
+        }
+    }
+
+    fn candidates(self) -> Vec<CompletionCandidate> {
+        match self {
+            Self::Words(words) => words.iter().map(CompletionCandidate::new).collect(),
+            Self::Commands => {
+                let commands = args::command();
+                let about = |command: &Command| command.get_about().map(ToString::to_string).unwrap_or_default();
+                commands.get_subcommands().map(|command| candidate(command.get_name(), &about(command))).collect()
+            }
+            Self::EventTypes => Event::kinds().iter().map(CompletionCandidate::new).collect(),
+            Self::Sessions(choice) => {
+                let sessions = sessions().into_iter().filter(|session| choice.includes(&session.state));
+                sessions.map(|session| candidate(session.metadata.session_id.as_str(), &summary(&session))).collect()
+            }
+            Self::PermissionRequests => permission_requests(),
+            Self::Agents => configured(|configuration| {
+                let rows = configuration.catalog.rows().iter().filter(|row| row.enabled);
+                rows.map(|row| candidate(&row.id, &row.display_name)).collect()
+            }),
+            Self::Profiles => configured(|configuration| {
+                let profiles = configuration.profiles.iter();
+                let help = |profile: &agents::Profile| profile.description.clone().unwrap_or(profile.agent.clone());
+                profiles.map(|profile| candidate(&profile.name, &help(profile))).collect()
+            }),
+            Self::ModelConfigs => configured(|configuration| {
+                configuration.models.iter().map(|(name, stored)| candidate(name, &stored.provider)).collect()
+            }),
+            Self::Models => models(),
+            Self::Limits => {
+                let kinds = LimitKind::ALL.iter();
+                kinds.map(|(_, name)| CompletionCandidate::new(format!("{name}="))).collect()
+            }
+            Self::Variables => {
+                let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+                names.filter(|name| name != "_" && !name.starts_with("_CLAP")).map(CompletionCandidate::new).collect()
+            }
+        }
+    }
+}
+
+/// Types of events that make a session act.
+const ACTIONS: [&str; 5] = [
+    "agent:action:abort:called",
+    "agent:action:permission-respond:called",
+    "agent:action:prompt:called",
+    "agent:action:send-user-message:called",
+    "agent:action:steer:called",
+];
+
+fn candidate(value: &str, help: &str) -> CompletionCandidate {
+    let help = clip(&printable(help, false), WIDTH);
+    CompletionCandidate::new(value).help((!help.is_empty()).then(|| help.into()))
+}
+
+fn summary(session: &SessionInfo) -> String {
+    let state = match session.state {
+        SessionState::Starting => "starting",
+        SessionState::Idle => "idle",
+        SessionState::Busy { .. } => "busy",
+        SessionState::Suspended { .. } => "suspended",
+        SessionState::Ended { .. } => "ended",
+    };
+    format!("{}, {state}, {}", session.metadata.agent, session.metadata.cwd)
+}
+
+fn configured(candidates: impl Fn(&LoadedConfiguration) -> Vec<CompletionCandidate>) -> Vec<CompletionCandidate> {
+    let directory = flag(&words(), "--config-dir").map(PathBuf::from);
+    LoadedConfiguration::read(directory.as_deref()).as_ref().map(candidates).unwrap_or_default()
+}
+
+fn models() -> Vec<CompletionCandidate> {
+    let mut models: Vec<String> = sessions().into_iter().filter_map(|session| session.settings.model).collect();
+    let directory = flag(&words(), "--config-dir").map(PathBuf::from);
+    if let Ok(configuration) = LoadedConfiguration::read(directory.as_deref()) {
+        models.extend(configuration.models.values().filter_map(|stored| stored.model.clone()));
+        models.extend(configuration.profiles.iter().filter_map(|profile| profile.model.clone()));
+    }
+    models.sort_unstable();
+    models.dedup();
+    models.into_iter().map(CompletionCandidate::new).collect()
+}
+
+fn sessions() -> Vec<SessionInfo> {
+    ask_daemon(async |client| client.get("/v1/sessions").await).unwrap_or_default()
+}
+
+/// Finds the requests without an answer in the events of the session that is named before.
+fn permission_requests() -> Vec<CompletionCandidate> {
+    let words = words();
+    let id = words.iter().skip_while(|word| *word != "permit").nth(1).and_then(|word| word.to_str());
+    let Some(Ok(id)) = id.map(str::parse::<SessionId>) else { return Vec::new() };
+    let requests = ask_daemon(async |client| {
+        let mut lines = client.get_lines(&format!("/v1/sessions/{id}/events")).await?;
+        let mut open: Vec<PermissionRequest> = Vec::new();
+        while let Some(batch) = lines.next_batch().await? {
+            for event in batch.into_iter().filter_map(|value| Some(Envelope::from_json(value).ok()?.event)) {
+                match event {
+                    Event::PermissionRequested(request) => open.push(*request),
+                    Event::PermissionResolved { id, .. } => open.retain(|request| request.id != id),
+                    _ => {}
+                }
+            }
+        }
+        Ok(open)
+    });
+    requests.unwrap_or_default().iter().map(|request| candidate(&request.id, &request.title)).collect()
+}
+
+/// Asks the daemon; `None` if none answers in time, or with something else.
+fn ask_daemon<T>(question: impl AsyncFnOnce(&DaemonClient) -> Result<T, ProblemDetails>) -> Option<T> {
+    let socket = SocketPath::find(flag(&words(), "--socket").as_deref().map(Path::new));
+    if socket.unusable().is_some() {
+        return None;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    let client = DaemonClient::new(socket);
+    let answer = runtime.block_on(async { tokio::time::timeout(DEADLINE, question(&client)).await });
+    answer.ok()?.ok()
+}
+
+/// Returns the words of the line that the shell completes.
+fn words() -> Vec<OsString> {
+    std::env::args_os().skip_while(|arg| arg != "--").skip(1).collect()
+}
+
+/// Returns the word that is completed. Shells say which it is; fish sends none after it.
+fn current_word() -> Option<OsString> {
+    let index = std::env::var("_CLAP_COMPLETE_INDEX").ok().and_then(|index| index.parse().ok());
+    let mut words = words();
+    match index {
+        Some(index) if index < words.len() => Some(words.swap_remove(index)),
+        Some(_) => None,
+        None => words.pop(),
+    }
+}
+
+/// Returns the value of a flag on the line.
+fn flag(words: &[OsString], name: &str) -> Option<OsString> {
+    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    let words = &words[..end];
+    let joined = |word: &OsString| word.to_str()?.strip_prefix(name)?.strip_prefix('=').map(OsString::from);
+    let apart = words.iter().position(|word| word == name).and_then(|at| words.get(at + 1)).cloned();
+    apart.or_else(|| words.iter().find_map(joined))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent_with_and_without_flags() {
+        for hide_flags in [false, true] {
+            with_sources(args::command(), "", hide_flags).debug_assert();
+        }
+    }
+
+    #[test]
+    fn values_have_their_sources() {
+        let command = with_sources(args::command(), "", false);
+        let has_source = |path: &[&str], id: &str| {
+            let command = path.iter().fold(&command, |command, name| command.find_subcommand(name).expect("there"));
+            let arg = command.get_arguments().find(|arg| arg.get_id() == id).expect("there");
+            arg.get::<ArgValueCandidates>().is_some()
+        };
+        for (path, id) in [
+            (&["prompt"][..], "id"),
+            (&["permit"], "request"),
+            (&["run"], "agent"),
+            (&["start"], "profile"),
+            (&["profiles", "change"], "name"),
+            (&["models", "delete"], "name"),
+            (&["run"], "model_config"),
+        ] {
+            assert!(has_source(path, id), "{path:?} {id}");
+        }
+        assert!(!has_source(&["start"], "id"), "a new name");
+        assert!(!has_source(&["models", "create"], "name"), "a new name");
+    }
+
+    #[test]
+    fn flags_on_the_line() {
+        let words = |line: &str| line.split_whitespace().map(OsString::from).collect::<Vec<_>>();
+        for (line, expected) in [
+            ("agent-proxy --socket /a kill", Some("/a")),
+            ("agent-proxy kill --socket=/b", Some("/b")),
+            ("agent-proxy start -- x --socket /c", None),
+            ("agent-proxy kill --socket", None),
+        ] {
+            assert_eq!(flag(&words(line), "--socket"), expected.map(OsString::from), "{line}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! A terminal of 80 columns and 24 lines: types keys, and looks at the screen, as a person does.
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    num::NonZero,
+    os::fd::OwnedFd,
+    process::Stdio,
+    sync::mpsc,
+    thread,
+};
+
+use nix::pty::{Winsize, openpty};
+
+use crate::harness::{DEADLINE, Place, Ran, Running};
+
+const SIZE: Winsize = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+
+/// A program on a terminal of its own.
+pub(crate) struct Terminal {
+    keyboard: File,
+    output: mpsc::Receiver<u8>,
+    screen: vt100::Parser,
+    running: Running,
+    /// The program's side, for its settings.
+    pub(crate) side: OwnedFd,
+}
+
+impl Terminal {
+    /// Starts a program. Its standard streams are the terminal, which is its controlling one too.
+    pub(crate) fn start(place: &Place, argv: &[&str], environment: &[(&str, &str)]) -> Self {
+        let pty = openpty(&SIZE, None).expect("a terminal");
+        let mut command = place.command_as(&[&["setsid", "--ctty"], argv].concat());
+        let end = || Stdio::from(pty.slave.try_clone().expect("another end"));
+        command.stdin(end()).stdout(end()).stderr(end());
+        command.env("TERM", "xterm").envs(environment.iter().copied());
+        for name in ["COLUMNS", "LINES"] {
+            command.env_remove(name);
+        }
+        let running = Running::new(command);
+        let keyboard = File::from(pty.master);
+        let (sender, output) = mpsc::channel();
+        let mut reader = keyboard.try_clone().expect("another end");
+        thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(read @ 1..) = reader.read(&mut bytes) {
+                if bytes[..read].iter().any(|byte| sender.send(*byte).is_err()) {
+                    break;
+                }
+            }
+        });
+        let [rows, columns] = [SIZE.ws_row, SIZE.ws_col].map(|size| NonZero::new(size).expect("not 0"));
+        let screen = vt100::Parser::new(rows, columns, 0);
+        Self { keyboard, output, screen, running, side: pty.slave }
+    }
+
+    /// Types keys.
+    pub(crate) fn press(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).expect("it is there");
+    }
+
+    /// Pastes, as a terminal does for a program that asked to be told of pastes.
+    pub(crate) fn paste(&mut self, text: &str) {
+        assert!(self.screen.screen().bracketed_paste(), "a paste cannot be told from typing");
+        self.press(&format!("\x1b[200~{}\x1b[201~", text.replace('\n', "\r")));
+    }
+
+    /// Returns what the screen shows, without blanks and empty lines at their ends.
+    pub(crate) fn screen(&self) -> String {
+        text(&self.screen)
+    }
+
+    /// Looks until the screen shows something, and returns all of it.
+    #[track_caller]
+    pub(crate) fn until(&mut self, wanted: &str) -> String {
+        self.look(wanted, |screen| screen.contains(wanted))
+    }
+
+    /// Looks until the last line of the screen is as wanted, and returns all of it.
+    #[track_caller]
+    pub(crate) fn until_last(&mut self, line: &str) -> String {
+        self.look(&format!("last line {line:?}"), |screen| screen.lines().last() == Some(line))
+    }
+
+    /// Looks until the screen shows this alone.
+    #[track_caller]
+    pub(crate) fn until_screen(&mut self, text: &str) {
+        self.look(&format!("{text:?} alone"), |screen| screen == text);
+    }
+
+    #[track_caller]
+    fn look(&mut self, what: &str, is_there: impl Fn(&str) -> bool) -> String {
+        loop {
+            let screen = self.screen();
+            if is_there(&screen) {
+                return screen;
+            }
+            match self.output.recv_timeout(DEADLINE) {
+                Ok(byte) => self.screen.process(&[byte]),
+                Err(error) => panic!("{error}: {what} did not come; the screen:\n{screen}"),
+            }
+        }
+    }
+
+    /// Waits for the program's end. Returns it, and the last screen.
+    #[track_caller]
+    pub(crate) fn end(self) -> (Ran, String) {
+        let Self { keyboard: _keyboard, output, mut screen, running, side } = self;
+        drop(side);
+        let ran = running.end();
+        // Ends when nobody has the program's side any more.
+        while let Ok(byte) = output.recv_timeout(DEADLINE) {
+            screen.process(&[byte]);
+        }
+        (ran, text(&screen))
+    }
+}
+
+fn text(screen: &vt100::Parser) -> String {
+    let lines: Vec<String> = screen.screen().rows(0, SIZE.ws_col).map(|line| line.trim_end().to_owned()).collect();
+    lines.join("\n").trim_end().to_owned()
+}
