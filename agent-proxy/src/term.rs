@@ -5,6 +5,12 @@ use std::{
     io::{self, IsTerminal, Write},
 };
 
+use rustix::{
+    fs::{FileType, fstat},
+    process::getpgrp,
+    termios::{LocalModes, OptionalActions, tcgetattr, tcgetpgrp, tcsetattr},
+};
+
 use crate::problem::{CommandFailure, ProblemDetails};
 
 /// Writes to standard output and flushes, so that a stream is visible at once.
@@ -118,6 +124,28 @@ fn is_colour_enabled() -> bool {
 pub(crate) fn columns() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
+
+/// Returns true if another program reads standard output.
+pub(crate) fn is_stdout_piped() -> bool {
+    let kind = fstat(io::stdout()).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    matches!(kind, Ok(FileType::Fifo | FileType::Socket))
+}
+
+/// Returns true unless another job has the terminal on standard error.
+pub(crate) fn is_foreground() -> bool {
+    tcgetpgrp(io::stderr()).map_or(true, |group| group == getpgrp())
+}
+
+/// Turns the echo of the terminal on standard error on or off. Returns true if that changed it: in the raw mode of a
+/// line editor it is off, and to a job in the background it is denied.
+pub(crate) fn set_echo(on: bool) -> bool {
+    let Ok(mut settings) = tcgetattr(io::stderr()) else { return false };
+    if settings.local_modes.contains(LocalModes::ECHO) == on || !is_foreground() {
+        return false;
+    }
+    settings.local_modes.set(LocalModes::ECHO, on);
+    tcsetattr(io::stderr(), OptionalActions::Now, &settings).is_ok()
 }
 
 /// Makes text of an agent or process safe for a terminal. Control characters, which could move the cursor or hide

@@ -63,6 +63,11 @@ impl PermissionPrompter {
         self.open.retain(|request| request.id != id);
     }
 
+    /// Returns true while a request waits for the user's answer.
+    pub(super) fn is_asking(&self) -> bool {
+        !self.open.is_empty()
+    }
+
     /// Reads the next line that is no answer to a request. May be dropped while it waits.
     pub(super) async fn line(&mut self, prompt: &str) -> InputLine {
         self.lines.get_or_insert_with(|| InputReader::new(self.is_interactive)).next(prompt).await

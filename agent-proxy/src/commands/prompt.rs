@@ -1,8 +1,10 @@
 //! Command `prompt`.
 
+use std::io::{self, IsTerminal};
+
 use proxy_manager::{
-    BudgetAction, BudgetExceeded, BypassAction, EndReason, Envelope, Event, LimitKind, PromptMode, StopReason,
-    TimeoutAction, TimeoutKind,
+    BudgetAction, BudgetExceeded, BypassAction, EndReason, Envelope, Event, LimitKind, PromptMode, SessionInfo,
+    StopReason, TimeoutAction, TimeoutKind,
 };
 
 use crate::{
@@ -35,11 +37,22 @@ pub(super) async fn run(client: &DaemonClient, args: PromptArgs, as_json: bool) 
         let accepted: PromptAccepted = client.post(&path, &request).await?;
         return if as_json { term::json(&accepted) } else { Ok(()) };
     }
+    let agent = match io::stderr().is_terminal() {
+        true => client.get::<SessionInfo>(&format!("/v1/sessions/{}", args.id)).await?.metadata.agent,
+        false => String::new(),
+    };
     let mut lines = client.post_lines(&path, &request).await?;
     let mut live = EventPrinter::new();
+    if !as_json {
+        live.begin(&agent, None);
+    }
     let mut outcome = TurnOutcome::default();
     loop {
-        let batch = match lines.next_batch().await {
+        let batch = tokio::select! {
+            batch = lines.next_batch() => batch,
+            never = EventPrinter::animate(Some(&mut live)) => match never {},
+        };
+        let batch = match batch {
             Ok(Some(batch)) => batch,
             Ok(None) => break,
             Err(problem) => {

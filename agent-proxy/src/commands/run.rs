@@ -52,11 +52,19 @@ pub(super) async fn run(
     let mut interrupts = InterruptStream::new()?;
     let builder = ProxyManager::builder(child).base_env(environment::base());
     let manager = configuration.apply_to(builder).build().await?;
+    let mut printer = (!as_json).then(EventPrinter::new);
+    if let Some(live) = &mut printer {
+        live.begin(&full.agent, Some("starting"));
+    }
     let started = tokio::select! {
         started = manager.start_session(config) => started.map_err(CommandFailure::from),
         // Dropping the start ends what it began.
         _ = interrupts.next() => Err(CommandFailure::Exit(ProgramExit::Interrupted)),
+        never = EventPrinter::animate(printer.as_mut()) => match never {},
     };
+    if let Some(live) = &mut printer {
+        live.finish()?;
+    }
     let done = match started {
         Ok(session) => {
             let foreground = ForegroundSession {
@@ -71,7 +79,7 @@ pub(super) async fn run(
                 restarts,
                 interrupts,
                 asker,
-                printer: (!as_json).then(EventPrinter::new),
+                printer,
                 outcome: TurnOutcome::default(),
             };
             match prompt {
@@ -166,6 +174,9 @@ impl ForegroundSession {
     /// Prints events to the end of the turn, or of the session if the agent has no turns.
     async fn follow(&mut self, turn: Turn) -> Result<TurnWait, CommandFailure> {
         let has_turns = turn.number().is_some();
+        if has_turns {
+            self.begin_turn(None);
+        }
         let end = turn.wait();
         tokio::pin!(end);
         loop {
@@ -195,7 +206,16 @@ impl ForegroundSession {
                         term::error_line(format_args!("! {}", ErrorChain(&error)));
                     }
                 }
+                // The answer is typed where the spinner would be.
+                never = EventPrinter::animate(self.printer.as_mut()), if !self.asker.is_asking() => match never {},
             }
+        }
+    }
+
+    /// Shows on a terminal that something happens, until the printer is told of the end.
+    fn begin_turn(&mut self, waiting_for: Option<&str>) {
+        if let Some(live) = &mut self.printer {
+            live.begin(&self.session.info().metadata.agent, waiting_for);
         }
     }
 
@@ -268,10 +288,10 @@ impl ForegroundSession {
             self.last_offset = envelope.offset;
             self.outcome.record(&envelope.event);
             let asked = matches!(&envelope.event, Event::PermissionRequested(request) if self.asker.is_for(request));
-            match &mut self.printer {
-                Some(live) if asked => live.line_start(),
-                Some(live) => live.event(&envelope.event)?,
-                None => term::json(&envelope.to_json().unwrap_or_default())?,
+            match (&mut self.printer, &envelope.event) {
+                (Some(live), Event::PermissionRequested(request)) if asked => live.begin_request(request),
+                (Some(live), event) => live.event(event)?,
+                (None, _) => term::json(&envelope.to_json().unwrap_or_default())?,
             }
             match &envelope.event {
                 Event::SessionEnded { reason, .. } => {

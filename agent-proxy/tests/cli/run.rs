@@ -3,7 +3,10 @@
 use ipc_protocol::{Event, KillCause, StopReason};
 use nix::sys::signal::Signal;
 
-use crate::harness::{PROGRAM, Place, envelope, is_there, process};
+use crate::{
+    harness::{PROGRAM, Place, envelope, is_there, process},
+    terminal::Terminal,
+};
 
 fn args<'a>(flags: &[&'a str], prompt: &'a str) -> Vec<&'a str> {
     [&["run", "--agent", "acp"], flags, &[prompt, "--", PROGRAM, "fake-agent"]].concat()
@@ -172,4 +175,46 @@ fn a_reader_that_leaves_ends_the_session_quietly() {
     let ran = running.end().exits(0);
     assert_eq!(ran.stderr, "");
     assert!(!is_there(agent));
+}
+
+/// What scripts read has neither a spinner nor marks of a terminal.
+#[test]
+fn in_a_pipe_the_lines_are_as_they_were() {
+    let place = Place::new();
+    let ran = place.run(&args(&[], "think of it\nrun echo found it\nrun exit 3\nsay so")).exits(0);
+    assert_eq!(ran.stdout, "so\n");
+    let lines: Vec<&str> = ran.stderr.lines().collect();
+    assert_eq!(
+        lines[..5],
+        ["of it", "* echo found it", "= echo found it: found it", "* exit 3", "x exit 3: exit code 3"]
+    );
+    assert!(lines[5].starts_with("session ended: 0 survivors") && lines.len() == 6, "{lines:?}");
+}
+
+#[test]
+fn on_a_terminal_a_prompt_shows_that_something_happens() {
+    let place = Place::new();
+    let argv = [PROGRAM, "run", "--agent", "acp", "run sleep 1.2\nsay so", "--", PROGRAM, "fake-agent"];
+    let mut terminal = Terminal::start(&place, &argv, &[]);
+    terminal.until("⏵ sleep 1.2");
+    terminal.until("acp · 1 s");
+    let (ran, screen) = terminal.end();
+    ran.exits(0);
+    let lines: Vec<&str> = screen.lines().collect();
+    assert!(lines[0].starts_with("✓ sleep 1.2 1.") && lines[1] == "so", "{screen}");
+    assert!(lines[2].starts_with("session ended: 0 survivors") && lines.len() == 3, "{screen}");
+
+    let daemon = place.serve();
+    let mut follower = daemon.start_fake("s");
+    let mut terminal = Terminal::start(&place, &[PROGRAM, "prompt", "s", "ask May I?\nsay so"], &[]);
+    let request = follower.until(|envelope| match &envelope.event {
+        Event::PermissionRequested(request) => Some(request.id.clone()),
+        _ => None,
+    });
+    terminal.until(&format!(" s · waiting for {request}"));
+    daemon.run(&["permit", "s", &request, "allow"]).exits(0);
+    let (ran, screen) = terminal.end();
+    ran.exits(0);
+    assert!(screen.contains("\npermission: allow-once\nso\n"), "{screen}");
+    assert!(!screen.contains("acp · "), "{screen}");
 }
