@@ -1,6 +1,7 @@
 //! Command `run`: one turn of an agent in this terminal, or several in sequence.
 
 mod chat;
+mod chat_command;
 
 use std::{path::Path, sync::Arc};
 

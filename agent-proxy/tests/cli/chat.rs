@@ -1,17 +1,14 @@
 //! `run` without a prompt: one turn after the other.
 
-use std::{
-    fs::File,
-    io::{Read, Write},
-    process::Stdio,
-    sync::mpsc,
-    thread,
-};
+use std::{io::Write, process::Stdio};
 
 use ipc_protocol::Event;
 use nix::{pty::openpty, sys::signal::Signal};
 
-use crate::harness::{DEADLINE, PROGRAM, Place, Running, envelope};
+use crate::{
+    harness::{PROGRAM, Place, Running, envelope, gone, process},
+    terminal::Terminal,
+};
 
 fn chat(place: &Place, flags: &[&str]) -> Running {
     let mut command = place.command(&[&["run", "--agent", "acp"], flags, &["--", PROGRAM, "fake-agent"]].concat());
@@ -223,51 +220,182 @@ fn what_ends_the_session_is_told_once_and_has_its_exit_code() {
     }
 }
 
-/// Reads from the terminal until `wanted` comes.
-fn until(screen: &mpsc::Receiver<u8>, wanted: &str) -> String {
-    let mut seen = Vec::new();
-    while !String::from_utf8_lossy(&seen).contains(wanted) {
-        match screen.recv_timeout(DEADLINE) {
-            Ok(byte) => seen.push(byte),
-            Err(error) => panic!("{error}; no {wanted:?} in {:?}", String::from_utf8_lossy(&seen)),
-        }
-    }
-    String::from_utf8_lossy(&seen).into_owned()
+/// A chat with the fake agent on a terminal, at its first prompt.
+fn chat_on_terminal(place: &Place, flags: &[&str]) -> Terminal {
+    let store = place.directory.join("chats");
+    let store = store.to_str().expect("UTF-8");
+    let argv = [&[PROGRAM, "run", "--agent", "acp"], flags, &["--", PROGRAM, "fake-agent", "--store", store]].concat();
+    let mut terminal = Terminal::start(place, &argv, &[]);
+    terminal.until_last(">");
+    terminal
 }
 
 #[test]
 fn a_terminal_has_a_line_editor_and_is_left_as_it_was() {
     let place = Place::new();
-    let pty = openpty(None, None).expect("a terminal");
-    let before = nix::sys::termios::tcgetattr(&pty.slave).expect("its settings");
-    let mut command = place.command(&["run", "--agent", "acp", "--", PROGRAM, "fake-agent"]);
-    let end = || Stdio::from(pty.slave.try_clone().expect("another end"));
-    command.stdin(end()).stdout(end()).stderr(end()).env("TERM", "xterm");
-    let running = Running::new(command);
-    let mut master = File::from(pty.master);
-    let (sender, screen) = mpsc::channel();
-    let mut reader = master.try_clone().expect("another end");
-    thread::spawn(move || {
-        let mut byte = [0];
-        while reader.read(&mut byte).is_ok_and(|read| read == 1) && sender.send(byte[0]).is_ok() {}
-    });
-    let mut typed = |keys: &str| master.write_all(keys.as_bytes()).expect("it is there");
-    until(&screen, "> ");
+    let mut terminal = chat_on_terminal(&place, &[]);
+    let before = nix::sys::termios::tcgetattr(&openpty(None, None).expect("a fresh terminal").slave).expect("settings");
     // A typo, and the key that takes it back.
-    typed("say helli\x7fo there\r");
-    until(&screen, "\r\nhello there\r\n");
-    until(&screen, "> ");
-    typed("ask May I?\r");
-    until(&screen, "or a number: ");
-    typed("n\r");
-    until(&screen, "permission: reject-once");
-    // Before that the terminal is nobody's.
-    until(&screen, "> ");
-    typed("\x03");
-    until(&screen, "Ctrl-C again");
-    until(&screen, "> ");
-    typed("\x03");
-    running.end().exits(130);
-    let after = nix::sys::termios::tcgetattr(&pty.slave).expect("its settings");
+    terminal.press("say helli\x7fo there\r");
+    terminal.until("\nhello there\n>");
+    terminal.press("ask May I?\r");
+    terminal.until("or a number:");
+    terminal.press("n\r");
+    terminal.until("\npermission: reject-once\n");
+    terminal.until_last(">");
+    terminal.press("\x03");
+    terminal.until("Ctrl-C again");
+    terminal.until_last(">");
+    terminal.press("\x03");
+    let side = terminal.side.try_clone().expect("another");
+    let (ran, _) = terminal.end();
+    ran.exits(130);
+    let after = nix::sys::termios::tcgetattr(&side).expect("its settings");
     assert_eq!(after.local_flags, before.local_flags);
+}
+
+#[test]
+fn it_opens_with_what_runs_and_the_keys_and_closes_with_the_receipt() {
+    let place = Place::new();
+    let cwd = place.directory.to_str().expect("UTF-8");
+    let mut terminal = chat_on_terminal(&place, &["--cwd", cwd, "--model", "fake-2"]);
+    let screen = terminal.screen();
+    let value = |name: &str| {
+        let line = screen.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_else(|| panic!("no {name} in\n{screen}")).trim().to_owned()
+    };
+    assert_eq!([value("agent"), value("model"), value("directory")], ["acp", "fake-2", cwd]);
+    assert!(value("session").len() == 36 && value("keys").ends_with("/help"), "{screen}");
+    assert_eq!(screen.lines().count(), 6, "{screen}");
+    terminal.press("\x04");
+    let (ran, screen) = terminal.end();
+    ran.exits(0);
+    let last = screen.lines().last().expect("a line");
+    assert!(last.starts_with("session ended: 0 survivors, 1 process ended in "), "{screen}");
+}
+
+#[test]
+fn a_turn_shows_that_something_happens() {
+    let place = Place::new();
+    let mut terminal = chat_on_terminal(&place, &[]);
+    terminal.press("think of it\nsleep 1500ms\nsay so".replace('\n', "\x16\n").as_str());
+    terminal.press("\r");
+    terminal.until("⏵ thinking: of it");
+    terminal.until("acp · 1 s");
+    let screen = terminal.until("so\n>");
+    assert!(screen.contains("\n✓ thought 1.") && !screen.contains("acp · "), "{screen}");
+    terminal.press("wait\r");
+    terminal.until("acp · 3 s · last sign of life 3 s ago");
+    // Impatience leaves no copies of the spinner.
+    terminal.press("\r");
+    terminal.until(" · last sign of life 4 s ago");
+    terminal.press("\x03");
+    let screen = terminal.until("the turn was aborted\n>");
+    assert!(!screen.contains("acp · ") && screen.contains("aborting the turn; Ctrl-C again kills"), "{screen}");
+    // Twice ends it.
+    terminal.press("\x0changing\x7f\x7f\x7f\r");
+    terminal.until("acp · 0 s");
+    terminal.press("\x03");
+    terminal.until("Ctrl-C again kills the session\n");
+    terminal.press("\x03");
+    let (ran, screen) = terminal.end();
+    ran.exits(130);
+    assert!(screen.lines().last().is_some_and(|line| line.starts_with("session ended: 0 survivors")), "{screen}");
+}
+
+#[test]
+fn tool_calls_are_lines_that_finish() {
+    let place = Place::new();
+    let mut terminal = chat_on_terminal(&place, &[]);
+    terminal.press("run sleep 1.2; echo found it\r");
+    terminal.until("⏵ sleep 1.2; echo found it");
+    terminal.until("⏵ sleep 1.2; echo found it 1 s\n");
+    let screen = terminal.until_last(">");
+    assert!(screen.contains("\n✓ sleep 1.2; echo found it 1.") && screen.contains(" s · found it\n"), "{screen}");
+    assert!(!screen.contains('⏵'), "{screen}");
+    terminal.press("run exit 3\r");
+    terminal.until("\n✗ exit 3 ");
+    terminal.until_last(">");
+    terminal.press("run sleep 300\r");
+    terminal.until("⏵ sleep 300");
+    terminal.press("\x03");
+    let screen = terminal.until("the turn was aborted\n>");
+    assert!(!screen.contains('⏵') && screen.contains("sleep 300 "), "{screen}");
+    terminal.press("\x04");
+    terminal.end().0.exits(0);
+}
+
+/// The spinner is below it meanwhile.
+#[test]
+fn an_answer_goes_on_where_it_paused() {
+    let place = Place::new();
+    let mut terminal = chat_on_terminal(&place, &[]);
+    terminal.paste("flood 1 20\nsleep 2s\nflood 1 20");
+    terminal.press("\r");
+    let line = format!("0000000000{}", ".".repeat(10));
+    let screen = terminal.until(" acp · 1 s");
+    assert!(screen.lines().rev().nth(1) == Some(&line), "{screen}");
+    let screen = terminal.until_last(">");
+    assert!(screen.contains(&format!("\n{line}{line}\n")) && !screen.contains("acp · "), "{screen}");
+    terminal.press("\x04");
+    terminal.end().0.exits(0);
+}
+
+#[test]
+fn several_pasted_lines_are_one_prompt() {
+    let place = Place::new();
+    let mut terminal = chat_on_terminal(&place, &[]);
+    terminal.press("say one\r");
+    terminal.until("\none\n>");
+    terminal.paste("say two\nhistory\n");
+    terminal.press("\r");
+    terminal.until("\ntwo\n1 before\n>");
+    terminal.press("\x04");
+    terminal.end().0.exits(0);
+}
+
+#[test]
+fn commands_begin_with_a_slash() {
+    let place = Place::new();
+    let mut terminal = chat_on_terminal(&place, &[]);
+    let mut types = |typed: &str, expected: &str| {
+        terminal.press(&format!("\x0c{typed}\r"));
+        terminal.until(expected);
+        terminal.until_last(">")
+    };
+    let help = types("/help", "//TEXT");
+    for name in ["/help", "/model NAME", "/mode NAME", "/compact", "/ps", "/kill PID", "/quit"] {
+        assert!(help.contains(&format!("\n  {name}")), "{name} in\n{help}");
+    }
+    types("/init", "no command /init; //init sends it as a prompt. There are\n  /help /model /mode ");
+    types("//init", "\n/init\n>");
+    types("/etc/hosts", "\n/etc/hosts\n>");
+    types("/model fake-2", "\nmodel: fake-2\n>");
+    types("model", "\nfake-2\n>");
+    types("/model", "\nmodel: fake-2\n>");
+    types("/compact", "error: agent \"acp\" cannot compact its conversation");
+    let started = types("setsid sleep 300", "\nsetsid ");
+    let pid = started.lines().find_map(|line| line.strip_prefix("setsid ")?.parse::<u32>().ok()).expect("a pid");
+    let sleeper = process(pid);
+    let tree = types("/ps", "sleep 300  [left session");
+    assert!(tree.contains(&format!("\n{pid:>7}")) || tree.contains(&pid.to_string()), "{tree}");
+    types(&format!("/kill {pid}"), "0 survivors, ");
+    gone(sleeper);
+    terminal.press("/quit\r");
+    let (ran, screen) = terminal.end();
+    ran.exits(0);
+    assert!(screen.contains("session ended: 0 survivors"), "{screen}");
+}
+
+/// A shell's own words begin with a slash too.
+#[test]
+fn a_command_gets_each_line_as_it_is() {
+    let place = Place::new();
+    let mut terminal =
+        Terminal::start(&place, &[PROGRAM, "run", "--agent", "command", "--", "sed", "-u", "s/quit/left/"], &[]);
+    terminal.until_last(">");
+    terminal.press("/quit\r");
+    terminal.until("/left");
+    terminal.press("\x04");
+    terminal.end().0.exits(0);
 }

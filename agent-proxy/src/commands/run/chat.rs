@@ -1,14 +1,20 @@
 //! Command `run` without a prompt: one turn after the other, as they are typed.
 
-use proxy_manager::{EndReason, Error, KillOptions, PromptMode};
+use std::io::{self, IsTerminal};
+
+use proxy_manager::{EndReason, Error, KillOptions, KillScope, Operation, ProcessStatus, PromptMode};
 use serde_json::json;
 
-use super::{ForegroundSession, TurnWait};
+use super::{
+    ForegroundSession, TurnWait,
+    chat_command::{self, ChatCommand, ChatEntry},
+};
 use crate::{
     commands::{input_reader::InputLine, interrupts::InterruptLevel},
     exit::ProgramExit,
     problem::{CommandFailure, ProblemDetails},
-    term,
+    render::{self, event_printer::EventPrinter},
+    term::{self, TermStyle, printable},
 };
 
 /// Prompt for typed input.
@@ -17,6 +23,7 @@ const PROMPT: &str = "> ";
 impl ForegroundSession {
     /// Reads prompts until the end of standard input, or until Ctrl-C is pressed twice; then kills the session.
     pub(super) async fn chat(mut self) -> Result<(), CommandFailure> {
+        self.greet();
         let talked = self.chat_loop().await;
         let killed = self.session.kill(KillOptions::default()).await;
         // The last output of an agent comes after its end is known.
@@ -43,6 +50,37 @@ impl ForegroundSession {
         }
     }
 
+    /// Returns true if a person types on a terminal: then there are commands beside the prompts. An agent without turns
+    /// gets each line as it is.
+    fn has_commands(&self) -> bool {
+        self.has_turns && self.is_on_terminal()
+    }
+
+    fn is_on_terminal(&self) -> bool {
+        self.printer.is_some() && io::stdin().is_terminal() && io::stdout().is_terminal() && io::stderr().is_terminal()
+    }
+
+    /// Shows on a terminal what runs, and the keys.
+    fn greet(&self) {
+        if !self.is_on_terminal() {
+            return;
+        }
+        let (style, info) = (TermStyle::stderr(), self.session.info());
+        for (name, value) in [
+            ("agent", info.metadata.agent.as_str()),
+            ("model", info.settings.model.as_deref().unwrap_or("the agent's own choice")),
+            ("directory", &info.metadata.cwd),
+            ("session", info.metadata.session_id.as_str()),
+        ] {
+            term::error_line(format_args!("{} {}", style.dim(format_args!("{name:<10}")), printable(value, false)));
+        }
+        let keys = match self.has_turns {
+            true => "Enter sends · Ctrl-C aborts, twice ends · Ctrl-D ends · /help",
+            false => "Enter sends a line · Ctrl-C twice ends · Ctrl-D ends the input",
+        };
+        term::error_line(format_args!("{} {keys}", style.dim(format_args!("{:<10}", "keys"))));
+    }
+
     async fn chat_loop(&mut self) -> Result<TurnWait, CommandFailure> {
         let mut asked_to_end = false;
         loop {
@@ -61,7 +99,17 @@ impl ForegroundSession {
                 }
             };
             asked_to_end = false;
-            match self.turn(&text).await {
+            let entry = if self.has_commands() { ChatEntry::parse(&text) } else { ChatEntry::Prompt(text) };
+            let done = match entry {
+                ChatEntry::Prompt(text) => self.turn(&text).await,
+                ChatEntry::Command(ChatCommand::Quit) => return self.hang_up().await,
+                ChatEntry::Command(command) => self.carry_out(command).await.map(|()| TurnWait::Done),
+                ChatEntry::Refused(why) => {
+                    term::error_line(why);
+                    continue;
+                }
+            };
+            match done {
                 Ok(TurnWait::Done) => {}
                 Ok(TurnWait::Interrupted) => return Ok(TurnWait::Interrupted),
                 Err(CommandFailure::Problem(problem)) => {
@@ -116,6 +164,11 @@ impl ForegroundSession {
         Ok(())
     }
 
+    /// Erases the lines of a running turn.
+    fn end_turn(&mut self) {
+        self.printer.iter_mut().for_each(EventPrinter::end_turn);
+    }
+
     fn line_start(&mut self) {
         self.printer.iter_mut().for_each(|live| live.line_start());
     }
@@ -124,13 +177,20 @@ impl ForegroundSession {
     async fn turn(&mut self, text: &str) -> Result<TurnWait, CommandFailure> {
         self.outcome = Default::default();
         let id = self.session.id().clone();
-        self.session = tokio::select! {
-            awake = self.manager.awake(&id) => awake?,
+        if self.resting.is_some() {
+            self.begin_turn(Some("resuming"));
+        }
+        let awake = tokio::select! {
+            awake = self.manager.awake(&id) => Ok(awake),
             // Giving up the wait leaves the session suspended.
-            urgency = self.interrupts.next() => return match urgency {
-                InterruptLevel::Stop => Err(CommandFailure::Exit(ProgramExit::Interrupted)),
-                InterruptLevel::End => Ok(TurnWait::Interrupted),
-            },
+            urgency = self.interrupts.next() => Err(urgency),
+            never = EventPrinter::animate(self.printer.as_mut()) => match never {},
+        };
+        self.end_turn();
+        self.session = match awake {
+            Ok(awake) => awake?,
+            Err(InterruptLevel::Stop) => return Err(CommandFailure::Exit(ProgramExit::Interrupted)),
+            Err(InterruptLevel::End) => return Ok(TurnWait::Interrupted),
         };
         let turn = match self.manager.send_prompt(&id, text, PromptMode::Refuse).await {
             Ok(turn) if turn.number().is_none() => return Ok(TurnWait::Done),
@@ -139,7 +199,9 @@ impl ForegroundSession {
             Err(error) if self.is_done(&error) => return Ok(TurnWait::Done),
             Err(error) => return Err(error.into()),
         };
-        let over = self.follow(turn).await?;
+        let over = self.follow(turn).await;
+        self.end_turn();
+        let over = over?;
         if let Some(live) = &mut self.printer {
             live.finish()?;
         }
@@ -147,6 +209,72 @@ impl ForegroundSession {
             std::mem::take(&mut self.outcome).into_result()?;
         }
         Ok(over)
+    }
+
+    /// Carries out a command between two turns.
+    async fn carry_out(&mut self, command: ChatCommand) -> Result<(), CommandFailure> {
+        let (style, settings) = (TermStyle::stderr(), self.session.info().settings);
+        match command {
+            ChatCommand::Help => term::error_text(chat_command::help()),
+            // The end of the input does the same.
+            ChatCommand::Quit => {}
+            ChatCommand::Model(None) => show_setting("model", settings.model),
+            ChatCommand::Mode(None) => show_setting("mode", settings.mode),
+            ChatCommand::Thinking(None) => show_setting("thinking", settings.thinking),
+            ChatCommand::Model(Some(model)) => {
+                self.operate(Operation::SetModel { model: model.clone() }).await?;
+                show_setting("model", Some(model));
+            }
+            ChatCommand::Mode(Some(mode)) => {
+                self.operate(Operation::SetMode { mode: mode.clone() }).await?;
+                show_setting("mode", Some(mode));
+            }
+            ChatCommand::Thinking(Some(level)) => {
+                self.operate(Operation::SetThinking { level: level.clone() }).await?;
+                show_setting("thinking", Some(level));
+            }
+            ChatCommand::Compact => {
+                self.operate(Operation::Compact).await?;
+                term::error_line(style.dim("compacted"));
+            }
+            ChatCommand::Processes => {
+                let mut processes = self.session.processes().await?;
+                processes.retain(|process| process.status == ProcessStatus::Running);
+                term::error_text(render::tree::render(&processes, style, term::columns()));
+            }
+            ChatCommand::Kill(pid) => {
+                let scope = pid.map_or(KillScope::AllButAgent, |pid| KillScope::Process { pid, tree: true });
+                let receipt = self.session.kill_scope(scope, KillOptions::default()).await?;
+                term::error_line(render::receipt::summary(&receipt, style));
+            }
+        }
+        Ok(())
+    }
+
+    /// Performs an operation of the agent, and prints the session's events meanwhile. Ctrl-C stops waiting.
+    async fn operate(&mut self, operation: Operation) -> Result<(), CommandFailure> {
+        self.session = self.manager.awake(self.session.id()).await?;
+        self.begin_turn(None);
+        let session = self.session.clone();
+        let reply = session.operate(operation);
+        tokio::pin!(reply);
+        let mut has_events = true;
+        let done = loop {
+            let mut batch = Vec::new();
+            tokio::select! {
+                more = self.events.next_batch(&mut batch), if has_events => {
+                    self.print(&batch).await?;
+                    has_events = more;
+                }
+                reply = &mut reply => break reply.map(drop).map_err(CommandFailure::from),
+                _ = self.interrupts.next() => {
+                    break Err(ProblemDetails::failed("not waited for any longer; the agent may do it yet").into());
+                }
+                never = EventPrinter::animate(self.printer.as_mut()) => match never {},
+            }
+        };
+        self.end_turn();
+        done
     }
 
     /// Waits for typed input, and prints the session's events meanwhile.
@@ -190,6 +318,11 @@ impl ForegroundSession {
             }
         }
     }
+}
+
+fn show_setting(name: &str, value: Option<String>) {
+    let value = value.map_or_else(|| "the agent's own choice".to_owned(), |value| printable(&value, false));
+    term::error_line(TermStyle::stderr().dim(format_args!("{name}: {value}")));
 }
 
 /// Returns true if such a failure of a turn means that the session's processes end or have ended.
