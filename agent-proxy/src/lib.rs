@@ -11,6 +11,8 @@ mod completion;
 mod configuration;
 mod daemon;
 mod doctor;
+#[cfg(test)]
+mod documented;
 mod environment;
 mod error_text;
 pub mod exit;

@@ -7,7 +7,7 @@ use crate::{error_text::error_text, exit::ProgramExit};
 
 /// All kinds of problems: `type`, title, HTTP status and exit code. The first ones are the variants of
 /// [`proxy_manager::Error`]; the others arise in the daemon or its client.
-const KINDS: &[(&str, &str, u16, ProgramExit)] = &[
+pub(crate) const KINDS: &[(&str, &str, u16, ProgramExit)] = &[
     ("duplicate-session", "a session of that id exists", 409, ProgramExit::Refused),
     ("unknown-session", "no such session", 404, ProgramExit::NotFound),
     ("ambiguous-id", "several sessions have such an id", 400, ProgramExit::Usage),

@@ -778,4 +778,6 @@ mod moment_text {
 }
 
 #[cfg(test)]
+mod documented;
+#[cfg(test)]
 mod tests;

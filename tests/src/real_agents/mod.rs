@@ -24,7 +24,7 @@ pub use self::{
     session::{Session, Told},
     stage::{Programs, Stage, remove},
     start::{Starts, Way, measure},
-    table::{json, markdown, plain, unlike_readme},
+    table::{json, markdown, plain, unlike_page},
 };
 
 /// How long one step of a scenario may take: an agent's start, its answer, a tool of it.

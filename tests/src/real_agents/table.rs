@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::{AGENTS, Cell, Outcome, SCENARIOS};
 
-const README: &str = include_str!("../../../README.md");
+const PAGE: &str = include_str!("../../../docs/agents.md");
 /// Around the table in it.
-const BEGIN: &str = "<!-- real agents: begin (tests/real-agents/run --readme) -->";
+const BEGIN: &str = "<!-- real agents: begin (tests/real-agents/run --page) -->";
 const END: &str = "<!-- real agents: end -->";
 
 /// A table for a terminal: a line for each agent, then what is not a pass.
@@ -78,17 +78,17 @@ pub fn markdown(cells: &[Cell]) -> String {
     out
 }
 
-/// Where the README's table says something else than these cells, in a line each. Of all agents and scenarios it is the table itself
+/// Where the table of docs/agents.md says something else than these cells, in a line each. Of all agents and scenarios it is the table itself
 /// that is compared, of some only their cells. A cell that failed is no matter here.
-pub fn unlike_readme(cells: &[Cell]) -> Vec<String> {
-    unlike(in_readme(README), cells)
+pub fn unlike_page(cells: &[Cell]) -> Vec<String> {
+    unlike(in_page(PAGE), cells)
 }
 
-/// The table of a README, with its markers.
-fn in_readme(readme: &str) -> &str {
-    let from = readme.find(BEGIN).unwrap_or(readme.len());
-    let to = readme[from..].find(END).map_or(readme.len(), |at| from + at + END.len());
-    &readme[from..to]
+/// The table of a page, with its markers.
+fn in_page(page: &str) -> &str {
+    let from = page.find(BEGIN).unwrap_or(page.len());
+    let to = page[from..].find(END).map_or(page.len(), |at| from + at + END.len());
+    &page[from..to]
 }
 
 fn unlike(table: &str, cells: &[Cell]) -> Vec<String> {
@@ -170,7 +170,7 @@ fn word(outcome: &Outcome) -> &'static str {
 mod tests {
     use std::time::Duration;
 
-    use super::{README, in_readme, markdown, said, unlike};
+    use super::{PAGE, in_page, markdown, said, unlike};
     use crate::real_agents::{AGENTS, Agent, Cell, Outcome, SCENARIOS};
 
     /// All cells; every third agent cannot do the second scenario.
@@ -221,10 +221,10 @@ mod tests {
         assert_eq!(unlike(&table, &some(0, Outcome::Fail("it is told already".into()))), Vec::<String>::new());
     }
 
-    /// The README's table has each scenario and each agent that there is, in their order, and no other.
+    /// The page's table has each scenario and each agent that there is, in their order, and no other.
     #[test]
-    fn the_readme_has_every_cell() {
-        let table = in_readme(README);
+    fn the_page_has_every_cell() {
+        let table = in_page(PAGE);
         let rows: Vec<Vec<&str>> = table
             .lines()
             .filter_map(|line| line.trim().strip_prefix('|')?.strip_suffix('|'))
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(rows[0][1..], agents);
         let named: Vec<&str> = rows[2..].iter().map(|row| row[0]).collect();
         let scenarios: Vec<&str> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
-        assert_eq!(named, scenarios, "tests/real-agents/run --readme prints it anew");
+        assert_eq!(named, scenarios, "tests/real-agents/run --page prints it anew");
         for row in &rows[2..] {
             for (agent, cell) in AGENTS.iter().zip(&row[1..]) {
                 let cannot = agent.cannot(row[0]).is_some();
@@ -253,10 +253,10 @@ mod tests {
         }
     }
 
-    /// A run that comes to what the README says prints it as it stands there.
+    /// A run that comes to what the page says prints it as it stands there.
     #[test]
-    fn the_readme_is_as_it_would_be_printed() {
-        let table = in_readme(README);
+    fn the_page_is_as_it_would_be_printed() {
+        let table = in_page(PAGE);
         let as_said = |cell: Cell| {
             let outcome = match said(table, &cell) {
                 Some("\u{2713}") | None => Outcome::Pass,

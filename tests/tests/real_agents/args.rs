@@ -33,7 +33,7 @@ impl Args {
         while let Some(arg) = args.next() {
             match arg.as_str() {
                 "--json" => parsed.form = Form::Json,
-                "--readme" => parsed.form = Form::Markdown,
+                "--page" => parsed.form = Form::Markdown,
                 "--scenario" => {
                     let name = args.next().ok_or_else(usage)?;
                     let found = SCENARIOS.iter().find(|scenario| scenario.name == name.replace('-', " "));
@@ -67,7 +67,7 @@ fn usage() -> String {
     let agents: Vec<&str> = AGENTS.iter().map(|agent| agent.id).collect();
     let scenarios: Vec<String> = SCENARIOS.iter().map(|one| format!("  {:18}{}", one.name, one.shows)).collect();
     format!(
-        "usage: tests/real-agents/run [AGENT…] [--scenario NAME…] [--json | --readme] [--at-once N]\n       \
+        "usage: tests/real-agents/run [AGENT…] [--scenario NAME…] [--json | --page] [--at-once N]\n       \
          tests/real-agents/run --start [AGENT…] [--pairs N]\n          \
          (on ext4 not within five minutes of the last: for so long removed files hold up new ones)\n\
          agents: {}\nscenarios:\n{}",

@@ -69,10 +69,10 @@ fn main() -> ExitCode {
         count(|outcome| matches!(outcome, Outcome::Unsupported(_))),
         begin.elapsed().as_secs_f64()
     );
-    // The README's is then to be replaced by what is printed.
-    let unlike = if args.form == Form::Markdown { Vec::new() } else { real_agents::unlike_readme(&cells) };
+    // The page's is then to be replaced by what is printed.
+    let unlike = if args.form == Form::Markdown { Vec::new() } else { real_agents::unlike_page(&cells) };
     for line in &unlike {
-        eprintln!("not as in the README (--readme prints it anew): {line}");
+        eprintln!("not as in docs/agents.md (--page prints it anew): {line}");
     }
     if fails == 0 && unlike.is_empty() && !cells.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

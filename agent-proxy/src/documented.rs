@@ -1,0 +1,93 @@
+//! The documentation is right about the command line: tests of the pages against the tables and the parser.
+
+use std::{fs, path::Path};
+
+use crate::{args, exit, problem};
+
+/// Pages of the documentation, with their paths.
+fn pages() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut paths = vec![root.join("README.md")];
+    for entry in fs::read_dir(root.join("docs")).expect("the pages") {
+        paths.push(entry.expect("a page").path());
+    }
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    paths.sort();
+    let read = |path: &Path| (path.display().to_string(), fs::read_to_string(path).expect("a page"));
+    paths.iter().map(|path| read(path)).collect()
+}
+
+/// Command lines of `agent-proxy` in blocks of shell, and in words between backticks.
+fn command_lines(page: &str) -> Vec<String> {
+    let mut language = None;
+    let mut lines = vec![];
+    for line in page.lines() {
+        match (line.strip_prefix("```"), language) {
+            (Some(info), None) => language = Some(info.split([' ', ',']).next().unwrap_or_default()),
+            (Some(_), Some(_)) => language = None,
+            (None, Some("console" | "sh")) => {
+                let line = line.strip_prefix("$ ").unwrap_or(line);
+                let begins = line.match_indices("agent-proxy ").map(|(at, _)| at);
+                let begins = begins.filter(|at| *at == 0 || line[..*at].ends_with(['|', '(', ';', ' ']));
+                lines.extend(begins.map(|at| line[at..].to_owned()));
+            }
+            (None, Some(_)) => {}
+            (None, None) => {
+                let code = line.split('`').skip(1).step_by(2);
+                lines.extend(code.filter(|code| code.starts_with("agent-proxy ")).map(str::to_owned));
+            }
+        }
+    }
+    lines
+}
+
+/// The words of a command, up to where the shell begins with another.
+fn words(line: &str) -> Vec<String> {
+    let line = line.split_once(")\"").map_or(line, |(command, _)| command);
+    let words = shlex::split(line).unwrap_or_default();
+    let ends = |word: &String| {
+        let word = word.trim_start_matches(|c: char| c.is_ascii_digit());
+        matches!(word, "|" | "&" | "&&" | "||" | ";") || word.starts_with(['<', '>'])
+    };
+    let mut command: Vec<String> = words.into_iter().take_while(|word| !ends(word)).collect();
+    if let Some(last) = command.last_mut() {
+        *last = last.trim_end_matches([';', ')']).to_owned();
+    }
+    command
+}
+
+#[test]
+fn every_command_that_is_shown_parses() {
+    let mut wrong = String::new();
+    for (page, text) in pages() {
+        for line in command_lines(&text) {
+            let words = words(&line);
+            if words.iter().any(|word| word.contains('…') || word.chars().all(char::is_uppercase)) {
+                continue;
+            }
+            match args::parse(&words) {
+                Err(error) if error.use_stderr() => wrong.push_str(&format!("{page}: {line}\n{error}\n")),
+                _ => {}
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn the_exit_codes_and_problems_are_all_there() {
+    let (_, page) = pages().into_iter().find(|(path, _)| path.ends_with("exit-codes.md")).expect("the page");
+    for (exit, meaning) in exit::TABLE {
+        let row = format!("| {} | {meaning} |\n", exit.code());
+        assert!(page.contains(&row), "{row}");
+    }
+    for (kind, title, status, exit) in problem::KINDS {
+        let row = format!("| `{kind}` | {title} | {status} | {} |\n", exit.code());
+        assert!(page.contains(&row), "{row}");
+    }
+    assert_eq!(
+        page.lines().filter(|line| line.starts_with("| `") && line.matches('|').count() == 5).count(),
+        problem::KINDS.len() + 1,
+        "one row each, and the head"
+    );
+}

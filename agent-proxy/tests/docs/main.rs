@@ -1,0 +1,73 @@
+//! The pages of the documentation do what they say.
+//!
+//! Every page of `docs/` and the README is one test: its `console` blocks run in one shell, with a home of their own, and print what
+//! the page shows. Agents are fake: `my-agent` is an ACP agent that does what the prompt says. How a page is written:
+//!
+//! * a block of the language `console` is run. `$ ` begins a command, `> ` goes on with it, and what follows is its output, on
+//!   either stream: `…` stands for any text of a line, a line of `…` for any lines.
+//!   Pids, times and measures may differ, and the widths of columns.
+//! * a command that fails is followed by `$ echo $?`.
+//! * a block of the language `json` directly after one is the output of its last command, as to its members and their types. A
+//!   member `"…"` stands for any other members.
+//! * `console needs=WHAT` is not run, and reported as ignored.
+//!
+//! `DOCS_UPDATE=1 cargo test --workspace --test docs` writes what is printed into the pages.
+//!
+//! A command line of `agent-proxy` that is shown anywhere has to parse: see `src/args/documented.rs`.
+
+mod links;
+mod matching;
+mod page;
+mod shell;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use page::{Block, Page};
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let pages = page::all();
+    let mut trials: Vec<Trial> = vec![];
+    for page in &pages {
+        for block in page.blocks.iter().filter(|block| block.is_skipped()) {
+            let needs = block.needs.as_deref().unwrap_or_default();
+            let name = format!("{}:{} (needs {needs})", page.name, block.line);
+            trials.push(Trial::test(name, || Ok(())).with_ignored_flag(true));
+        }
+        if page.blocks.iter().any(Block::is_run) {
+            let page = page.clone();
+            trials.push(Trial::test(page.name.clone(), move || runs(&page)));
+        }
+    }
+    trials.push(Trial::test("links", move || links::check(&pages).map_err(Failed::from)));
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// Runs a page.
+fn runs(page: &Page) -> Result<(), Failed> {
+    let commands: Vec<_> = page.commands().collect();
+    let runs = shell::run(&commands)?;
+    let mut wrong = String::new();
+    let mut lines: Vec<String> = page.text.lines().map(|line| format!("{line}\n")).collect();
+    for (at, (command, run)) in commands.iter().zip(&runs).enumerate().rev() {
+        let shown = commands.get(at + 1).is_some_and(|next| next.text.starts_with("echo $?"));
+        if run.code != 0 && !shown {
+            wrong.push_str(&format!("\nit fails with {}, and no `$ echo $?` follows", run.code));
+        } else if let Err(why) = command.judge(&run.output) {
+            wrong.push_str(&format!("\n{why}"));
+            let (range, text) = command.update(&run.output);
+            lines.splice(range, [text]);
+        } else {
+            continue;
+        }
+        wrong.push_str(&format!("\n{}:{}: $ {}\nit prints:\n{}\n", page.name, command.line, command.text, run.output));
+    }
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    if std::env::var_os("DOCS_UPDATE").is_some() {
+        std::fs::write(page::root().join(&page.name), lines.concat())?;
+        wrong.push_str("\nThe page shows that now: look at it.");
+    }
+    Err(wrong.into())
+}
