@@ -25,12 +25,8 @@ fn command_lines(page: &str) -> Vec<String> {
         match (line.strip_prefix("```"), language) {
             (Some(info), None) => language = Some(info.split([' ', ',']).next().unwrap_or_default()),
             (Some(_), Some(_)) => language = None,
-            (None, Some("console" | "sh")) => {
-                let line = line.strip_prefix("$ ").unwrap_or(line);
-                let begins = line.match_indices("agent-proxy ").map(|(at, _)| at);
-                let begins = begins.filter(|at| *at == 0 || line[..*at].ends_with(['|', '(', ';', ' ']));
-                lines.extend(begins.map(|at| line[at..].to_owned()));
-            }
+            (None, Some("console")) => lines.extend(line.strip_prefix("$ ").into_iter().flat_map(commands)),
+            (None, Some("sh")) => lines.extend(commands(line)),
             (None, Some(_)) => {}
             (None, None) => {
                 let code = line.split('`').skip(1).step_by(2);
@@ -39,6 +35,13 @@ fn command_lines(page: &str) -> Vec<String> {
         }
     }
     lines
+}
+
+/// The commands in a line of shell, each with what follows it.
+fn commands(line: &str) -> impl Iterator<Item = String> {
+    let begins = line.match_indices("agent-proxy ").map(|(at, _)| at);
+    let begins = begins.filter(|at| *at == 0 || line[..*at].trim_end().ends_with(['|', '(', ';', '&']));
+    begins.map(|at| line[at..].to_owned())
 }
 
 /// The words of a command, up to where the shell begins with another.
@@ -66,7 +69,10 @@ fn every_command_that_is_shown_parses() {
                 continue;
             }
             match args::parse(&words) {
-                Err(error) if error.use_stderr() => wrong.push_str(&format!("{page}: {line}\n{error}\n")),
+                Err(error) if error.use_stderr() => {
+                    let error = error.to_string();
+                    wrong.push_str(&format!("{page}: {line}\n  {}\n", error.lines().next().unwrap_or_default()));
+                }
                 _ => {}
             }
         }
@@ -89,5 +95,28 @@ fn the_exit_codes_and_problems_are_all_there() {
         page.lines().filter(|line| line.starts_with("| `") && line.matches('|').count() == 5).count(),
         problem::KINDS.len() + 1,
         "one row each, and the head"
+    );
+}
+
+#[test]
+fn every_route_is_there() {
+    let (_, page) = pages().into_iter().find(|(path, _)| path.ends_with("http.md")).expect("the page");
+    let sources = [include_str!("daemon/routes.rs"), include_str!("daemon/persistence.rs")];
+    let routes = sources.iter().flat_map(|source| source.split(".route(\"").skip(1));
+    let mut count = 0;
+    for (path, calls) in routes.filter_map(|rest| rest.split_once("\", ")) {
+        let calls = calls.split_once('\n').map_or(calls, |(line, _)| line);
+        for (method, call) in [("GET", "get("), ("POST", "post("), ("DELETE", "delete(")] {
+            let row = format!("`{method} {path}`");
+            assert!(!calls.contains(call) || page.contains(&row), "{row}");
+            count += usize::from(calls.contains(call));
+        }
+    }
+    assert_eq!(
+        page.matches("| `GET /v1").count()
+            + page.matches("| `POST /v1").count()
+            + page.matches("| `DELETE /v1").count()
+            + 1,
+        count
     );
 }

@@ -1,4 +1,4 @@
-//! The smallest program that embeds a manager: `cargo run -p proxy-manager --example hello`
+//! The smallest program that embeds a manager: `cargo run -p agent-proxy-manager --example hello`
 
 #![expect(clippy::print_stdout, reason = "an example prints")]
 

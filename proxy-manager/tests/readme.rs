@@ -1,9 +1,21 @@
-//! The README shows the example that is compiled and run.
+//! The README and the book show the examples that are compiled and run.
+
+#[track_caller]
+fn shows(page: &str, example: &str, name: &str) {
+    let path = format!("{}/../{page}", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(path).expect("the page");
+    let lines: Vec<&str> = example.lines().skip_while(|line| !line.starts_with("use ")).collect();
+    let body = lines.join("\n");
+    let body = if name == "hello" { &body } else { example.trim_end() };
+    assert!(text.contains(body), "copy examples/{name}.rs into {page}");
+}
 
 #[test]
-fn the_readme_shows_the_example() {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-    let readme = std::fs::read_to_string(format!("{root}/README.md")).expect("the README");
-    let example = include_str!("../examples/embed.rs");
-    assert!(readme.contains(&format!("```rust\n{example}```\n")), "copy examples/embed.rs into the README");
+fn the_readme_shows_the_smallest_example() {
+    shows("README.md", include_str!("../examples/hello.rs"), "hello");
+}
+
+#[test]
+fn the_book_shows_the_example() {
+    shows("docs/embedding.md", include_str!("../examples/embed.rs"), "embed");
 }
