@@ -258,6 +258,14 @@ pub trait Adapter: Send {
 pub type MakeAdapter = fn(AdapterSetup) -> Result<Box<dyn Adapter>>;
 
 /// Protocols that a proxy speaks, by name.
+///
+/// A program links its own adapter in with [`Adapters::with`]. It passes all of them to `proxy_child::run_if_child_with`: see the example
+/// `linked_adapter` of `proxy-manager`.
+///
+/// ```
+/// let adapters = agents::Adapters::default();
+/// assert!(adapters.get("acp").is_some());
+/// ```
 #[derive(Clone, Debug)]
 pub struct Adapters(Vec<(&'static str, MakeAdapter)>);
 

@@ -7,6 +7,14 @@ use serde::Deserialize;
 use crate::RowError;
 
 /// Secret text: `Debug` hides it.
+///
+/// ```
+/// use agents::Secret;
+///
+/// let key = Secret::from("sk-123".to_owned());
+/// assert_eq!(format!("{key:?}"), "Secret(…)");
+/// assert_eq!(key.expose(), "sk-123");
+/// ```
 #[derive(Clone, derive_more::Debug, PartialEq, Eq, Deserialize)]
 #[debug("Secret(…)")]
 #[serde(transparent)]

@@ -92,6 +92,14 @@ pub enum BudgetAction {
 /// also during it (after each request to the model): a turn can exceed a budget by its usage up to that report.
 ///
 /// The agent decides if tokens from a cache count as input. `cost_usd` is for agents that report a cost.
+///
+/// ```
+/// use ipc_protocol::{Budget, BudgetAction};
+///
+/// let mut budget = Budget::default();
+/// budget.total_tokens = Some(200_000);
+/// budget.action = BudgetAction::EndSession;
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Budget {

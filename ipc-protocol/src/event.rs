@@ -304,6 +304,18 @@ pub const MAX_TURNS_REACHED: &str = "maxTurnsReached";
 pub const CONVERSATION_NOT_KEPT: &str = "conversationNotKept";
 
 /// Event of a session. Its JSON form is an [`Envelope`]'s `type` and `payload`.
+///
+/// ```
+/// use ipc_protocol::Event;
+///
+/// fn show(event: &Event) {
+///     match event {
+///         Event::Text { text } => print!("{text}"),
+///         Event::SessionEnded { reason, .. } => println!("ended: {reason}"),
+///         _ => {}
+///     }
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all_fields = "camelCase")]
 #[non_exhaustive]

@@ -46,6 +46,15 @@ impl FromStr for LimitAction {
 }
 
 /// Limits of a session: none by default, except that core dumps are off.
+///
+/// ```
+/// use ipc_protocol::{LimitAction, Limits};
+///
+/// let mut limits = Limits::default();
+/// limits.memory_bytes = Some(2 << 30);
+/// limits.processes = Some(200);
+/// limits.on_limit = LimitAction::KillSession;
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Limits {

@@ -156,6 +156,15 @@ pub enum TimeoutAction {
 
 /// Clocks of a session, in milliseconds; `null` stops one (of the start: 0). The clocks of a turn stand still while
 /// a tool runs or a permission request is open.
+///
+/// ```
+/// use ipc_protocol::{TimeoutAction, Timeouts};
+///
+/// let mut clocks = Timeouts::default();
+/// assert_eq!(clocks.first_response_ms, Some(30_000));
+/// clocks.turn_ms = None;
+/// clocks.action = TimeoutAction::KillSession;
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Timeouts {

@@ -27,6 +27,19 @@ pub enum PromptPart {
 }
 
 /// Prompt of at least one part.
+///
+/// ```
+/// use ipc_protocol::{Prompt, PromptPart};
+///
+/// let words = Prompt::from("what does this file do?".to_owned());
+/// let with_file = Prompt {
+///     parts: vec![
+///         PromptPart::Text("what does this file do?".into()),
+///         PromptPart::File { path: "src/lib.rs".into() },
+///     ],
+/// };
+/// assert_eq!(words.text(), with_file.text());
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Prompt {

@@ -7,6 +7,15 @@ use serde::{Deserialize, Serialize};
 use crate::{EndReason, ExitStatus, Pid, ProcessId, SessionId};
 
 /// Options of a kill.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use ipc_protocol::KillOptions;
+///
+/// assert_eq!(KillOptions::default().grace, Duration::from_secs(2));
+/// let patient = KillOptions::grace(Duration::from_secs(10));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KillOptions {
@@ -176,6 +185,17 @@ pub enum Proof {
 }
 
 /// Result of a kill. [`Receipt::is_empty`] is true if it is proven.
+///
+/// ```
+/// use ipc_protocol::Receipt;
+///
+/// fn report(receipt: &Receipt) {
+///     match receipt.is_empty() {
+///         true => println!("proven empty: {:?}", receipt.proof),
+///         false => println!("left: {:?}", receipt.survivors),
+///     }
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Receipt {

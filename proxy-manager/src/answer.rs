@@ -4,6 +4,14 @@ use ipc_protocol::{BudgetKind, Json, Receipt, SessionId, StopReason, TimeoutKind
 use serde::Serialize;
 
 /// Answer of an agent to one prompt.
+///
+/// ```no_run
+/// # async fn example(session: proxy_manager::SessionHandle) -> proxy_manager::Result<()> {
+/// let answer = session.ask("what does this project do?").await?;
+/// println!("{}", answer.reply);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Answer {

@@ -22,6 +22,23 @@ const DESCRIPTOR_RESERVE: u64 = 32;
 const IDLE_SUSPEND: Duration = Duration::from_secs(300);
 
 /// Configuration from which a [`ProxyManager`](crate::ProxyManager) is built.
+///
+/// ```no_run
+/// # async fn example(child: proxy_manager::ChildProgram) -> proxy_manager::Result<()> {
+/// use std::time::Duration;
+///
+/// use proxy_manager::ProxyManager;
+///
+/// let manager = ProxyManager::builder(child)
+///     .base_env([("PATH", "/usr/bin:/bin")].into_iter().collect())
+///     .state_dir("/var/lib/my-program".into())
+///     .max_sessions(8)
+///     .queue(100, Duration::from_secs(60))
+///     .build()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct ManagerBuilder {
     pub(crate) child: ChildProgram,

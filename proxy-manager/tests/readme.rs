@@ -7,12 +7,12 @@ fn shows(page: &str, example: &str, name: &str) {
     let lines: Vec<&str> = example.lines().skip_while(|line| !line.starts_with("use ")).collect();
     let body = lines.join("\n");
     let body = if name == "hello" { &body } else { example.trim_end() };
-    assert!(text.contains(body), "copy examples/{name}.rs into {page}");
+    assert!(text.contains(body), "copy the example {name} into {page}");
 }
 
 #[test]
 fn the_readme_shows_the_smallest_example() {
-    shows("README.md", include_str!("../examples/hello.rs"), "hello");
+    shows("README.md", include_str!("../../sdk/examples/hello.rs"), "hello");
 }
 
 #[test]

@@ -53,6 +53,14 @@ pub enum CatalogError {
 }
 
 /// Agents that a manager knows.
+///
+/// ```
+/// use agents::{AgentSpec, Catalog};
+///
+/// let mut catalog = Catalog::default();
+/// catalog.add(AgentSpec::new("mine", "acp", &["my-agent", "--acp"]));
+/// assert_eq!(catalog.get("mine").expect("it was added").protocol, "acp");
+/// ```
 #[derive(Clone, Debug)]
 pub struct Catalog(Vec<AgentSpec>);
 

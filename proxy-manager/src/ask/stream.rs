@@ -52,6 +52,24 @@ pub struct AnswerChunk<'a> {
 /// it.
 ///
 /// Calls never overlap. While one runs the answer is still read; the next call gets everything that came meanwhile.
+///
+/// ```no_run
+/// # async fn example(session: proxy_manager::SessionHandle) -> proxy_manager::Result<()> {
+/// use proxy_manager::answers::{AnswerChunk, StreamHandler};
+///
+/// struct Printer;
+///
+/// impl StreamHandler for Printer {
+///     async fn on_chunk(&mut self, chunk: &AnswerChunk<'_>) {
+///         println!("{} bytes so far", chunk.text.len());
+///     }
+/// }
+///
+/// let answer = session.stream("hello", &mut Printer).await?;
+/// println!("{}", answer.reply);
+/// # Ok(())
+/// # }
+/// ```
 pub trait StreamHandler: Send {
     /// Called before the prompt is sent.
     fn on_stream_start(&mut self, stream: &StreamInfo) -> impl Future<Output = ()> + Send {

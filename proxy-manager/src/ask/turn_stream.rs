@@ -12,6 +12,24 @@ use crate::{
 };
 
 /// The events of one turn as they come, followed by its end.
+///
+/// ```no_run
+/// # async fn example(session: proxy_manager::SessionHandle) -> proxy_manager::Result<()> {
+/// use proxy_manager::{
+///     PromptMode,
+///     answers::{TurnStep, TurnStream},
+/// };
+///
+/// let mut turn = TurnStream::follow(session.clone(), session.prompt("hello", PromptMode::Refuse)).await?;
+/// while let Some(step) = turn.next().await {
+///     match step {
+///         TurnStep::Event(envelope) => println!("{:?}", envelope.event),
+///         TurnStep::End(end) => println!("{:?}", end?.stop_reason),
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct TurnStream {
     session: Arc<ManagedSession>,
@@ -68,6 +86,9 @@ impl TurnStream {
     }
 
     /// Returns the next item; `None` after the end. Cancel-safe: dropping it while it waits loses nothing.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: no step is lost.
     pub async fn next(&mut self) -> Option<TurnStep> {
         loop {
             while let Some(envelope) = self.ready.pop_front() {

@@ -5,6 +5,15 @@ use std::path::PathBuf;
 use proxy_child::ChildToken;
 
 /// Program that runs as the fork server. It must call `proxy_child::run_if_child` first in `main`.
+///
+/// ```no_run
+/// use proxy_manager::ChildProgram;
+///
+/// // This program itself:
+/// let child = ChildProgram::Current(proxy_child::run_if_child());
+/// // Another one, which calls `run_if_child` too:
+/// let child = ChildProgram::Path("/usr/libexec/my-child".into());
+/// ```
 #[derive(Clone, Debug)]
 pub enum ChildProgram {
     /// A path to the program.

@@ -160,6 +160,9 @@ impl Subscription {
 
     /// Returns the next event, or `None` after the last one. A session's subscription ends after its `session:ended`; a
     /// subscription to all sessions ends once the manager is gone and the last session has ended.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: no event is lost.
     pub async fn next(&mut self) -> Option<Arc<Envelope>> {
         let reader = self.reader().await;
         if reader.ready.is_empty() {
@@ -170,6 +173,9 @@ impl Subscription {
 
     /// Waits for events and appends at least one to `out`: at most 256, or a page of the event log (some 4,000).
     /// Returns `false` at the end, as defined by [`Subscription::next`]; `out` is then unchanged.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: no event is lost.
     pub async fn next_batch(&mut self, out: &mut Vec<Arc<Envelope>>) -> bool {
         let reader = self.reader().await;
         if reader.ready.is_empty() {

@@ -126,6 +126,9 @@ impl ProxyManager {
     /// the event log cannot take it: it is not durable then, and nothing that it asks for is done, though who subscribes may
     /// have seen it. [`Error::Deadline`] if the log takes too long: it may be kept yet, and what it asks for is done then. Else as
     /// [`ProxyManager`] says.
+    ///
+    /// # Cancel safety
+    /// A dropped future may still append the event: run it in a task of its own, and the offset is known.
     pub async fn append_event(&self, session: &SessionId, kind: &str, version: u32, payload: Json) -> Result<u64> {
         check(kind, &payload)?;
         self.ensure_ready()?;

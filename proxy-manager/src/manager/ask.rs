@@ -16,6 +16,9 @@ impl TurnStream {
     ///
     /// # Errors
     /// Those of `send`, when the prompt was not accepted.
+    ///
+    /// # Cancel safety
+    /// As the prompt that is sent.
     pub async fn follow(session: SessionHandle, send: impl Future<Output = Result<Turn>>) -> Result<Self> {
         runtime::require()?;
         Self::of(session.session().clone(), send).await
@@ -30,6 +33,9 @@ impl ProxyManager {
     /// # Errors
     /// See [`ProxyManager::start_session`] and [`SessionHandle::ask`]; [`Error::Survivors`] if something of the session
     /// is left.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the session, unless it has a key.
     pub async fn ask(&self, config: AgentSessionConfig, prompt: impl Into<Prompt>) -> Result<Answer> {
         self.ask_with(config, prompt, &mut SilentHandler, StreamOptions::default()).await
     }
@@ -38,6 +44,9 @@ impl ProxyManager {
     ///
     /// # Errors
     /// As [`ProxyManager::ask`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the session, unless it has a key.
     pub async fn ask_with<H: StreamHandler>(
         &self,
         config: AgentSessionConfig,

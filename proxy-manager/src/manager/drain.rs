@@ -32,6 +32,10 @@ impl ProxyManager {
     /// finish for at most `longest`, then shuts down. `progress` is called with the running turns, at first and
     /// whenever that changes. Dropping this future still leaves the manager draining: call [`ProxyManager::shutdown`]
     /// then.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the manager closed to new work: call
+    /// [`ProxyManager::shutdown`](crate::ProxyManager::shutdown).
     pub async fn drain(&self, longest: Duration, mut progress: impl FnMut(DrainProgress) + Send) -> Vec<Receipt> {
         if runtime::require().is_ok() {
             return self.drain_here(longest, progress).await;

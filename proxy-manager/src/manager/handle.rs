@@ -31,6 +31,21 @@ use ipc_protocol::OnMissing;
 /// [`Error::AgentDied`], [`Error::ProxyDied`] or [`Error::ForkServerDied`] if one of them dies meanwhile; with
 /// [`Error::Ended`] when the session is over; with [`Error::ShutDown`] when the manager is gone; and with
 /// [`Error::NoRuntime`] outside a tokio runtime. A call whose future is dropped may still take effect.
+///
+/// ```no_run
+/// # async fn example(session: proxy_manager::SessionHandle) -> proxy_manager::Result<()> {
+/// use proxy_manager::{KillOptions, PromptMode};
+///
+/// let turn = session.prompt("fix the failing test", PromptMode::Refuse).await?;
+/// println!("{:?}", turn.wait().await?.stop_reason);
+/// for process in session.processes().await? {
+///     println!("{} {}", process.id.pid, process.command_line());
+/// }
+/// let receipt = session.kill(KillOptions::default()).await?;
+/// assert!(receipt.is_empty());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct SessionHandle {
     session: Arc<ManagedSession>,
@@ -54,6 +69,9 @@ impl SessionHandle {
     ///
     /// # Errors
     /// See [`SessionHandle`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it changes nothing.
     pub async fn process_use(&self) -> Result<ProcessUse> {
         Ok(ProcessUse::of(&self.processes().await?))
     }
@@ -70,6 +88,10 @@ impl SessionHandle {
     /// [`Error::Busy`] while a turn runs or the agent starts, depending on `mode`; [`Error::MaxPrompts`];
     /// [`Error::Unsupported`] if the agent cannot be steered, or cannot accept a picture or file of the prompt;
     /// [`Error::InvalidConfig`] for a prompt of more than 16 MiB, or one without any part. Else see [`SessionHandle`].
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: the agent may have the prompt when the future is dropped, and its turn then runs without a
+    /// ticket. Its events are in the stream.
     pub async fn prompt(&self, prompt: impl Into<Prompt>, mode: PromptMode) -> Result<Turn> {
         let (prompt, accepted) = (prompt.into(), None);
         let queues = (mode == PromptMode::Queue).then(|| prompt.clone());
@@ -86,6 +108,9 @@ impl SessionHandle {
     /// # Errors
     /// As [`SessionHandle::prompt`]; [`Error::TurnFailed`] with the answer so far if the turn failed or took too long;
     /// [`Error::Unsupported`] for an agent without turns.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses the answer only: the turn continues, and its events are in the stream.
     pub async fn ask(&self, prompt: impl Into<Prompt>) -> Result<Answer> {
         self.stream(prompt, &mut SilentHandler).await
     }
@@ -94,6 +119,9 @@ impl SessionHandle {
     ///
     /// # Errors
     /// As [`SessionHandle::ask`].
+    ///
+    /// # Cancel safety
+    /// As [`SessionHandle::ask`].
     pub async fn stream<H: StreamHandler>(&self, prompt: impl Into<Prompt>, handler: &mut H) -> Result<Answer> {
         self.stream_with(prompt, handler, StreamOptions::default()).await
     }
@@ -101,6 +129,9 @@ impl SessionHandle {
     /// Sends a prompt like [`SessionHandle::stream`], with `options`.
     ///
     /// # Errors
+    /// As [`SessionHandle::ask`].
+    ///
+    /// # Cancel safety
     /// As [`SessionHandle::ask`].
     pub async fn stream_with<H: StreamHandler>(
         &self,
@@ -118,6 +149,9 @@ impl SessionHandle {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the agent cannot be steered or no turn runs. Else see [`SessionHandle`].
+    ///
+    /// # Cancel safety
+    /// A dropped future may still take effect: the agent may have the request.
     pub async fn steer(&self, prompt: impl Into<Prompt>) -> Result<()> {
         self.session.request(ProxyCommand::Steer { prompt: prompt.into() }, PendingAnswer::Done).await
     }
@@ -128,6 +162,9 @@ impl SessionHandle {
     /// [`Error::Unsupported`] if the agent cannot do it; [`Error::AgentRefused`] with its reason; [`Error::Busy`] while
     /// the agent starts, or if it does this between turns only; [`Error::Deadline`] after `Deadlines::operation`
     /// (`compact` for that operation). Else see [`SessionHandle`].
+    ///
+    /// # Cancel safety
+    /// A dropped future may still take effect: the agent may have the request.
     pub async fn operate(&self, operation: Operation) -> Result<Json> {
         let change = SettingChange::of(&operation);
         let waiting = |caller| PendingAnswer::Operation { change, caller, given_up: false };
@@ -138,6 +175,9 @@ impl SessionHandle {
     ///
     /// # Errors
     /// See [`SessionHandle::operate`].
+    ///
+    /// # Cancel safety
+    /// A dropped future may still take effect: the agent may have the request.
     pub async fn set_model(&self, model: impl Into<String>) -> Result<()> {
         self.operate(Operation::SetModel { model: model.into() }).await.map(drop)
     }
@@ -146,6 +186,9 @@ impl SessionHandle {
     ///
     /// # Errors
     /// See [`SessionHandle::operate`].
+    ///
+    /// # Cancel safety
+    /// A dropped future may still take effect: the agent may have the request.
     pub async fn set_mode(&self, mode: impl Into<String>) -> Result<()> {
         self.operate(Operation::SetMode { mode: mode.into() }).await.map(drop)
     }
@@ -154,6 +197,9 @@ impl SessionHandle {
     ///
     /// # Errors
     /// See [`SessionHandle::operate`].
+    ///
+    /// # Cancel safety
+    /// A dropped future may still take effect: the agent may have the request.
     pub async fn set_thinking(&self, level: impl Into<String>) -> Result<()> {
         self.operate(Operation::SetThinking { level: level.into() }).await.map(drop)
     }
@@ -162,6 +208,9 @@ impl SessionHandle {
     ///
     /// # Errors
     /// See [`SessionHandle::operate`].
+    ///
+    /// # Cancel safety
+    /// A dropped future may still take effect: the agent may have the request.
     pub async fn compact(&self) -> Result<Json> {
         self.operate(Operation::Compact).await
     }
@@ -178,6 +227,9 @@ impl SessionHandle {
     ///
     /// # Errors
     /// See [`SessionHandle::operate`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it changes nothing.
     pub async fn state(&self) -> Result<Json> {
         self.operate(Operation::GetState).await
     }
@@ -186,6 +238,9 @@ impl SessionHandle {
     ///
     /// # Errors
     /// See [`SessionHandle::operate`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it changes nothing.
     pub async fn messages(&self) -> Result<Json> {
         self.operate(Operation::GetMessages).await
     }
@@ -195,6 +250,9 @@ impl SessionHandle {
     ///
     /// # Errors
     /// See [`SessionHandle::operate`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it changes nothing.
     pub async fn native_sessions(&self) -> Result<Json> {
         self.operate(Operation::ListSessions).await
     }
@@ -203,6 +261,9 @@ impl SessionHandle {
     ///
     /// # Errors
     /// See [`SessionHandle::operate`].
+    ///
+    /// # Cancel safety
+    /// A dropped future may still take effect: the agent may have the request.
     pub async fn native(&self, message: Json) -> Result<Json> {
         self.operate(Operation::Native { message }).await
     }
@@ -216,6 +277,9 @@ impl SessionHandle {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the agent cannot; [`Error::Survivors`] with the receipt. Else see [`SessionHandle`].
+    ///
+    /// # Cancel safety
+    /// A dropped future may still take effect: what has begun goes on, and only its receipt is lost.
     pub async fn abort(&self, policy: AbortPolicy) -> Result<Option<Receipt>> {
         let command = ProxyCommand::Abort { policy, options: KillOptions::default() };
         match policy {
@@ -229,6 +293,9 @@ impl SessionHandle {
     ///
     /// # Errors
     /// See [`SessionHandle::kill_scope`].
+    ///
+    /// # Cancel safety
+    /// As [`SessionHandle::kill_scope`].
     pub async fn kill(&self, options: KillOptions) -> Result<Receipt> {
         self.kill_scope(KillScope::Session, options).await
     }
@@ -248,6 +315,10 @@ impl SessionHandle {
     /// and `kill`); [`Error::Ended`] or [`Error::ShutDown`] if the session ended and nobody could tell how;
     /// [`Error::UnknownSession`] if it was resumed after this handle was obtained, and has been forgotten. Else see
     /// [`SessionHandle`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops no kill that has begun: it goes on to its proof. The receipt of a session is in its
+    /// last event.
     pub async fn kill_scope(&self, scope: KillScope, options: KillOptions) -> Result<Receipt> {
         runtime::require()?;
         if scope == KillScope::Session {
@@ -261,6 +332,9 @@ impl SessionHandle {
     ///
     /// # Errors
     /// See [`SessionHandle`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it changes nothing.
     pub async fn processes(&self) -> Result<Vec<ProcessInfo>> {
         runtime::require()?;
         let listed = self.session.request(ProxyCommand::ListProcesses, PendingAnswer::Processes).await;
@@ -284,6 +358,9 @@ impl SessionHandle {
     ///
     /// # Errors
     /// [`Error::System`] if no thread can be had to read it.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it changes nothing.
     pub async fn transcript(&self) -> Result<String> {
         let history = self.session.history().clone();
         READING.run("reading a conversation", move || transcript_of(&history)).await
@@ -293,6 +370,9 @@ impl SessionHandle {
     ///
     /// # Errors
     /// [`Error::UnknownPermission`] if the request is not open or has no such option. Else see [`SessionHandle`].
+    ///
+    /// # Cancel safety
+    /// A dropped future may still take effect; `permission:resolved` says so.
     pub async fn respond_permission(&self, request: &str, answer: PermissionAnswer) -> Result<()> {
         let command = ProxyCommand::Permission { id: request.to_owned(), answer, by: None };
         self.session.request(command, PendingAnswer::Done).await
@@ -301,6 +381,9 @@ impl SessionHandle {
     /// Answers like [`SessionHandle::respond_permission`] in the name of `by`, which `permission:resolved` reports.
     ///
     /// # Errors
+    /// As [`SessionHandle::respond_permission`].
+    ///
+    /// # Cancel safety
     /// As [`SessionHandle::respond_permission`].
     pub async fn respond_permission_as(&self, by: &str, request: &str, answer: PermissionAnswer) -> Result<()> {
         let command = ProxyCommand::Permission { id: request.to_owned(), answer, by: Some(by.to_owned()) };
@@ -311,6 +394,9 @@ impl SessionHandle {
     ///
     /// # Errors
     /// See [`SessionHandle`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it changes nothing.
     pub async fn ping(&self) -> Result<()> {
         self.session.request(ProxyCommand::Ping, PendingAnswer::Done).await
     }

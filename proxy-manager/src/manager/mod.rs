@@ -64,6 +64,19 @@ use crate::{
 ///
 /// Calls that need a tokio runtime fail with [`Error::NoRuntime`] outside one. Those without a `Result` run in the
 /// runtime that the manager was built in, or return nothing if that has ended.
+///
+/// ```no_run
+/// # async fn example(manager: proxy_manager::ProxyManager) -> proxy_manager::Result<()> {
+/// use proxy_manager::{AgentSessionConfig, PromptMode};
+///
+/// let session = manager.start_session(AgentSessionConfig::new("claude-code")).await?;
+/// manager.send_prompt(session.id(), "what does this project do?", PromptMode::Refuse).await?.wait().await?;
+/// for receipt in manager.shutdown().await {
+///     println!("{receipt}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct ProxyManager {
     inner: Arc<ManagerInner>,
@@ -249,6 +262,10 @@ impl ProxyManager {
     ///
     /// # Errors
     /// See [`SessionHandle::prompt`], [`ProxyManager::resume_session`] and [`ProxyManager`].
+    ///
+    /// # Cancel safety
+    /// Do not drop the future half-way: run it in a task of its own (`tokio::spawn`), and the session is never left
+    /// between two states. As [`SessionHandle::prompt`] for a session that is not suspended.
     pub async fn send_prompt(&self, session: &SessionId, prompt: impl Into<Prompt>, mode: PromptMode) -> Result<Turn> {
         let prompt = prompt.into();
         // An idle session can be suspended between the look at it and the prompt.
@@ -270,6 +287,9 @@ impl ProxyManager {
     ///
     /// # Errors
     /// See [`SessionHandle::abort`] and [`ProxyManager`].
+    ///
+    /// # Cancel safety
+    /// As [`SessionHandle::abort`].
     pub async fn abort_session(&self, session: &SessionId, policy: AbortPolicy) -> Result<Option<Receipt>> {
         self.session(session)?.abort(policy).await
     }
@@ -278,6 +298,9 @@ impl ProxyManager {
     ///
     /// # Errors
     /// See [`SessionHandle::kill`] and [`ProxyManager`].
+    ///
+    /// # Cancel safety
+    /// As [`SessionHandle::kill_scope`].
     pub async fn kill_session(&self, session: &SessionId, options: KillOptions) -> Result<Receipt> {
         self.session(session)?.kill(options).await
     }
@@ -286,6 +309,9 @@ impl ProxyManager {
     ///
     /// # Errors
     /// See [`SessionHandle::processes`] and [`ProxyManager`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it changes nothing.
     pub async fn list_processes(&self, session: &SessionId) -> Result<Vec<ProcessInfo>> {
         self.session(session)?.processes().await
     }
@@ -297,6 +323,9 @@ impl ProxyManager {
 
     /// Lists every session with the current resource use of its processes. A session that does not answer in time has
     /// none.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it changes nothing.
     pub async fn measured_sessions(&self) -> Vec<SessionInfo> {
         let manager = self.clone();
         let measured = runtime::run_in(&self.inner.runtime, async move { manager.measure_sessions().await }).await;
@@ -355,6 +384,9 @@ impl ProxyManager {
     /// # Errors
     /// [`Error::InvalidConfig`] without a state directory; [`Error::Log`] for a log that is damaged too much. Else see
     /// [`ProxyManager`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it changes nothing.
     pub async fn read_all(&self, from: u64, most: usize) -> Result<Vec<(u64, Arc<Envelope>)>> {
         self.ensure_open()?;
         let log = self.inner.streams.log.get().ok_or_else(|| Error::InvalidConfig {
@@ -368,6 +400,10 @@ impl ProxyManager {
     /// Ends every session, with the default grace, then the fork server. Returns one receipt for each session that was
     /// alive; a failed kill yields a receipt with survivors or without proof ([`Receipt::is_empty`] is false). Every
     /// later call fails with [`Error::ShutDown`]; a second shutdown waits for the first and returns nothing.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses the receipts: sessions end nevertheless, and the rest with the last clone of the
+    /// manager.
     pub async fn shutdown(&self) -> Vec<Receipt> {
         let manager = self.clone();
         let receipts = runtime::run_in(&self.inner.runtime, async move { manager.end_all().await }).await;
@@ -465,6 +501,9 @@ impl ProxyManager {
     ///
     /// # Errors
     /// [`Error::ForkServerDied`]; [`Error::Deadline`]; [`Error::System`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it changes nothing.
     pub async fn capabilities(&self) -> Result<Capabilities> {
         runtime::require()?;
         self.inner.containment.capabilities(&*self.inner.fork_servers.living().await?).await

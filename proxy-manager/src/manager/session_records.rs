@@ -84,6 +84,9 @@ impl ProxyManager {
     ///
     /// # Errors
     /// See [`ProxyManager`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it changes nothing.
     pub async fn transcript(&self, session: &SessionId) -> Result<String> {
         let history = match self.session(session) {
             Err(error @ Error::UnknownSession { .. }) => self.inner.past_history(session).ok_or(error)?,
@@ -100,6 +103,9 @@ impl ProxyManager {
     /// # Errors
     /// [`Error::Log`]: the id is taken, a line is not the session's next event, or the log cannot be written;
     /// [`Error::InvalidConfig`] without a state directory; [`Error::Deadline`]. Else see [`ProxyManager`].
+    ///
+    /// # Cancel safety
+    /// A dropped future may still take effect: all of the events are taken, or none.
     pub async fn import_events(&self, input: impl BufRead + Send + 'static) -> Result<ImportSummary> {
         self.ensure_ready()?;
         let log = self.inner.streams.log.get().ok_or_else(|| Error::InvalidConfig {
@@ -164,6 +170,9 @@ impl ProxyManager {
     ///
     /// # Errors
     /// [`Error::UnknownSession`], [`Error::InvalidConfig`]; [`Error::Log`] or [`Error::Deadline`] if it is not durable.
+    ///
+    /// # Cancel safety
+    /// A dropped future may still take effect.
     pub async fn rename_session(&self, session: &SessionId, title: Option<String>) -> Result<SessionRecord> {
         check_names(&[("title", title.as_deref())], &[])?;
         self.change_record(session, |record| {
@@ -177,6 +186,9 @@ impl ProxyManager {
     ///
     /// # Errors
     /// [`Error::UnknownSession`], [`Error::InvalidConfig`]; [`Error::Log`] or [`Error::Deadline`] if it is not durable.
+    ///
+    /// # Cancel safety
+    /// A dropped future may still take effect.
     pub async fn tag_session(&self, session: &SessionId, add: &[String], remove: &[String]) -> Result<SessionRecord> {
         self.change_record(session, |record| {
             let tags = &mut record.config.lifecycle.tags;
@@ -195,6 +207,9 @@ impl ProxyManager {
     ///
     /// # Errors
     /// [`Error::UnknownSession`]; [`Error::Log`] or [`Error::Deadline`] if it is not durable.
+    ///
+    /// # Cancel safety
+    /// A dropped future may still take effect.
     pub async fn archive_session(&self, session: &SessionId, archived: bool) -> Result<SessionRecord> {
         self.change_record(session, |record| {
             record.archived = archived;

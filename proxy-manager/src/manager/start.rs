@@ -42,6 +42,9 @@ impl ProxyManager {
     /// [`Error::CwdMissing`], [`Error::FdsExhausted`], [`Error::Deadline`] (the agent did not become ready, or that
     /// could not be recorded), [`Error::AgentDied`], [`Error::ProxyDied`], [`Error::ForkServerDied`],
     /// [`Error::Protocol`], [`Error::Ended`] (killed during the start), [`Error::System`], [`Error::ShutDown`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends everything that the start has begun.
     pub async fn start_session(&self, mut config: AgentSessionConfig) -> Result<SessionHandle> {
         self.ensure_ready()?;
         let Lifecycle { key, title, tags, .. } = &config.lifecycle;
@@ -207,6 +210,9 @@ impl ProxyManager {
     /// if the home cannot be removed: the session is then still known; [`Error::Log`] if its events cannot be deleted:
     /// call it again; [`Error::Deadline`] if that takes too long: they are deleted once the event log continues. Else
     /// see [`ProxyManager`].
+    ///
+    /// # Cancel safety
+    /// A dropped future may still take effect.
     pub async fn delete_session(&self, session: &SessionId) -> Result<()> {
         self.ensure_ready()?;
         let (_reserved, known) = self.inner.session_table.reserve_ended(session)?;

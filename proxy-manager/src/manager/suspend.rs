@@ -150,6 +150,10 @@ impl ProxyManager {
     /// [`Error::Unsupported`] if the session has no conversation to resume (yet), or one that ends with its process
     /// (`resumable` of its description), [`Error::Ended`] if it is over,
     /// [`Error::Survivors`] if processes survived the kill, [`Error::Deadline`]. Else see [`ProxyManager`].
+    ///
+    /// # Cancel safety
+    /// Do not drop the future half-way: run it in a task of its own (`tokio::spawn`), and the session is never left
+    /// between two states.
     pub async fn suspend_session(&self, session: &SessionId, options: KillOptions) -> Result<SessionSnapshot> {
         self.ensure_ready()?;
         self.suspend(session, options, false).await
@@ -175,6 +179,10 @@ impl ProxyManager {
     /// agent is ready; [`Error::SecretsMissing`] for a session of an earlier manager that had secrets: see
     /// [`ProxyManager::resume_session_with`]; errors of [`ProxyManager::start_session`]. The session then stays
     /// suspended.
+    ///
+    /// # Cancel safety
+    /// Do not drop the future half-way: run it in a task of its own (`tokio::spawn`), and the session is never left
+    /// between two states.
     pub async fn resume_session(&self, session: &SessionId) -> Result<SessionHandle> {
         self.resume_session_with(session, ResumeOptions::default()).await
     }
@@ -184,6 +192,10 @@ impl ProxyManager {
     ///
     /// # Errors
     /// As [`ProxyManager::resume_session`].
+    ///
+    /// # Cancel safety
+    /// Do not drop the future half-way: run it in a task of its own (`tokio::spawn`), and the session is never left
+    /// between two states.
     pub async fn resume_session_with(&self, session: &SessionId, options: ResumeOptions) -> Result<SessionHandle> {
         self.resume(session, "resume", false, options).await
     }
@@ -197,6 +209,10 @@ impl ProxyManager {
     /// [`Error::DuplicateSession`] if this manager has records or events of another session with that id;
     /// [`Error::InvalidConfig`] for a home that no manager made; [`Error::System`] for a home that does not exist. Else
     /// see [`ProxyManager::resume_session_with`].
+    ///
+    /// # Cancel safety
+    /// Do not drop the future half-way: run it in a task of its own (`tokio::spawn`), and the session is never left
+    /// between two states.
     pub async fn resume_snapshot(&self, snapshot: SessionSnapshot, options: ResumeOptions) -> Result<SessionHandle> {
         self.ensure_ready()?;
         let id = snapshot.config.session_id.clone();
@@ -257,6 +273,10 @@ impl ProxyManager {
     /// # Errors
     /// See [`ProxyManager::suspend_session`]; [`Error::Unsupported`] also if the agent has no such command;
     /// [`Error::Log`] or [`Error::Deadline`] if the mark is not durable: it still holds in this manager.
+    ///
+    /// # Cancel safety
+    /// Do not drop the future half-way: run it in a task of its own (`tokio::spawn`), and the session is never left
+    /// between two states.
     pub async fn hand_over(&self, session: &SessionId, options: KillOptions) -> Result<Vec<String>> {
         self.ensure_ready()?;
         let command = self.attach_command(session)?;
@@ -272,6 +292,10 @@ impl ProxyManager {
     ///
     /// # Errors
     /// As [`ProxyManager::resume_session`].
+    ///
+    /// # Cancel safety
+    /// Do not drop the future half-way: run it in a task of its own (`tokio::spawn`), and the session is never left
+    /// between two states.
     pub async fn take_back(&self, session: &SessionId) -> Result<SessionHandle> {
         self.take_back_with(session, ResumeOptions::default()).await
     }
@@ -280,6 +304,10 @@ impl ProxyManager {
     ///
     /// # Errors
     /// As [`ProxyManager::resume_session`].
+    ///
+    /// # Cancel safety
+    /// Do not drop the future half-way: run it in a task of its own (`tokio::spawn`), and the session is never left
+    /// between two states.
     pub async fn take_back_with(&self, session: &SessionId, options: ResumeOptions) -> Result<SessionHandle> {
         self.resume(session, "takeBack", true, options).await
     }
@@ -319,6 +347,10 @@ impl ProxyManager {
     ///
     /// # Errors
     /// See [`ProxyManager::resume_session`] and [`ProxyManager`]; a session that is not suspended is no error here.
+    ///
+    /// # Cancel safety
+    /// Do not drop the future half-way: run it in a task of its own (`tokio::spawn`), and the session is never left
+    /// between two states.
     pub async fn awake(&self, session: &SessionId) -> Result<SessionHandle> {
         self.ensure_ready()?;
         let handle = self.session(session)?;

@@ -44,6 +44,18 @@ pub struct TurnEnd {
 }
 
 /// A ticket for a turn. Dropping it cancels nothing.
+///
+/// ```no_run
+/// # async fn example(session: proxy_manager::SessionHandle) -> proxy_manager::Result<()> {
+/// use proxy_manager::PromptMode;
+///
+/// let turn = session.prompt("hello", PromptMode::Queue).await?;
+/// println!("turn {:?}", turn.number());
+/// let end = turn.wait().await?;
+/// println!("{:?}", end.stop_reason);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(derive_more::Debug)]
 #[debug("Turn({number:?})")]
 pub struct Turn {
@@ -88,6 +100,9 @@ impl Turn {
     /// # Errors
     /// [`Error::AgentDied`], [`Error::ProxyDied`], [`Error::ForkServerDied`], [`Error::Ended`] and [`Error::ShutDown`]
     /// if the session ended first. For a queued prompt also the agent's reason for not accepting it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels nothing: the turn continues.
     pub async fn wait(self) -> Result<TurnEnd> {
         let end = self.end.await.unwrap_or(Err(Error::ShutDown));
         self.history.wait_published().await;

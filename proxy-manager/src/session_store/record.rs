@@ -310,6 +310,19 @@ impl SessionRecord {
 }
 
 /// Filter of sessions: a session matches if all given fields match. By default all but the archived ones.
+///
+/// ```no_run
+/// # fn example(manager: proxy_manager::ProxyManager) {
+/// use proxy_manager::sessions::{SessionFilter, SessionStatus};
+///
+/// let mut filter = SessionFilter::default();
+/// filter.status = Some(SessionStatus::Suspended);
+/// filter.tag = Some("review".to_owned());
+/// for record in manager.records(&filter) {
+///     println!("{:?}", record.status());
+/// }
+/// # }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct SessionFilter {
