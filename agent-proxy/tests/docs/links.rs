@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use crate::page::{self, Page};
+use crate::page::{self, DocPage};
 
 /// Checks that each link within the repository has its file, and its heading; and that the book has every page of `docs`.
 ///
 /// # Errors
 /// All that do not, a line each.
-pub(crate) fn check(pages: &[Page]) -> Result<(), String> {
+pub(crate) fn check(pages: &[DocPage]) -> Result<(), String> {
     let root = page::root();
     let mut wrong = String::new();
     for page in pages {

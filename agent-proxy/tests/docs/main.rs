@@ -22,7 +22,7 @@ mod shell;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use page::{Block, Page};
+use page::{CodeBlock, DocPage};
 
 fn main() {
     let arguments = Arguments::from_args();
@@ -34,7 +34,7 @@ fn main() {
             let name = format!("{}:{} (needs {needs})", page.name, block.line);
             trials.push(Trial::test(name, || Ok(())).with_ignored_flag(true));
         }
-        if page.blocks.iter().any(Block::is_run) {
+        if page.blocks.iter().any(CodeBlock::is_run) {
             let page = page.clone();
             trials.push(Trial::test(page.name.clone(), move || runs(&page)));
         }
@@ -44,7 +44,7 @@ fn main() {
 }
 
 /// Runs a page.
-fn runs(page: &Page) -> Result<(), Failed> {
+fn runs(page: &DocPage) -> Result<(), Failed> {
     let commands: Vec<_> = page.commands().collect();
     let runs = shell::run(&commands)?;
     let mut wrong = String::new();

@@ -11,16 +11,16 @@ use crate::matching;
 
 /// A page.
 #[derive(Clone, Debug)]
-pub(crate) struct Page {
+pub(crate) struct DocPage {
     /// Path in the repository.
     pub(crate) name: String,
     pub(crate) text: String,
-    pub(crate) blocks: Vec<Block>,
+    pub(crate) blocks: Vec<CodeBlock>,
 }
 
 /// A block of code.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Block {
+pub(crate) struct CodeBlock {
     /// Line of its fence; the first is 1.
     pub(crate) line: usize,
     language: String,
@@ -33,7 +33,7 @@ pub(crate) struct Block {
 
 /// A command with the output that the page shows.
 #[derive(Clone, Debug)]
-pub(crate) struct Command {
+pub(crate) struct ShownCommand {
     pub(crate) line: usize,
     pub(crate) text: String,
     output: Vec<String>,
@@ -41,7 +41,7 @@ pub(crate) struct Command {
     json: Option<(usize, String)>,
 }
 
-impl Block {
+impl CodeBlock {
     pub(crate) fn is_run(&self) -> bool {
         self.language == "console" && self.needs.is_none()
     }
@@ -50,12 +50,12 @@ impl Block {
         self.language == "console" && self.needs.is_some()
     }
 
-    fn commands(&self) -> Vec<Command> {
-        let mut commands: Vec<Command> = vec![];
+    fn commands(&self) -> Vec<ShownCommand> {
+        let mut commands: Vec<ShownCommand> = vec![];
         for (at, line) in self.lines.iter().enumerate() {
             if let Some(text) = line.strip_prefix("$ ") {
                 let line = self.line + 1 + at;
-                commands.push(Command { line, text: text.to_owned(), output: vec![], json: None });
+                commands.push(ShownCommand { line, text: text.to_owned(), output: vec![], json: None });
                 continue;
             }
             let Some(command) = commands.last_mut() else { continue };
@@ -71,7 +71,7 @@ impl Block {
     }
 }
 
-impl Page {
+impl DocPage {
     fn read(root: &Path, path: &Path) -> Self {
         let text = fs::read_to_string(path).expect("a page");
         let name = path.strip_prefix(root).expect("in the repository").display().to_string();
@@ -79,7 +79,7 @@ impl Page {
     }
 
     /// All commands that are run.
-    pub(crate) fn commands(&self) -> impl Iterator<Item = Command> {
+    pub(crate) fn commands(&self) -> impl Iterator<Item = ShownCommand> {
         self.blocks.iter().enumerate().filter(|(_, block)| block.is_run()).flat_map(|(at, block)| {
             let mut commands = block.commands();
             let next = self.blocks.get(at + 1).filter(|next| next.language == "json" && next.line <= block.end + 2);
@@ -91,7 +91,7 @@ impl Page {
     }
 }
 
-impl Command {
+impl ShownCommand {
     /// Compares what the page shows with an output.
     ///
     /// # Errors
@@ -122,18 +122,18 @@ impl Command {
     }
 }
 
-fn blocks(text: &str) -> Vec<Block> {
-    let mut blocks: Vec<Block> = vec![];
-    let mut open: Option<Block> = None;
+fn blocks(text: &str) -> Vec<CodeBlock> {
+    let mut blocks: Vec<CodeBlock> = vec![];
+    let mut open: Option<CodeBlock> = None;
     for (at, line) in text.lines().enumerate() {
         match (line.strip_prefix("```"), open.take()) {
             (Some(info), None) => {
                 let mut words = info.split([' ', ',']);
                 let language = words.next().unwrap_or_default().to_owned();
                 let needs = words.find_map(|word| word.strip_prefix("needs=")).map(str::to_owned);
-                open = Some(Block { line: at + 1, language, needs, ..Block::default() });
+                open = Some(CodeBlock { line: at + 1, language, needs, ..CodeBlock::default() });
             }
-            (Some(_), Some(block)) => blocks.push(Block { end: at + 1, ..block }),
+            (Some(_), Some(block)) => blocks.push(CodeBlock { end: at + 1, ..block }),
             (None, Some(mut block)) => {
                 block.lines.push(line.to_owned());
                 open = Some(block);
@@ -150,7 +150,7 @@ pub(crate) fn root() -> PathBuf {
 }
 
 /// The pages: those of the book, and the ones at the root that lead to it.
-pub(crate) fn all() -> Vec<Page> {
+pub(crate) fn all() -> Vec<DocPage> {
     let root = root();
     let mut paths = vec![root.join("README.md"), root.join("ARCHITECTURE.md"), root.join("CHANGELOG.md")];
     let mut folders = vec![root.join("docs")];
@@ -165,5 +165,5 @@ pub(crate) fn all() -> Vec<Page> {
         }
     }
     paths.sort();
-    paths.iter().map(|path| Page::read(&root, path)).collect()
+    paths.iter().map(|path| DocPage::read(&root, path)).collect()
 }

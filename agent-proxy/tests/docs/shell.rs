@@ -5,14 +5,14 @@ use std::{
     fs,
     os::unix::fs::{PermissionsExt, symlink},
     path::Path,
-    process::{Command as Program, Stdio},
+    process::{Command, Stdio},
 };
 
-use crate::page::Command;
+use crate::page::ShownCommand;
 
 /// A command that has run.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub(crate) struct CommandRun {
     pub(crate) code: i32,
     /// Both streams.
     pub(crate) output: String,
@@ -45,7 +45,7 @@ trap 'agent-proxy stop >"$OUT/stop" 2>&1' EXIT
 ///
 /// # Errors
 /// What went wrong with the shell itself.
-pub(crate) fn run(commands: &[Command]) -> Result<Vec<Run>, String> {
+pub(crate) fn run(commands: &[ShownCommand]) -> Result<Vec<CommandRun>, String> {
     let place = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
     let home = place.path().join("home");
     let out = place.path().join("out");
@@ -62,7 +62,7 @@ pub(crate) fn run(commands: &[Command]) -> Result<Vec<Run>, String> {
     fs::write(place.path().join("script"), script).map_err(|error| format!("writing the script failed: {error}"))?;
 
     #[expect(clippy::disallowed_methods, reason = "a page is for a shell")]
-    let mut shell = Program::new("timeout");
+    let mut shell = Command::new("timeout");
     shell.args([DEADLINE, "bash", "--norc", "--noprofile"]).arg(place.path().join("script"));
     shell
         .env_clear()
@@ -84,7 +84,7 @@ pub(crate) fn run(commands: &[Command]) -> Result<Vec<Run>, String> {
         let output = String::from_utf8_lossy(&output).replace(&home.display().to_string(), "/home/ada");
         let output = output.replace(&place.path().join("run").display().to_string(), "/run/user/1000");
         let code = code.ok_or_else(|| format!("line {}: the shell ended in it: {output}", command.line))?;
-        Ok(Run { code, output })
+        Ok(CommandRun { code, output })
     });
     runs.collect()
 }
