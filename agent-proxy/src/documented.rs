@@ -62,7 +62,7 @@ fn words(line: &str) -> Vec<String> {
 }
 
 /// Commands that are described and come with changes of their own: each goes from here with its change.
-const COMING: [&str; 2] = ["agent-proxy serve --detach", "agent-proxy stop"];
+const COMING: [&str; 3] = ["agent-proxy serve --detach", "agent-proxy stop", "agent-proxy orphans"];
 
 /// Part of the command line that is shown for its error.
 const WRONG: &str = "'not an id'";

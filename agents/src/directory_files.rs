@@ -19,6 +19,9 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 const AT_ONCE: usize = 4096;
 
 /// Opens the directory `path`, which must not be a symbolic link.
+///
+/// # Errors
+/// The system's: there is none, or it is a symbolic link.
 pub fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, DIRECTORY, Mode::empty())?)
 }
@@ -41,11 +44,17 @@ pub fn nearest(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
 
 /// Writes `contents` to `path` within `root`, for this user only, and creates directories on the way. Replaces an
 /// existing file.
+///
+/// # Errors
+/// `InvalidInput` for a path that leads out of `root`; else the system's, such as a symbolic link on the way.
 pub fn write(root: &OwnedFd, path: &Path, contents: &[u8]) -> io::Result<()> {
     write_as(root, path, contents, Mode::RUSR | Mode::WUSR)
 }
 
 /// Writes an executable like [`write()`].
+///
+/// # Errors
+/// As [`write()`].
 pub fn write_program(root: &OwnedFd, path: &Path, contents: &[u8]) -> io::Result<()> {
     write_as(root, path, contents, Mode::RWXU)
 }
@@ -66,6 +75,9 @@ fn write_as(root: &OwnedFd, path: &Path, contents: &[u8], mode: Mode) -> io::Res
 }
 
 /// Removes the file `path` within `root`. A missing file is no error.
+///
+/// # Errors
+/// As [`write()`].
 pub fn unlink(root: &OwnedFd, path: &Path) -> io::Result<()> {
     let (directories, name) = within(path)?;
     let mut directory = rustix::io::fcntl_dupfd_cloexec(root, 0)?;
@@ -104,6 +116,9 @@ fn within(path: &Path) -> io::Result<(Vec<&OsStr>, &OsStr)> {
 ///
 /// The agent chose the content, so neither the stack nor the number of descriptors may depend on its depth: nested
 /// directories are moved to the top before they are emptied.
+///
+/// # Errors
+/// The system's; what could not be removed stays.
 pub fn remove(path: &Path) -> io::Result<()> {
     match rustix::fs::open(path, DIRECTORY | OFlags::PATH, Mode::empty()) {
         Ok(top) => {

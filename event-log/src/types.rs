@@ -116,6 +116,16 @@ pub struct StreamPosition {
 }
 
 /// Bounds on the events kept. The oldest whole batches are removed first. `None` is no bound.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use event_log::Retention;
+///
+/// let mut retention = Retention::default();
+/// retention.max_age = Some(Duration::from_secs(30 * 24 * 3600));
+/// retention.max_bytes_total = Some(2 << 30);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
     /// Age beyond which batches are removed.

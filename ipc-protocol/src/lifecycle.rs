@@ -3,6 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 /// Lifecycle of a session beyond one incarnation of its agent.
+///
+/// ```
+/// use ipc_protocol::AgentSessionConfig;
+///
+/// let mut config = AgentSessionConfig::new("pi");
+/// config.lifecycle.key = Some("chat-7".into());
+/// config.lifecycle.idle_suspend_ms = Some(300_000);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Lifecycle {

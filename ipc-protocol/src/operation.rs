@@ -97,6 +97,13 @@ pub enum OnMissing {
 }
 
 /// Request to continue a conversation in a new process.
+///
+/// ```
+/// use ipc_protocol::{AgentSessionConfig, OnMissing, ResumeFrom, ResumeRequest};
+///
+/// let mut config = AgentSessionConfig::new("claude-code");
+/// config.resume = Some(ResumeRequest { from: ResumeFrom::MostRecent, fork: true, on_missing: OnMissing::Fail });
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ResumeRequest {

@@ -51,6 +51,20 @@ pub struct PermissionRule {
 }
 
 /// Answers to a session's permission requests.
+///
+/// ```
+/// use ipc_protocol::{PermissionPolicy, PermissionRule, RuleDecision};
+///
+/// let git = PermissionRule {
+///     tool: Some("bash".into()),
+///     command: Some("git *".into()),
+///     path: None,
+///     decision: RuleDecision::Allow,
+/// };
+/// let mut policy = PermissionPolicy::default();
+/// policy.rules.push(git);
+/// policy.deadline_ms = Some(60_000);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct PermissionPolicy {
