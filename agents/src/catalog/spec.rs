@@ -109,7 +109,7 @@ pub struct AgentSpec {
 
 /// Marks of an agent's processes in a process table, beside its program and npm packages: what `agent-proxy orphans` looks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ProcessMarks {
     /// Variables that it gives the tools and servers that it starts: `NAME=VALUE`, or `NAME` with any value.
@@ -220,7 +220,7 @@ pub enum ApplyMethod {
 
 /// Files of the user's home that a session can have copied into its own: `homeCopy`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct HomeFiles {
     /// The agent's login. Those that are there are copied, and removed again when the session's processes have ended.
@@ -233,7 +233,7 @@ pub struct HomeFiles {
 
 /// File or directory, relative to the home.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "catalog-files", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct HomeFile {
     /// Path in the user's home.
