@@ -11,8 +11,8 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use interprocess::local_socket::{GenericFilePath, ToFsName, tokio::Stream, traits::tokio::Stream as _};
 use nix::sys::socket::{getsockopt, sockopt};
-use registry::PidFd;
 use proxy_manager::SessionId;
+use registry::PidFd;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 

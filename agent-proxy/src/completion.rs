@@ -11,7 +11,7 @@ use clap_complete::{
     CompleteEnv,
     engine::{ArgValueCandidates, CompletionCandidate},
 };
-use proxy_manager::{Envelope, Event, LimitKind, PermissionRequest, SessionId, SessionInfo, SessionState};
+use proxy_manager::{Event, LimitKind, SessionId, SessionInfo, SessionState};
 
 use crate::{
     args,
@@ -236,26 +236,14 @@ fn sessions() -> Vec<SessionInfo> {
     ask_daemon(async |client| client.get("/v1/sessions").await).unwrap_or_default()
 }
 
-/// Finds the requests without an answer in the events of the session that is named before.
+/// Finds the requests without an answer of the session that is named before.
 fn permission_requests() -> Vec<CompletionCandidate> {
     let words = words();
     let id = words.iter().skip_while(|word| *word != "permit").nth(1).and_then(|word| word.to_str());
     let Some(Ok(id)) = id.map(str::parse::<SessionId>) else { return Vec::new() };
-    let requests = ask_daemon(async |client| {
-        let mut lines = client.get_lines(&format!("/v1/sessions/{id}/events")).await?;
-        let mut open: Vec<PermissionRequest> = Vec::new();
-        while let Some(batch) = lines.next_batch().await? {
-            for event in batch.into_iter().filter_map(|value| Some(Envelope::from_json(value).ok()?.event)) {
-                match event {
-                    Event::PermissionRequested(request) => open.push(*request),
-                    Event::PermissionResolved { id, .. } => open.retain(|request| request.id != id),
-                    _ => {}
-                }
-            }
-        }
-        Ok(open)
-    });
-    requests.unwrap_or_default().iter().map(|request| candidate(&request.id, &request.title)).collect()
+    let session: Option<SessionInfo> = ask_daemon(async |client| client.get(&format!("/v1/sessions/{id}")).await);
+    let requests = session.map(|session| session.open_permissions).unwrap_or_default();
+    requests.iter().map(|request| candidate(&request.id, &request.title)).collect()
 }
 
 /// Asks the daemon; `None` if none answers in time, or with something else.

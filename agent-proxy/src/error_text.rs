@@ -2,7 +2,7 @@
 //! library names its fields.
 
 use ipc_protocol::ErrorChain;
-use proxy_manager::Error;
+use proxy_manager::{Error, SessionStatus};
 
 /// Fields of the library's configuration, and the flags that set them.
 const FLAGS: [(&str, &str); 16] = [
@@ -53,6 +53,13 @@ pub(crate) fn error_text(error: &Error) -> String {
         Error::UnknownSession { session } => {
             format!("no session {session}: `agent-proxy sessions --all` lists those there are")
         }
+        Error::DuplicateSession { session, status: SessionStatus::Ended } => format!(
+            "session {session} has ended and keeps its id: `agent-proxy delete {session}`, `start --replace`, or choose \
+             another --id"
+        ),
+        Error::DuplicateSession { session, status: SessionStatus::Suspended } => format!(
+            "session {session} exists already and is suspended: `agent-proxy resume {session}`, or choose another --id"
+        ),
         Error::NotEnded { session } => {
             format!("session {session} has not ended: `agent-proxy kill {session}` ends it")
         }
@@ -85,7 +92,11 @@ pub(crate) fn error_text(error: &Error) -> String {
                 "{child:?} cannot be started again as its own fork server: {reason}; was it replaced or moved while it ran?"
             )
         }
-        Error::Busy { session, .. } => format!(
+        Error::Busy { session, permission: Some(request) } => format!(
+            "session {session} is waiting for {request}: `agent-proxy permit {session} {request}` answers it, or `prompt \
+             --queue` or `prompt --steer`"
+        ),
+        Error::Busy { session, permission: None } => format!(
             "session {session} is busy: wait for the end of its turn, `prompt --queue` or `prompt --steer`, or `agent-proxy \
              abort {session}`"
         ),
@@ -163,7 +174,9 @@ mod tests {
         let exceeded =
             BudgetExceeded { budget: BudgetKind::Cost, value: 1, measured: 2, action: BudgetAction::RefusePrompts };
         vec![
-            Error::DuplicateSession { session: s() },
+            Error::DuplicateSession { session: s(), status: SessionStatus::Ended },
+            Error::DuplicateSession { session: s(), status: SessionStatus::Suspended },
+            Error::DuplicateSession { session: s(), status: SessionStatus::Idle },
             Error::UnknownSession { session: s() },
             Error::NotEnded { session: s() },
             Error::Suspended { session: s() },
@@ -191,11 +204,17 @@ mod tests {
             invalid("type", "only the manager appends events of type \"log\": choose a type of your own"),
             invalid("prompt", "it has no part: say something"),
             Error::StateDirInUse { directory: "/x".into(), owner: text("process 7") },
-            Error::ProgramNotFound { program: text("pi"), searched: text("/bin") },
+            Error::ProgramNotFound { program: text("pi"), searched: text("/bin"), install: None },
+            Error::ProgramNotFound {
+                program: text("pi"),
+                searched: text("/bin"),
+                install: Some(text("npm install pi")),
+            },
             Error::CwdMissing { cwd: text("/x"), reason: text("no such file") },
             Error::ChildUnusable { child: text("/x"), reason: text("it closed its connection") },
             Error::FdsExhausted { operation: text("starting") },
-            Error::Busy { session: s() },
+            Error::Busy { session: s(), permission: None },
+            Error::Busy { session: s(), permission: Some(text("permission-1")) },
             Error::MaxPrompts { session: s(), max_prompts: 2 },
             Error::TooManySessions { bound: SessionBound::Total, limit: 2, waiting: 0, waited: None },
             Error::BudgetExceeded { session: s(), exceeded },
@@ -249,7 +268,11 @@ mod tests {
             (Error::Suspended { session: s() }, "`agent-proxy resume s-1`"),
             (Error::HandedOver { session: s() }, "`agent-proxy take-back s-1`"),
             (Error::UnknownProcess { session: s(), pid: 7 }, "`agent-proxy ps s-1`"),
-            (Error::Busy { session: s() }, "--queue"),
+            (Error::Busy { session: s(), permission: None }, "--queue"),
+            (
+                Error::Busy { session: s(), permission: Some("permission-1".into()) },
+                "`agent-proxy permit s-1 permission-1`",
+            ),
             (Error::InvalidConfig { field: "cwd", reason: "x".into() }, "invalid --cwd: x"),
             (Error::InvalidConfig { field: "agentSandbox", reason: "x".into() }, "--agent-sandbox"),
             (Error::SecretsMissing { session: s(), names: vec!["K".into()] }, "--not-secret"),

@@ -41,8 +41,8 @@ pub use adapter::{
 pub use catalog::schema;
 pub use catalog::{
     AgentSpec, ApplyMethod, Catalog, CatalogError, ContainerMount, DiscoveryCapabilities, DiscoverySpec, FileFormat,
-    HomeFile, HomeFiles, LoadError, ModelSpec, ModelSpecs, PROTOCOLS, PerPlatform, PermissionConfig, PermissionSetting, ProcessMarks,
-    ResourceLimits, RowError, SessionConfig,
+    HomeFile, HomeFiles, LoadError, ModelSpec, ModelSpecs, PROTOCOLS, PerPlatform, PermissionConfig, PermissionSetting,
+    ProcessMarks, ResourceLimits, RowError, SessionConfig,
 };
 #[cfg(feature = "catalog-files")]
 pub use config_dir::{ConfigDir, ConfigError, SaveMode};

@@ -59,7 +59,7 @@ pub(crate) use supervision::SupervisionArgs;
     agent-proxy doctor                       what this system offers\n  \
     agent-proxy leaktest COMMAND             what a command leaves behind\n\n\
     With a daemon:\n  \
-    agent-proxy serve &\n  \
+    agent-proxy serve --detach\n  \
     agent-proxy start --id s-1 --agent command -- cat\n  \
     agent-proxy ps s-1\n  \
     agent-proxy kill s-1")]
@@ -514,10 +514,10 @@ pub(crate) struct PermitArgs {
 
 /// Arguments of `completions`.
 #[derive(Debug, Args)]
-#[command(after_help = "Put it where the shell reads it at its start:\n  \
-    bash   echo 'source <(agent-proxy completions bash)' >> ~/.bashrc\n  \
-    zsh    echo 'source <(agent-proxy completions zsh)' >> ~/.zshrc       # after compinit\n  \
-    fish   agent-proxy completions fish > ~/.config/fish/completions/agent-proxy.fish\n\n\
+#[command(after_help = "Put it where the shell reads it at its start (zsh: after compinit):\n  \
+    bash echo 'source <(agent-proxy completions bash)' >> ~/.bashrc\n  \
+    zsh  echo 'source <(agent-proxy completions zsh)' >> ~/.zshrc\n  \
+    fish agent-proxy completions fish >~/.config/fish/completions/agent-proxy.fish\n\n\
     It completes commands and flags, and asks the program for ids of sessions, agents, profiles, models and\n\
     permission requests. Ids come from the daemon; without one there are none.\n")]
 pub(crate) struct CompletionsArgs {

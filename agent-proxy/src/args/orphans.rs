@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:\n  \
-    agent-proxy orphans                    # what is left, how old, how much memory\n  \
+    agent-proxy orphans                  # what is left, how old, how much memory\n  \
     agent-proxy orphans kill 4711 4802     # ends these, with all below them\n  \
     agent-proxy orphans kill --all         # lists what it would end, and asks\n  \
     agent-proxy orphans -q | xargs -r agent-proxy orphans kill\n\n\

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use agents::{Profile, ProfileRule};
 use clap::{Args, ValueEnum};
-use proxy_manager::{AgentSandbox, Home, HomePart, OnMissing, PermissionMode, ResumeFallback, ResumeFrom, ResumeRequest};
+use proxy_manager::{
+    AgentSandbox, Home, HomePart, OnMissing, PermissionMode, ResumeFallback, ResumeFrom, ResumeRequest,
+};
 
 use super::{
     budget::BudgetArgs,

@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use ipc_protocol::ErrorChain;
 use proxy_manager::{
     AgentSessionConfig, Answer, AnswerChunk, EndReason, Error, Event, ExitStatus, KillOptions, PromptMode,
     ProxyManager, SessionHandle, SessionState, StreamHandler, StreamInfo, Subscription,
@@ -15,6 +14,7 @@ use tokio::task::JoinHandle;
 use crate::{
     api::{call, notice},
     environment,
+    error_text::error_text,
     problem::{CommandFailure, ProblemDetails},
     render::event::detail,
     term::{self, clip, printable},
@@ -85,7 +85,7 @@ impl AnswerHandler {
         match classify(line, &error) {
             HandlerFailure::Exited => *has_left = true,
             HandlerFailure::Backpressure => {}
-            HandlerFailure::Missed => *missed = Some(ErrorChain(&error).to_string()),
+            HandlerFailure::Missed => *missed = Some(error_text(&error)),
         }
     }
 

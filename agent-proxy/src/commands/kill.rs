@@ -19,7 +19,7 @@ pub(super) async fn run(client: &DaemonClient, args: &KillArgs, as_json: bool) -
     }
     let grace_ms = Some(u64::try_from(args.options().grace.as_millis()).unwrap_or(u64::MAX));
     let (pid, tree) = (args.pid, args.tree);
-    let sessions = SelectedSessions::find(client, &args.sessions, "/v1/sessions", is_running).await?;
+    let sessions = SelectedSessions::find(client, &args.sessions, "/v1/sessions?archived=true", is_running).await?;
     let several = sessions.several;
     let kill = move |client: DaemonClient, id: SessionId| async move {
         let request = KillRequest { pid, tree, keep_agent: false, grace_ms };

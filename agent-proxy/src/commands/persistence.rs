@@ -30,7 +30,7 @@ fn grace(grace: Duration) -> SuspendRequest {
 pub(super) async fn suspend(client: &DaemonClient, args: &SuspendArgs, as_json: bool) -> Result<(), CommandFailure> {
     let grace_ms = grace(args.grace).grace_ms;
     let wanted = |session: &Value| is_running(session) && session["resumable"] == true;
-    let sessions = SelectedSessions::find(client, &args.sessions, "/v1/sessions", wanted).await?;
+    let sessions = SelectedSessions::find(client, &args.sessions, "/v1/sessions?archived=true", wanted).await?;
     let several = sessions.several;
     let suspend = move |client: DaemonClient, id: SessionId| async move {
         client.post::<Value>(&format!("/v1/sessions/{id}/suspend"), &SuspendRequest { grace_ms }).await

@@ -5,7 +5,6 @@ mod chat_command;
 
 use std::{path::Path, sync::Arc};
 
-use ipc_protocol::ErrorChain;
 use proxy_manager::{
     AbortPolicy, BudgetAction, ChildProgram, EndReason, Envelope, Error, Event, ExitStatus, KillOptions, Prompt,
     PromptMode, ProxyManager, Receipt, Restart, SessionHandle, SessionState, Subscription, TimeoutAction, Turn,
@@ -22,6 +21,7 @@ use crate::{
     args::RunArgs,
     configuration::LoadedConfiguration,
     environment,
+    error_text::error_text,
     exit::ProgramExit,
     problem::{CommandFailure, ProblemDetails},
     prompting,
@@ -204,7 +204,7 @@ impl ForegroundSession {
                         continue;
                     };
                     if let Err(error) = self.session.respond_permission(&id, answer).await {
-                        term::error_line(format_args!("! {}", ErrorChain(&error)));
+                        term::error_line(format_args!("! {}", error_text(&error)));
                     }
                 }
                 // The answer is typed where the spinner would be.
@@ -258,7 +258,7 @@ impl ForegroundSession {
         match aborted {
             Ok(_) => term::error_line("aborting the turn; Ctrl-C again kills the session"),
             Err(error) => {
-                let why = ErrorChain(&error);
+                let why = error_text(&error);
                 term::error_line(format_args!("the turn cannot be aborted: {why}; Ctrl-C again kills the session"))
             }
         }

@@ -3,9 +3,9 @@
 mod bounds;
 mod configuration_reloader;
 mod detach;
+mod event_filter;
 mod hangup;
 mod log_file;
-mod event_filter;
 mod peers;
 mod persistence;
 mod recovered_sessions;

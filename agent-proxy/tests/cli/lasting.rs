@@ -165,7 +165,7 @@ fn an_ended_session_is_replaced_and_a_start_that_failed_leaves_none() {
     assert_eq!(daemon.refuses(&["start", "--id", "s", "--agent", "kept", "--replace"], 8), "duplicate-session");
     daemon.run(&["kill", "s"]).exits(0);
     let taken = daemon.run(&["start", "--id", "s", "--agent", "kept"]).exits(8).stderr;
-    assert!(taken.contains("`delete`") && taken.contains("`start --replace`"), "{taken}");
+    assert!(taken.contains("`agent-proxy delete s`") && taken.contains("`start --replace`"), "{taken}");
     assert_eq!(daemon.start_kept("s", &["--replace"]).stdout, "s\n");
     assert_eq!(daemon.ask("s", "history"), "0 before\n");
     // A command has no conversation: that is listed, and a restart of it is refused.

@@ -21,24 +21,8 @@ pub(crate) struct CommandRun {
 /// Longest time for a page, in seconds.
 const DEADLINE: &str = "180";
 
-/// Ends the daemon of the page, if that is still there. Where the program cannot detach a daemon yet, the shell does.
-const PRELUDE: &str = r#"
-if ! agent-proxy serve --help | grep -q -- --detach; then
-    agent-proxy() {
-        case $1 in
-        serve)
-            local flag flags=()
-            for flag; do [[ $flag = --detach ]] || flags+=("$flag"); done
-            coproc DAEMON { exec env agent-proxy "${flags[@]}" 2>"$OUT/daemon"; }
-            daemon=$DAEMON_PID
-            read -r <&"${DAEMON[0]}"
-            ;;
-        stop) [[ -z ${daemon-} ]] || { kill -INT "$daemon"; wait "$daemon"; daemon=; } ;;
-        *) command agent-proxy "$@" ;;
-        esac
-    }
-fi
-trap 'agent-proxy stop >"$OUT/stop" 2>&1' EXIT
+/// Ends the daemon of the page, if that is still there.
+const PRELUDE: &str = r#"trap 'agent-proxy stop >"$OUT/stop" 2>&1' EXIT
 "#;
 
 /// Runs all commands in a home of their own.

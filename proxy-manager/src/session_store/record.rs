@@ -316,7 +316,7 @@ impl SessionRecord {
 /// use proxy_manager::sessions::{SessionFilter, SessionStatus};
 ///
 /// let mut filter = SessionFilter::default();
-/// filter.status = Some(SessionStatus::Suspended);
+/// filter.status = vec![SessionStatus::Suspended];
 /// filter.tag = Some("review".to_owned());
 /// for record in manager.records(&filter) {
 ///     println!("{:?}", record.status());

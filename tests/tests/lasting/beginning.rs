@@ -81,7 +81,14 @@ async fn a_start_that_nobody_waits_for_any_more_leaves_no_session_behind() {
     })
     .await;
     until("its processes are gone", || with_marker(id.as_str()).is_empty().then_some(()));
-    place.manager.start_session(named("s")).await.expect("its id is free");
+    soon("its id is free", async {
+        // It is taken until the last file of the start is removed.
+        while let Err(error) = place.manager.start_session(named("s")).await {
+            assert!(matches!(error, Error::DuplicateSession { status: SessionStatus::Starting, .. }), "{error}");
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
     place.manager.shutdown().await;
 }
 

@@ -233,8 +233,10 @@ impl ForegroundSession {
                 self.operate(Operation::SetThinking { level: level.clone() }).await?;
                 show_setting("thinking", Some(level));
             }
-            ChatCommand::Compact => {
-                self.operate(Operation::Compact).await?;
+            ChatCommand::Compact(instructions) => {
+                let compact =
+                    instructions.map_or(Operation::Compact, |instructions| Operation::CompactWith { instructions });
+                self.operate(compact).await?;
                 term::error_line(style.dim("compacted"));
             }
             ChatCommand::Processes => {

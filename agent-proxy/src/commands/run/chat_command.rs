@@ -13,8 +13,8 @@ pub(super) enum ChatCommand {
     Mode(Option<String>),
     /// Change the thinking level, or show it.
     Thinking(Option<String>),
-    /// Compact the conversation.
-    Compact,
+    /// Compact the conversation, with instructions for the agent that does it.
+    Compact(Option<String>),
     /// Show the session's processes.
     Processes,
     /// End what the agent has started, or one process with all below it.
@@ -38,7 +38,7 @@ pub(super) const COMMANDS: [(&str, &str, &str); 8] = [
     ("/model", "NAME", "use this model from now on; without NAME show it"),
     ("/mode", "NAME", "work in this mode: build, plan, or one of the agent's own"),
     ("/thinking", "LEVEL", "think that hard: off, low, medium, high"),
-    ("/compact", "", "compact the conversation that the model sees"),
+    ("/compact", "TEXT", "compact the conversation; TEXT says what to retain"),
     ("/ps", "", "show the session's processes"),
     ("/kill", "PID", "end a process and all below it; without PID all but the agent"),
     ("/quit", "", "end the session; so does Ctrl-D"),
@@ -63,14 +63,14 @@ impl ChatEntry {
             ("model", name) => ChatCommand::Model(name),
             ("mode", name) => ChatCommand::Mode(name),
             ("thinking", level) => ChatCommand::Thinking(level),
-            ("compact", None) => ChatCommand::Compact,
+            ("compact", instructions) => ChatCommand::Compact(instructions),
             ("ps", None) => ChatCommand::Processes,
             ("kill", None) => ChatCommand::Kill(None),
             ("kill", Some(pid)) => match pid.parse() {
                 Ok(pid) => ChatCommand::Kill(Some(pid)),
                 Err(_) => return Self::Refused(format!("/kill {pid}: that is no pid; /ps shows them")),
             },
-            ("help" | "quit" | "exit" | "compact" | "ps", Some(value)) => {
+            ("help" | "quit" | "exit" | "ps", Some(value)) => {
                 return Self::Refused(format!("/{name} takes nothing after it; //{name} {value} sends it as a prompt"));
             }
             _ => {
@@ -105,6 +105,7 @@ mod tests {
             ("/quit", ChatEntry::Command(ChatCommand::Quit)),
             ("/model  opus ", ChatEntry::Command(ChatCommand::Model(Some("opus".into())))),
             ("/model", ChatEntry::Command(ChatCommand::Model(None))),
+            ("/compact keep the plan", ChatEntry::Command(ChatCommand::Compact(Some("keep the plan".into())))),
             ("/kill 17", ChatEntry::Command(ChatCommand::Kill(Some(17)))),
         ] {
             assert_eq!(ChatEntry::parse(typed), expected, "{typed}");
@@ -114,7 +115,7 @@ mod tests {
             ("/init", "There are\n  /help /model"),
             ("/", "no command /"),
             ("/kill me", "no pid"),
-            ("/compact keep the plan", "//compact keep the plan sends it"),
+            ("/ps all", "//ps all sends it"),
         ] {
             let ChatEntry::Refused(why) = ChatEntry::parse(typed) else { panic!("{typed}") };
             assert!(why.contains(reason), "{typed}: {why}");
