@@ -49,24 +49,30 @@ async fn the_same_key_is_the_same_conversation_across_managers() {
 }
 
 /// The last offset of a record is that of an event that can be read without a wait.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn no_record_is_ahead_of_what_can_be_read() {
     let place = Place::new().await;
     let session = keyed(&place.manager, "chat").await;
-    let turn = place.manager.send_prompt(session.id(), "flood 20000 10", PromptMode::Refuse).await.expect("prompted");
-    let mut turn = tokio::spawn(turn.wait());
     let mut seen = BTreeSet::new();
-    while !turn.is_finished() {
-        let last = place.manager.record(session.id()).expect("kept").last_offset;
-        if seen.insert(last) {
-            let mut events = place.manager.subscribe_from(session.id(), last - 1).expect("known");
-            let read = tokio::time::timeout(Duration::ZERO, events.next()).await;
-            assert_eq!(read.expect("it is there").expect("more may come").offset, last);
+    // A turn that nobody looks into is over unseen where the machine is busy: then there is another.
+    for _ in 0..50 {
+        let flood = place.manager.send_prompt(session.id(), "flood 20000 10", PromptMode::Refuse);
+        let mut turn = tokio::spawn(flood.await.expect("prompted").wait());
+        while !turn.is_finished() {
+            let last = place.manager.record(session.id()).expect("kept").last_offset;
+            if seen.insert(last) {
+                let mut events = place.manager.subscribe_from(session.id(), last - 1).expect("known");
+                let read = tokio::time::timeout(Duration::ZERO, events.next()).await;
+                assert_eq!(read.expect("it is there").expect("more may come").offset, last);
+            }
+            tokio::task::yield_now().await;
         }
-        tokio::task::yield_now().await;
+        soon("the turn's end", &mut turn).await.expect("no panic").expect("ended");
+        if seen.len() > 20 {
+            break;
+        }
     }
-    soon("the turn's end", &mut turn).await.expect("no panic").expect("ended");
-    assert!(seen.len() > 2, "{seen:?}");
+    assert!(seen.len() > 20, "{seen:?}");
     place.manager.shutdown().await;
 }
 
