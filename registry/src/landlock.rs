@@ -31,6 +31,10 @@ impl LandlockScope {
         Option::from(created).map(Self).ok_or_else(|| unavailable("the kernel gave no ruleset".into()))
     }
 
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
+    }
+
     pub(crate) fn into_fd(self) -> OwnedFd {
         self.0
     }

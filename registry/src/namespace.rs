@@ -89,6 +89,11 @@ impl SessionNamespace {
         self.unmounted.as_ref()
     }
 
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        let fds = self.fds.iter().map(OwnedFd::try_clone).collect::<io::Result<_>>()?;
+        Ok(Self { init: self.init.try_clone()?, fds, unmounted: None })
+    }
+
     pub(crate) fn into_fds(self) -> Vec<OwnedFd> {
         self.fds
     }

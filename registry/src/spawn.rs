@@ -84,6 +84,9 @@ pub struct SpawnRequest {
     pub view: Option<MountView>,
     /// A landlock domain around it and all below it.
     pub landlock: Option<LandlockScope>,
+    /// True if [`SpawnRequest::stdin`] is a terminal that is to control the program's session: its keys make signals there, and
+    /// its end is a SIGHUP.
+    pub is_terminal: bool,
     /// Addition to its memory when the kernel looks for a process to end for want of memory, in thousandths of all there
     /// is; at least so much, for it and all below this process.
     pub oom_score_adj: Option<i16>,
@@ -132,8 +135,28 @@ impl SpawnRequest {
             rlimits: Vec::new(),
             view: None,
             landlock: None,
+            is_terminal: false,
             oom_score_adj: None,
         }
+    }
+
+    /// Creates a request for another program with the same environment, working directory, containment and limits. Its
+    /// program and its streams are to be set.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn beside(&self) -> io::Result<Self> {
+        Ok(Self {
+            env: self.env.clone(),
+            cwd: self.cwd.clone(),
+            group: self.group.as_ref().map(OwnedFd::try_clone).transpose()?,
+            namespace: self.namespace.as_ref().map(SessionNamespace::try_clone).transpose()?,
+            rlimits: self.rlimits.clone(),
+            view: self.view.clone(),
+            landlock: self.landlock.as_ref().map(LandlockScope::try_clone).transpose()?,
+            oom_score_adj: self.oom_score_adj,
+            ..Self::new("")
+        })
     }
 }
 
@@ -229,6 +252,7 @@ pub fn spawn(spawn: SpawnRequest) -> Result<SpawnedProcess, SpawnError> {
         rlimits,
         mounts: spawn.view.map(|view| view.0),
         landlock: spawn.landlock.map(LandlockScope::into_fd),
+        is_terminal: spawn.is_terminal,
         exit_signal: libc::SIGCHLD,
     };
     let StartedProgram { pid, pidfd, unmounted } =

@@ -18,7 +18,7 @@ use super::{
 use crate::sys::MountPlan;
 
 /// Mounts for one session's agent.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct MountView(pub(crate) MountPlan);
 
 impl MountView {

@@ -40,6 +40,8 @@ pub(crate) struct ExecPlan {
     pub mounts: Option<MountPlan>,
     /// A landlock ruleset to be restricted by.
     pub landlock: Option<OwnedFd>,
+    /// True if its standard input becomes the terminal that controls its session.
+    pub is_terminal: bool,
     /// Signal sent at its end: SIGCHLD, or 0 for a child that nobody else may notice.
     pub exit_signal: c_int,
 }
@@ -55,6 +57,7 @@ struct ChildPlan {
     rlimits: Vec<(u32, u64, u64)>,
     mounts: Option<MountPlan>,
     landlock: RawFd,
+    is_terminal: bool,
     report: *mut ExecReport,
 }
 
@@ -103,6 +106,7 @@ pub(crate) fn clone_exec(mut exec: ExecPlan) -> Result<StartedProgram, (SpawnSte
         rlimits: exec.rlimits,
         mounts: exec.mounts,
         landlock: exec.landlock.as_ref().map_or(-1, AsRawFd::as_raw_fd),
+        is_terminal: exec.is_terminal,
         report: report.as_ptr(),
     };
     let blocked = BlockedSignals::all();
@@ -148,6 +152,7 @@ pub(crate) fn dry_run_exec() -> io::Result<ExecPlan> {
         rlimits: Vec::new(),
         mounts: None,
         landlock: None,
+        is_terminal: false,
         exit_signal: 0,
     })
 }
@@ -309,6 +314,10 @@ unsafe fn run_plan(plan: &ChildPlan) -> SpawnStep {
                 return SpawnStep::Descriptors;
             }
             number += 1;
+        }
+        // The session leader's first terminal is the one that controls it only where this is said.
+        if plan.is_terminal && libc::ioctl(0, libc::TIOCSCTTY, 0) < 0 {
+            return SpawnStep::Terminal;
         }
         if libc::syscall(libc::SYS_close_range, number, u32::MAX, 0) < 0 {
             return SpawnStep::Descriptors;

@@ -8,7 +8,7 @@ use std::{
 use super::errno;
 
 /// Plan of [`mount_view`].
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct MountPlan {
     /// The directory of the session's group, and where it is to be mounted.
     pub own: Option<(CString, CString)>,
