@@ -10,6 +10,9 @@ use proxy_manager::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+/// Protocol of a session's terminal, in the header `Upgrade`.
+pub(crate) const TERMINAL_PROTOCOL: &str = "agent-proxy-terminal";
+
 /// Media type of a stream of JSON lines.
 pub(crate) const NDJSON: &str = "application/x-ndjson";
 

@@ -7,6 +7,7 @@ use hyper::{
     Method, Request, Response, StatusCode,
     body::{Bytes, Incoming},
     header,
+    upgrade::Upgraded,
 };
 use hyper_util::rt::TokioIo;
 use interprocess::local_socket::{GenericFilePath, ToFsName, tokio::Stream, traits::tokio::Stream as _};
@@ -16,7 +17,7 @@ use registry::PidFd;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::{problem::ProblemDetails, socket_path::SocketPath};
+use crate::{api::TERMINAL_PROTOCOL, problem::ProblemDetails, socket_path::SocketPath};
 
 /// Time after which the client checks the daemon's health, again and again. The request itself may take any time:
 /// its work has deadlines of its own in the daemon, some set by the session. The health check has the same time for
@@ -107,6 +108,28 @@ impl DaemonClient {
         Ok(process.and_then(|process| PidFd::open(process).ok()))
     }
 
+    /// Connects to a session's terminal.
+    ///
+    /// # Errors
+    /// Same as [`Client::get`].
+    pub(crate) async fn view_terminal(&self, id: &str) -> Result<TokioIo<Upgraded>, ProblemDetails> {
+        self.connect_viewer(&format!("/v1/sessions/{id}/terminal")).await
+    }
+
+    /// Connects to start a shell in a session.
+    ///
+    /// # Errors
+    /// Same as [`Client::get`].
+    pub(crate) async fn shell(&self, id: &str) -> Result<TokioIo<Upgraded>, ProblemDetails> {
+        self.connect_viewer(&format!("/v1/sessions/{id}/shell")).await
+    }
+
+    async fn connect_viewer(&self, path: &str) -> Result<TokioIo<Upgraded>, ProblemDetails> {
+        let response = self.while_healthy(self.send(Method::GET, path, None, Some(TERMINAL_PROTOCOL))).await?;
+        let upgraded = hyper::upgrade::on(response).await.map_err(|error| lost(&self.socket, &error))?;
+        Ok(TokioIo::new(upgraded))
+    }
+
     fn lines(&self, response: Response<Incoming>) -> JsonLineStream {
         JsonLineStream { body: response.into_body(), buffer: Vec::new(), at: 0, socket: self.socket.clone() }
     }
@@ -142,13 +165,28 @@ impl DaemonClient {
         path: &str,
         body: Option<Vec<u8>>,
     ) -> Result<Response<Incoming>, ProblemDetails> {
+        self.send(method, path, body, None).await
+    }
+
+    /// Sends a request, which may ask for another protocol afterwards.
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+        protocol: Option<&str>,
+    ) -> Result<Response<Incoming>, ProblemDetails> {
         let stream = self.connect().await?;
         let lost = |error: hyper::Error| lost(&self.socket, &error);
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
         // The task ends with the response's body.
-        tokio::spawn(connection);
-        let request = Request::builder()
+        tokio::spawn(connection.with_upgrades());
+        let mut request = Request::builder();
+        if let Some(protocol) = protocol {
+            request = request.header(header::CONNECTION, "upgrade").header(header::UPGRADE, protocol);
+        }
+        let request = request
             .method(method)
             .uri(path)
             .header(header::HOST, "agent-proxy")
@@ -156,7 +194,7 @@ impl DaemonClient {
             .body(Full::new(Bytes::from(body.unwrap_or_default())))
             .map_err(|error| ProblemDetails::failed(format!("request {path}: {error}")))?;
         let response = sender.send_request(request).await.map_err(lost)?;
-        if response.status().is_success() {
+        if response.status().is_success() || response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Ok(response);
         }
         Err(self.problem(response).await)

@@ -98,8 +98,8 @@ impl SessionChoice {
         match command {
             "resume" | "take-back" => Self::Suspended,
             "delete" => Self::Stopped,
-            "ps" | "prompt" | "abort" | "kill" | "permit" | "steer" | "set" | "compact" | "state" | "suspend"
-            | "native" | "queue" | "ask" => Self::Live,
+            "ps" | "prompt" | "attach" | "abort" | "kill" | "permit" | "steer" | "set" | "compact" | "state"
+            | "suspend" | "native" | "queue" | "ask" => Self::Live,
             _ => Self::Any,
         }
     }

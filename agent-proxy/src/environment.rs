@@ -59,6 +59,19 @@ fn parse_with(given: &[String], own: impl Fn(&str) -> Option<String>) -> Result<
     Ok(vars)
 }
 
+/// Makes a path absolute.
+///
+/// # Errors
+/// `usage` if there is no current directory any more, or the path is not UTF-8.
+pub(crate) fn absolute(path: &Path) -> Result<String, ProblemDetails> {
+    let absolute = std::path::absolute(path);
+    let absolute = absolute.map_err(|error| ProblemDetails::usage(format!("{}: {error}", path.display())))?;
+    absolute
+        .into_os_string()
+        .into_string()
+        .map_err(|path| ProblemDetails::usage(format!("{} is not UTF-8", PathBuf::from(path).display())))
+}
+
 /// Resolves `--cwd`, or the current directory, to an absolute path.
 ///
 /// # Errors

@@ -24,6 +24,7 @@ mod prompting;
 mod render;
 mod socket_path;
 mod term;
+mod viewing;
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -59,6 +60,7 @@ pub fn main(token: ChildToken) -> ExitCode {
         // The reader of our output has closed it: no failure.
         Ok(()) | Err(CommandFailure::Closed) => ProgramExit::Done,
         Err(CommandFailure::Exit(exit)) => exit,
+        Err(CommandFailure::Program(code)) => return code.into(),
         Err(CommandFailure::Problem(problem)) => {
             term::problem(&problem, as_json);
             problem.exit()

@@ -191,6 +191,8 @@ pub(crate) enum CommandFailure {
     Closed,
     /// Everything is reported already; only the exit code remains.
     Exit(ProgramExit),
+    /// The program in the terminal has ended with this code.
+    Program(u8),
 }
 
 impl From<ProblemDetails> for CommandFailure {

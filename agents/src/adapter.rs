@@ -278,6 +278,7 @@ impl Default for Adapters {
             ("claude-code", crate::claude::make),
             ("codex", crate::codex::make),
             ("command", crate::command::make),
+            (crate::terminal::PROTOCOL, crate::terminal::make),
             #[cfg(feature = "acp")]
             ("gemini", crate::acp::make),
             #[cfg(feature = "opencode")]

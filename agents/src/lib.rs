@@ -31,6 +31,7 @@ pub mod permission;
 pub mod pi;
 mod profile;
 pub mod provision;
+mod terminal;
 mod tried;
 mod uri;
 
@@ -49,6 +50,7 @@ pub use config_dir::{ConfigDir, ConfigError, SaveMode};
 pub use kit::lines::LineSplitter;
 pub use model_config::{KeySource, ModelApi, ModelConfig, Secret, StoredModel};
 pub use profile::{Profile, ProfileError, ProfileLimits, ProfilePermissions, ProfileRule, ProfileTimeouts, Profiles};
+pub use terminal::PROTOCOL as TERMINAL_PROTOCOL;
 pub use tried::KnownVersions;
 
 /// Result of an adapter.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AgentSandbox, Budget, ConfigSetting, Containment, Hardening, HomePart, Lifecycle, Limits, PermissionMode,
-    PermissionPolicy, ResumeRequest, SessionId, Timeouts,
+    PermissionPolicy, ResumeRequest, SessionId, Timeouts, terminal::TerminalConfig,
 };
 
 /// Environment variables. `Debug` shows names only: values are often secrets.
@@ -247,6 +247,8 @@ pub struct AgentSessionConfig {
     /// otherwise, which is an error then.
     #[serde(default)]
     pub home_copy: Vec<HomePart>,
+    /// Terminal to start the agent in; without one its standard streams are pipes.
+    pub terminal: Option<TerminalConfig>,
 }
 
 impl AgentSessionConfig {
@@ -293,6 +295,7 @@ impl AgentSessionConfig {
             on_usage_limit: OnUsageLimit::default(),
             not_secret: BTreeSet::new(),
             home_copy: Vec::new(),
+            terminal: None,
         }
     }
 }

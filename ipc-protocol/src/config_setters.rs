@@ -3,6 +3,7 @@
 use crate::{
     AgentSandbox, AgentSessionConfig, Budget, Containment, Hardening, Home, HomePart, HostDeath, Lifecycle, Limits,
     McpServer, OnAgentExit, OnUsageLimit, PermissionMode, PermissionPolicy, ResumeRequest, SessionId, Timeouts,
+    terminal::TerminalConfig,
 };
 
 /// Defines methods that set a field: `text` as an optional `String`, `some` as another optional value, `value` as it is.
@@ -63,6 +64,7 @@ setters! {
         with_verbatim verbatim bool,
         with_containment containment Containment,
         with_agent_sandbox agent_sandbox AgentSandbox,
+        with_terminal terminal TerminalConfig,
     ]
     value: [
         with_session_id session_id SessionId,

@@ -395,6 +395,36 @@ pub enum Event {
         /// Other parts of the prompt, one line each: an image's type and size, a file's path.
         attachments: Vec<String>,
     },
+    /// Somebody views the session's terminal.
+    #[serde(rename = "terminal:attached")]
+    TerminalAttached {
+        /// Number of the viewer: 1, 2, …
+        viewer: u64,
+        /// Rows of the viewer.
+        rows: u16,
+        /// Columns of the viewer.
+        columns: u16,
+    },
+    /// A viewer of the terminal has left.
+    #[serde(rename = "terminal:detached")]
+    TerminalDetached {
+        /// Number of the viewer.
+        viewer: u64,
+    },
+    /// Somebody has prompted the agent on its own screen.
+    #[serde(rename = "terminal:prompted")]
+    TerminalPrompted {
+        /// Text of the prompt.
+        text: String,
+    },
+    /// The program in the terminal has reported its status (OSC 7501).
+    #[serde(rename = "terminal:status")]
+    TerminalStatus {
+        /// Status in the program's own words: `idle`, `working`, `blocked`, `done`, …
+        status: String,
+        /// What it says beside it.
+        detail: Option<String>,
+    },
     /// Text of the answer.
     #[serde(rename = "stream:text")]
     Text {
@@ -583,6 +613,10 @@ const KINDS: &[&str] = &[
     "session:resumed",
     "session:lossy",
     "turn:started",
+    "terminal:attached",
+    "terminal:detached",
+    "terminal:prompted",
+    "terminal:status",
     "stream:text",
     "stream:thinking",
     "stream:tool_start",

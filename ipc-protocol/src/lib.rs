@@ -29,6 +29,7 @@ mod prompt;
 mod raw_lines;
 pub mod reattach;
 mod receipt;
+pub mod terminal;
 
 pub use budget::{Budget, BudgetAction, BudgetExceeded, BudgetKind, InvalidUsd, Usd};
 pub use config::{AgentSessionConfig, EnvVars, Home, HostDeath, McpServer, McpTransport, OnAgentExit, OnUsageLimit};

@@ -17,7 +17,7 @@ use crate::{
 
 /// Version of everything in this crate that crosses a wire. Any change of a message or a type in it raises it: bincode
 /// does not describe itself, so two builds that differ cannot talk.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// First message in each direction. Its encoding never changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -394,6 +394,12 @@ pub enum ToForkServer {
         #[serde(default)]
         after_seq: u64,
     },
+    /// Connects a viewer of the session's terminal, or of a new shell, whose socket comes beside the packet. See
+    /// [`crate::terminal`].
+    View {
+        /// Session to view.
+        session: SessionId,
+    },
     /// Tests the machine's features. [`ProbedMachine`] comes as one frame on the stream socket beside the packet.
     Probe,
 }
@@ -431,6 +437,9 @@ pub enum ProxyHandover {
         /// Settings for outliving the host, if the session may.
         detach: Option<Box<DetachSpec>>,
     },
+    /// Somebody views the session's terminal, or starts a shell; the viewer's socket comes beside this. See
+    /// [`crate::terminal`].
+    View,
     /// The host is gone: the session is now detached, and nobody else observes it.
     HostGone,
     /// Another host takes the session over; its socket comes beside this.

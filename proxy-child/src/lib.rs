@@ -6,6 +6,7 @@
 mod fork_server;
 mod own_limits;
 mod proxy;
+mod terminal;
 
 use std::ffi::OsString;
 

@@ -51,6 +51,7 @@ mod session_table;
 mod state;
 mod supervision;
 mod takeover;
+pub mod terminal;
 
 #[doc(inline)]
 pub use ipc_protocol::{AgentSessionConfig, Envelope, Event, KillOptions, PermissionMode, Prompt, Receipt, SessionId};

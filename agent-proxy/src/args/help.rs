@@ -14,10 +14,10 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Agents in this terminal", &["run", "ask", "demo"]),
     (
         "Daemon and sessions",
-        &["serve", "stop", "start", "sessions", "suspend", "resume", "rename", "tag", "archive", "delete"],
+        &["serve", "stop", "start", "attach", "sessions", "suspend", "resume", "rename", "tag", "archive", "delete"],
     ),
     ("Talking to an agent", &["prompt", "steer", "queue", "abort", "permit", "set", "compact"]),
-    ("Processes", &["ps", "kill", "leaktest", "orphans"]),
+    ("Processes", &["ps", "shell", "kill", "leaktest", "orphans"]),
     ("Events", &["events", "transcript", "export", "import", "append", "log"]),
     ("The agent's own side", &["state", "messages", "conversations", "native", "attach-command", "take-back"]),
     ("Setup", &["agents", "profiles", "models", "doctor", "completions", "help"]),
@@ -39,7 +39,6 @@ const COMMON: &[&str] = &[
     "model",
     "model_config",
     "mode",
-    "thinking",
     "mcp",
     "home",
     "permission",
@@ -51,6 +50,7 @@ const COMMON: &[&str] = &[
     "most_recent",
     "key",
     "argv",
+    "tty",
 ];
 
 /// Commands that start a session, and have too many options for one page.

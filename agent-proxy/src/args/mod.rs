@@ -18,6 +18,7 @@ mod rules;
 mod session;
 mod several;
 mod supervision;
+mod terminal;
 
 use std::{
     path::PathBuf,
@@ -41,12 +42,13 @@ pub(crate) use log::{LogArgs, LogCommand};
 use operations::{CompactArgs, DeleteArgs, NativeArgs, SessionArgs, SetArgs, SteerArgs};
 pub(crate) use orphans::{NamedOrphan, OrphansArgs, OrphansCommand, OrphansKillArgs, OrphansListArgs};
 use persistence::{
-    AppendArgs, ArchiveArgs, AttachArgs, ExportArgs, ImportArgs, RenameArgs, ResumeArgs, SessionsArgs, SuspendArgs,
-    TagArgs, TakeBackArgs,
+    AppendArgs, ArchiveArgs, AttachCommandArgs, ExportArgs, ImportArgs, RenameArgs, ResumeArgs, SessionsArgs,
+    SuspendArgs, TagArgs, TakeBackArgs,
 };
 pub(crate) use session::AgentArgs;
 pub(crate) use several::SeveralArgs;
 pub(crate) use supervision::SupervisionArgs;
+pub(crate) use terminal::{AttachArgs, ForegroundTerminalArgs, ShellArgs, StartTerminalArgs};
 
 /// Runs AI coding agents in sessions of their own, shows every process they start, and proves them gone.
 #[derive(Debug, Parser)]
@@ -117,12 +119,16 @@ pub(crate) enum CliCommand {
     Stop(StopArgs),
     /// Start a session; prints its id when the agent is ready
     Start(StartArgs),
+    /// Show a session's terminal in this one, and type there
+    Attach(AttachArgs),
     /// List the sessions: those of this daemon, or all that are kept
     Sessions(SessionsArgs),
     /// List the prompts of a session that wait for their turn, or for its resume
     Queue(SessionArgs),
     /// Show the processes of a session, or of all, as a tree
     Ps(PsArgs),
+    /// Open a shell beside a session's agent, or run a command there
+    Shell(ShellArgs),
     /// Send a prompt, print the answer, wait for the end of the turn
     Prompt(PromptArgs),
     /// Print a session's events, or those of all
@@ -154,8 +160,7 @@ pub(crate) enum CliCommand {
     /// Resume a suspended session; prints its id when the agent is ready
     Resume(ResumeArgs),
     /// Print the command that continues a session's conversation in the agent itself
-    #[command(name = "attach-command")]
-    Attach(AttachArgs),
+    AttachCommand(AttachCommandArgs),
     /// Resume a session that was handed over (`attach-command --hand-over`)
     TakeBack(TakeBackArgs),
     /// Append an event of your own to a session's stream; prints its offset
@@ -309,6 +314,9 @@ pub(crate) struct RunArgs {
     /// Files beside the prompt.
     #[command(flatten)]
     pub(crate) attachments: AttachmentArgs,
+    /// Its terminal.
+    #[command(flatten)]
+    pub(crate) terminal: ForegroundTerminalArgs,
     /// Options of the start.
     #[command(flatten)]
     pub(crate) start: AgentArgs,
@@ -333,6 +341,9 @@ pub(crate) struct StartArgs {
     /// The agent: see `agent-proxy agents` [default: that of --profile]
     #[arg(long, value_name = "NAME", required_unless_present = "profile")]
     pub(crate) agent: Option<String>,
+    /// Its terminal.
+    #[command(flatten)]
+    pub(crate) terminal: StartTerminalArgs,
     /// Options of the start.
     #[command(flatten)]
     pub(crate) start: AgentArgs,

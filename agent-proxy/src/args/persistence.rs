@@ -84,7 +84,7 @@ pub(crate) struct UnrecordedArgs {
     agent-proxy take-back s-1\n\n\
     A conversation has one living process: use the command without --hand-over only when the session is suspended or over. \
     A session with a home of its own has none: it would go on without the session's model.")]
-pub(crate) struct AttachArgs {
+pub(crate) struct AttachCommandArgs {
     /// The session's id
     pub(crate) id: SessionId,
     /// Suspend the session first; it refuses prompts until `take-back`

@@ -3,6 +3,7 @@
 mod abort;
 mod agents;
 mod ask;
+mod attach;
 mod completions;
 mod config;
 mod demo;
@@ -29,6 +30,7 @@ mod run;
 mod serve;
 mod sessions;
 mod several;
+mod shell;
 mod start;
 mod stop;
 mod transfer;
@@ -74,6 +76,8 @@ pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), CommandFailur
         }
         CliCommand::Completions(args) => completions::run(&args),
         CliCommand::Help(args) => help::run(&args),
+        CliCommand::Attach(args) => attach::run(&DaemonClient::new(socket(&global)?), &args).await,
+        CliCommand::Shell(args) => shell::run(&DaemonClient::new(socket(&global)?), args).await,
         CliCommand::Log(args) => log::run(&args, global.json),
         other => {
             let client = DaemonClient::new(socket(&global)?);
@@ -124,7 +128,7 @@ async fn run_client(command: CliCommand, client: &DaemonClient, as_json: bool) -
         CliCommand::Transcript(args) => operations::transcript(client, args, as_json).await,
         CliCommand::Suspend(args) => persistence::suspend(client, &args, as_json).await,
         CliCommand::Resume(args) => persistence::resume(client, args, as_json).await,
-        CliCommand::Attach(args) => persistence::attach_command(client, &args, as_json).await,
+        CliCommand::AttachCommand(args) => persistence::attach_command(client, &args, as_json).await,
         CliCommand::TakeBack(args) => persistence::take_back(client, args, as_json).await,
         CliCommand::Append(args) => persistence::append(client, args, as_json).await,
         CliCommand::Export(args) => transfer::export(client, &args).await,
@@ -135,6 +139,8 @@ async fn run_client(command: CliCommand, client: &DaemonClient, as_json: bool) -
         CliCommand::Delete(args) => operations::delete(client, args, as_json).await,
         CliCommand::Demo
         | CliCommand::Run(_)
+        | CliCommand::Attach(_)
+        | CliCommand::Shell(_)
         | CliCommand::Agents(_)
         | CliCommand::Profiles(_)
         | CliCommand::Models(_)

@@ -13,7 +13,7 @@ use crate::{
     api::{AppendRequest, AppendResponse, AttachCommandResponse, ResumeRequest, SuspendRequest},
     args::{
         mcp,
-        persistence::{AppendArgs, AttachArgs, ResumeArgs, SuspendArgs, TakeBackArgs, UnrecordedArgs},
+        persistence::{AppendArgs, AttachCommandArgs, ResumeArgs, SuspendArgs, TakeBackArgs, UnrecordedArgs},
     },
     client::DaemonClient,
     environment,
@@ -116,7 +116,7 @@ fn print_resumed(session: &Value, as_json: bool) -> Result<(), CommandFailure> {
 /// Prints the agent's own command for the session's conversation.
 pub(super) async fn attach_command(
     client: &DaemonClient,
-    args: &AttachArgs,
+    args: &AttachCommandArgs,
     as_json: bool,
 ) -> Result<(), CommandFailure> {
     let attach: AttachCommandResponse = if args.hand_over {

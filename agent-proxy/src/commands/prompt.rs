@@ -177,6 +177,7 @@ mod tests {
         match outcome.into_result() {
             Ok(()) => None,
             Err(CommandFailure::Exit(exit)) => Some(exit.code()),
+            Err(CommandFailure::Program(code)) => Some(code),
             Err(CommandFailure::Problem(problem)) => Some(problem.exit().code()),
             Err(CommandFailure::Closed) => panic!("nothing was written"),
         }

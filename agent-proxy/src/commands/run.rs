@@ -2,6 +2,7 @@
 
 mod chat;
 mod chat_command;
+mod tty;
 
 use std::{path::Path, sync::Arc};
 
@@ -37,6 +38,9 @@ pub(super) async fn run(
     as_json: bool,
 ) -> Result<(), CommandFailure> {
     args.start.lifecycle.check_foreground(args.prompt.is_some())?;
+    if args.terminal.tty {
+        return tty::run(child, args, directory).await;
+    }
     let configuration = LoadedConfiguration::read(directory)?;
     let config = config::foreground(&configuration, args.agent, args.start)?;
     let full = configuration.with_profile(&config)?;

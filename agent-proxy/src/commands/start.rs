@@ -21,6 +21,7 @@ pub(super) async fn run(client: &DaemonClient, args: StartArgs, as_json: bool) -
         user_id: args.user,
         workspace_id: args.workspace,
         agent_type: args.agent_type,
+        terminal: args.terminal.config()?,
         ..config::session(args.agent.as_deref(), args.start)?
     };
     if let Some(id) = args.id {

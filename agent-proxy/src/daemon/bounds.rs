@@ -82,7 +82,7 @@ pub(super) async fn serve(mut listener: BoundSocket, router: Router, limit: u64,
 async fn connection(stream: Stream, router: Router, place: OwnedSemaphorePermit, mut stopped: watch::Receiver<()>) {
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(MAX_HEAD);
-    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).with_upgrades();
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

@@ -15,6 +15,7 @@ mod session_ids;
 pub(crate) mod socket;
 mod stop;
 mod stream;
+mod terminal;
 
 use std::{path::PathBuf, time::Duration};
 

@@ -20,7 +20,7 @@ use super::{
     persistence,
     requests::{Body, Daemon, JsonBody, MAX_BODY, RouteResult, UrlQuery, find, parse, to_the_end},
     session_ids::session_id,
-    stop, stream,
+    stop, stream, terminal,
 };
 use crate::{
     api::{
@@ -49,6 +49,7 @@ pub(super) fn router(daemon: Daemon) -> Router {
         .route("/v1/sessions/{id}/permissions/{request}", post(permit))
         .merge(persistence::routes())
         .merge(stop::routes())
+        .merge(terminal::routes())
         .fallback(async || {
             ProblemDetails::new("unknown-route", "no such route: they start with /v1, see GET /v1/health")
         })

@@ -72,6 +72,11 @@ pub(crate) fn detail(event: &Event) -> String {
             });
             format!("{message} ({limit}){reset}{}", if *waits { "; waiting" } else { "" })
         }
+        Event::TerminalAttached { viewer, rows, columns } => format!("viewer {viewer}, {columns}x{rows}"),
+        Event::TerminalPrompted { text } => format!("{text:?}"),
+        Event::TerminalDetached { viewer } => format!("viewer {viewer}"),
+        Event::TerminalStatus { status, detail: None } => status.clone(),
+        Event::TerminalStatus { status, detail: Some(detail) } => format!("{status}: {detail}"),
         Event::SessionSilent { for_ms } => duration(Duration::from_millis(*for_ms)),
         Event::Harness { payload, .. } => String::from_utf8_lossy(payload.as_bytes()).trim_end().to_owned(),
         Event::PermissionRequested(request) => {

@@ -90,7 +90,8 @@ fn completes_what_there_is(shell: &Shell) {
     let Some(mut terminal) = shell.start(&place) else { return };
     for (typed, expected) in [
         ("agent-proxy compl", "agent-proxy completions"),
-        ("agent-proxy attach", "agent-proxy attach-command"),
+        ("agent-proxy attach-", "agent-proxy attach-command"),
+        ("agent-proxy attach al", "agent-proxy attach alive-1"),
         ("agent-proxy kill ", "agent-proxy kill alive-1"),
         ("agent-proxy attach-command al", "agent-proxy attach-command alive-1"),
         ("agent-proxy delete ", "agent-proxy delete dead-1"),

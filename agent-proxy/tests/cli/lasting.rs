@@ -53,7 +53,7 @@ impl Daemon<'_> {
 
     /// The type of the problem that a command ends with.
     #[track_caller]
-    fn refuses(&self, args: &[&str], code: i32) -> String {
+    pub(crate) fn refuses(&self, args: &[&str], code: i32) -> String {
         let problem = self.run(&[&["--json"], args].concat()).exits(code).problem();
         problem["type"].as_str().expect("a type").to_owned()
     }

@@ -21,6 +21,7 @@ mod profiles;
 mod release;
 mod run;
 mod sessions;
+mod shells;
 mod supervision;
 mod survivors;
 mod terminal;

@@ -40,6 +40,9 @@ pub struct AgentSpec {
     /// Program and leading arguments; empty where the session's `command` gives them all.
     #[serde(default)]
     pub cmd: Vec<String>,
+    /// Program and leading arguments of its own screen (TUI), for sessions in a terminal; empty where it has none.
+    #[serde(default)]
+    pub terminal_cmd: Vec<String>,
     /// Directory that the agent starts in: `{workspace}` is the session's working directory, `{home}` its home directory.
     #[serde(default = "workspace")]
     pub working_dir: String,
@@ -378,6 +381,7 @@ impl AgentSpec {
             image: String::new(),
             tag: String::new(),
             cmd: argv.iter().map(|arg| (*arg).to_owned()).collect(),
+            terminal_cmd: Vec::new(),
             working_dir: workspace(),
             required_env: Vec::new(),
             env: EnvVars::default(),

@@ -13,6 +13,7 @@ mod operations;
 mod outgoing;
 mod permissions;
 mod plan;
+mod reports;
 mod session;
 mod stored_conversations;
 mod system;
@@ -21,6 +22,7 @@ mod turn;
 mod usage;
 mod wire;
 
+pub(crate) use self::reports::take_report;
 use ipc_protocol::WireError;
 
 use crate::{Adapter, AdapterSetup, Result};

@@ -88,6 +88,9 @@ fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut P
     } else {
         arguments(spec, request, provision)?;
     }
+    if request.config.terminal.is_some() {
+        on_screen(request, provision);
+    }
     if request.home.is_some() && !settings.is_empty() {
         file("settings.json", Value::Object(settings).to_string(), provision);
     }
@@ -162,10 +165,56 @@ pub(crate) fn permission_settings(config: &AgentSessionConfig) -> Map<String, Va
     settings
 }
 
+/// Pipe for the reports of its screen, in the session's folder.
+const REPORTS: &str = "reports";
+/// Hooks that report.
+const REPORTING: [&str; 6] =
+    ["SessionStart", "UserPromptSubmit", "MessageDisplay", "PreToolUse", "PostToolUse", "PostToolUseFailure"];
+
+/// Returns hooks that write what they are told to a pipe, one line each, one after the other. They say nothing, and end with 0 even
+/// where nobody reads the pipe.
+fn report_hooks(pipe: &str) -> Value {
+    let pipe = quoted(pipe);
+    let command = format!("[ -p {pipe} ] && exec 9<>{pipe} && {{ flock 9; cat; echo; }} >&9; exit 0");
+    let hook = json!([{ "hooks": [{ "type": "command", "command": command, "timeout": 5 }] }]);
+    REPORTING.iter().map(|event| ((*event).to_owned(), hook.clone())).collect::<Map<_, _>>().into()
+}
+
+/// Adds what its own screen needs beside the arguments: no dialog comes first in a home of the session's own, and where a policy is asked
+/// for it asks its user. (By itself it begins in the mode `auto`, in which a classifier answers.)
+fn on_screen(request: &ProvisionRequest<'_>, provision: &mut Provision) {
+    let config = request.config;
+    if super::asks(config) && config.mode.is_none() {
+        provision.argv.push("--permission-mode=default".to_owned());
+    }
+    if let Some(prompt) = &config.system_prompt {
+        provision.argv.push(format!("--append-system-prompt={prompt}"));
+    }
+    if request.home.is_some() && !request.has_login_copy() {
+        let projects = json!({ config.cwd.clone().unwrap_or_default(): { "hasTrustDialogAccepted": true } });
+        let state = json!({ "hasCompletedOnboarding": true, "projects": projects });
+        file(".claude.json", state.to_string(), provision);
+    }
+}
+
 /// Adds model, mode, tools, settings and the conversation. Each is one word, so that no value is taken for a flag.
 fn arguments(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut Provision) -> Result<()> {
     let config = request.config;
-    let mut flags = vec![format!("--settings={}", Value::Object(permission_settings(config)))];
+    let mut flags = Vec::new();
+    let mut settings = Map::new();
+    if super::asks(config) || config.terminal.is_none() {
+        settings = permission_settings(config);
+    }
+    if super::is_observed(config)
+        && let Some(folder) = request.shim_dir
+    {
+        let pipe = folder.join(REPORTS).to_string_lossy().into_owned();
+        settings.insert("hooks".to_owned(), report_hooks(&pipe));
+        provision.reports = Some(pipe);
+    }
+    if !settings.is_empty() || config.terminal.is_none() {
+        flags.push(format!("--settings={}", Value::Object(settings)));
+    }
     if let Some(model) = provision.model.take() {
         flags.push(format!("--model={model}"));
     }
@@ -196,7 +245,9 @@ fn arguments(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut P
     if forked {
         flags.push("--fork-session".to_owned());
     }
-    if resume.is_none() || forked {
+    // Words of a user's own may name a conversation.
+    let is_own = config.terminal.is_some() && !config.command.is_empty();
+    if !is_own && (resume.is_none() || forked) {
         flags.push(format!("--session-id={}", request.fresh_id));
     }
     if let Some(turns) = config.max_turns {

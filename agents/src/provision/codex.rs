@@ -40,6 +40,9 @@ fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut P
         provision.argv.extend(overrides(request, provision.agent_sandbox));
         wrapper(request, provision);
     }
+    if request.config.terminal.is_some() {
+        on_screen(request, provision);
+    }
     let Some(home) = request.home else {
         return match request.model {
             Some(_) => Err(ProvisionError::NeedsHome { agent: spec.id.clone(), what: "a model configuration" }),
@@ -55,8 +58,29 @@ fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut P
     if let Some(model) = request.model {
         provider(spec, model, &mut config, provision)?;
     }
+    if let (Some(_), Some(cwd)) = (&request.config.terminal, &request.config.cwd) {
+        // Its screen begins with a dialog else.
+        let trusted = Table::from_iter([("trust_level".to_owned(), Value::from("trusted"))]);
+        config.insert("projects".to_owned(), Table::from_iter([(cwd.clone(), trusted.into())]).into());
+    }
     file("config.toml", config.to_string(), provision);
     Ok(())
+}
+
+/// Adds the arguments of its own screen.
+fn on_screen(request: &ProvisionRequest<'_>, provision: &mut Provision) {
+    if let Some(resume) = request.resume {
+        provision.argv.push(if resume.fork { "fork" } else { "resume" }.to_owned());
+        provision.argv.push(resume.id.clone().unwrap_or_else(|| "--last".to_owned()));
+    }
+    // By default it runs its turns in a daemon of its own, which outlives it and keeps an older configuration.
+    let starts_screen = |word: &String| word.starts_with('-') || matches!(word.as_str(), "resume" | "fork");
+    if request.config.command.first().is_none_or(starts_screen) {
+        provision.argv.push("--no-daemon".to_owned());
+    }
+    if let Some(model) = provision.model.take().filter(|_| request.home.is_none()) {
+        provision.argv.extend(["--model".to_owned(), model]);
+    }
 }
 
 fn file(name: &str, contents: String, provision: &mut Provision) {

@@ -53,7 +53,12 @@ pub(super) fn sandboxed(settings: &Value) -> bool {
 
 /// Adds to `provision`, which already has the row's own argv and environment; the session's `command` is appended later.
 fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut Provision) -> Result<()> {
-    if !super::allows_all(request.config) {
+    if request.config.terminal.is_some()
+        && let Some(resume) = request.resume
+    {
+        provision.argv.extend(["--resume".to_owned(), resume.id.clone().unwrap_or_else(|| "latest".to_owned())]);
+    }
+    if super::asks(request.config) {
         let policy = super::shim_file(spec, request, POLICY, ASK, provision)?;
         provision.argv.extend(["--admin-policy".to_owned(), policy]);
     }

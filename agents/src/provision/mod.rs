@@ -16,10 +16,13 @@ pub(crate) mod pi;
 mod pi_mcp;
 pub(crate) mod qwen;
 mod sandbox;
+mod terminal;
 
 use std::path::{Path, PathBuf};
 
-use ipc_protocol::{AgentEndpoint, AgentSandbox, AgentSessionConfig, EnvVars, HomePart, NativeResume, PermissionMode};
+use ipc_protocol::{
+    AgentEndpoint, AgentSandbox, AgentSessionConfig, ConfigSetting, EnvVars, HomePart, NativeResume, PermissionMode,
+};
 
 pub use self::sandbox::{default_sandbox, sandbox_program, settings_file};
 use crate::{AgentSpec, ModelConfig, Secret};
@@ -81,6 +84,8 @@ pub struct Provision {
     pub resume: Option<NativeResume>,
     /// True if the agent was given [`AgentSessionConfig::max_turns`] and bounds its model replies itself. Else the proxy counts them.
     pub bounds_turns: bool,
+    /// Pipe for reports of the agent's own screen: the proxy makes it, and hooks of ours in the agent write to it.
+    pub reports: Option<String>,
     /// The sandbox of the agent's own that the adapter asks for. `None` where a file or an argument says it.
     pub agent_sandbox: Option<AgentSandbox>,
     /// The sandbox of the agent's own, in words; `None` where it is not known.
@@ -136,6 +141,18 @@ impl ProvisionRequest<'_> {
     }
 }
 
+/// Returns whether the agent has to ask for what its policy does not leave open. In a terminal it asks its user as it would by
+/// itself, unless the session names a policy.
+fn asks(config: &AgentSessionConfig) -> bool {
+    let names_policy = config.explicit.contains(&ConfigSetting::PermissionMode) || !config.permissions.rules.is_empty();
+    !allows_all(config) && (config.terminal.is_none() || names_policy)
+}
+
+/// Returns whether the agent is to report what happens on its own screen.
+fn is_observed(config: &AgentSessionConfig) -> bool {
+    config.terminal.as_ref().is_some_and(|terminal| terminal.observed)
+}
+
 /// Returns whether the policy leaves nothing to ask for.
 fn allows_all(config: &AgentSessionConfig) -> bool {
     config.permission_mode == PermissionMode::Allow && config.permissions.rules.is_empty()
@@ -144,10 +161,11 @@ fn allows_all(config: &AgentSessionConfig) -> bool {
 /// Returns whether the provision of `spec` for `config` contains programs.
 pub fn needs_shim_dir(spec: &AgentSpec, config: &AgentSessionConfig) -> bool {
     match spec.family() {
-        Some("opencode") => spec.protocol != "acp",
+        Some("opencode") => spec.protocol != "acp" && config.terminal.is_none(),
         Some("codex") => spec.protocol == "acp" && !allows_all(config),
-        Some("gemini" | "qwen") => !allows_all(config),
-        Some("pi") => !allows_all(config) || !config.mcp_servers.is_empty(),
+        Some("gemini" | "qwen") => asks(config),
+        Some("claude") => is_observed(config),
+        Some("pi") => asks(config) || !config.mcp_servers.is_empty(),
         _ => false,
     }
 }
@@ -212,6 +230,10 @@ fn provisioned(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Provi
         resume: request.resume.cloned(),
         ..Provision::default()
     };
+    if request.config.terminal.is_some() && !spec.cmd.is_empty() {
+        terminal::check(spec, request)?;
+        provision.argv.clone_from(&spec.terminal_cmd);
+    }
     if provision.argv.is_empty() {
         // The session names the program, so its words come first.
         provision.argv.clone_from(&request.config.command);
@@ -244,6 +266,12 @@ fn data_only(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut P
         let operation =
             "use a model configuration: its row has no place for one (`protocol_config.config`, or {key} in `env`)";
         return Err(ProvisionError::unsupported(spec, operation));
+    }
+    if request.config.terminal.is_some()
+        && let Some(id) = request.resume.and_then(|resume| resume.id.as_deref())
+        && let Some(command) = spec.attach_command(id, None)
+    {
+        provision.argv = command;
     }
     flags::model(spec, provision);
     flags::resume(spec, provision)

@@ -62,12 +62,20 @@ fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut P
     if !tools.is_empty() && mode.is_some_and(|mode| !matches!(mode, "plan" | "build")) {
         return Err(ProvisionError::unsupported(spec, "restrict its tools in a mode with rules of its own"));
     }
+    let on_screen = request.config.terminal.is_some();
     let mut open = open_config(request, tools);
+    if on_screen && !super::asks(request.config) {
+        // Its user's own settings say what it asks for.
+        open.remove("permission");
+        open.remove("agent");
+    }
     // Without a mode, the user's settings may name one that is not bounded.
     provision.bounds_turns =
         request.config.max_turns.is_some() && mode.map_or(request.home.is_some(), |mode| BOUNDED_MODES.contains(&mode));
     let mut keys = Map::new();
-    if !speaks_acp {
+    if on_screen {
+        conversation(request, provision);
+    } else if !speaks_acp {
         server(spec, request, &mut open, provision)?;
     }
     if let Some(model) = request.model {
@@ -99,6 +107,18 @@ fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut P
     }
     env("OPENCODE_CONFIG_CONTENT", &Value::from(open).to_string());
     Ok(())
+}
+
+/// Adds the conversation to continue, for its own screen.
+fn conversation(request: &ProvisionRequest<'_>, provision: &mut Provision) {
+    let Some(resume) = request.resume else { return };
+    match &resume.id {
+        Some(id) => provision.argv.extend(["--session".to_owned(), id.clone()]),
+        None => provision.argv.push("--continue".to_owned()),
+    }
+    if resume.fork {
+        provision.argv.push("--fork".to_owned());
+    }
 }
 
 /// Adds a server of the session's own, and the shell that hides its password.

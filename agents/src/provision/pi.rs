@@ -74,7 +74,7 @@ fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut P
         (Some(prompt), None) => flag("--append-system-prompt", prompt, provision),
         (None, _) => {}
     }
-    if !super::allows_all(config) {
+    if super::asks(config) {
         let extension = super::shim_file(spec, request, EXTENSION, include_str!("pi-permissions.js"), provision)?;
         flag("--extension", &extension, provision);
     }

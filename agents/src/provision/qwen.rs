@@ -62,6 +62,14 @@ fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut P
     if config.ephemeral && request.resume.is_some() {
         return Err(ProvisionError::unsupported(spec, "keep nothing of a conversation that it goes on with"));
     }
+    if config.terminal.is_some()
+        && let Some(resume) = request.resume
+    {
+        provision.argv.extend(match &resume.id {
+            Some(id) => vec!["--resume".to_owned(), id.clone()],
+            None => vec!["--continue".to_owned()],
+        });
+    }
     if config.ephemeral {
         provision.argv.push("--chat-recording=false".to_owned());
     }
@@ -90,7 +98,7 @@ fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut P
 
 /// Makes Qwen ask although the home, with its settings, is the user's.
 fn ask_in_shared_home(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut Provision) -> Result<()> {
-    if super::allows_all(request.config) {
+    if !super::asks(request.config) {
         return Ok(());
     }
     let defaults = json!({ "$version": VERSION, "permissions": { "ask": ASK } }).to_string();

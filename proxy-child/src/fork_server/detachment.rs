@@ -82,6 +82,14 @@ impl ForkServer<'_> {
             let _ = send_handover(handover, &ProxyHandover::Adopt { after_seq, described }, Some(socket));
         }
     }
+
+    /// Sends a proxy the socket of somebody who views its terminal. If that fails the socket is closed, which the viewer sees.
+    pub(super) fn add_viewer(&mut self, session: &SessionId, socket: Option<&OwnedFd>) {
+        let proxy = self.proxies.all().find(|proxy| proxy.session == *session);
+        if let Some((handover, socket)) = proxy.and_then(|proxy| proxy.handover.as_ref()).zip(socket) {
+            let _ = send_handover(handover, &ProxyHandover::View, Some(socket));
+        }
+    }
 }
 
 /// Returns the time at which a proxy is ended whose host is gone since `gone`; `None` means never.

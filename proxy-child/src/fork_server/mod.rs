@@ -74,7 +74,7 @@ struct LivingProxy {
     process: PidFd,
     /// Forks on this machine before its own.
     forks: Option<u64>,
-    /// Socket on which the proxy learns of new processes and of another host.
+    /// Socket on which the proxy learns of new processes, of viewers, and of another host.
     handover: Option<OwnedFd>,
     /// If it outlives its host.
     detach: Option<Box<DetachSpec>>,
@@ -287,6 +287,8 @@ impl<'a> ForkServer<'a> {
                 Ok(Some((ToForkServer::Adopt { session, after_seq }, socket))) => {
                     self.adopt(&session, after_seq, socket.as_ref());
                 }
+                // The end of the socket says that it could not be viewed.
+                Ok(Some((ToForkServer::View { session }, socket))) => self.add_viewer(&session, socket.as_ref()),
                 // The end of the socket says that it could not be tried.
                 Ok(Some((ToForkServer::Probe, socket))) => drop(socket.map(|socket| self.probe(socket))),
                 Ok(None) => return,
@@ -339,8 +341,6 @@ impl<'a> ForkServer<'a> {
             Ok((SpareProxy { process, handover, forks }, polls)) => {
                 let id = process.id();
                 registry::add_supervisor(id);
-                // Others have nothing to hear.
-                let handover = (polls || detach.is_some()).then_some(handover);
                 let message = FromForkServer::Forked { session: session.clone(), process: id };
                 self.proxies.insert(LivingProxy {
                     session,
@@ -348,7 +348,7 @@ impl<'a> ForkServer<'a> {
                     limits,
                     process,
                     forks,
-                    handover,
+                    handover: Some(handover),
                     detach,
                     handoff_record: card,
                 });

@@ -28,6 +28,8 @@ pub(super) struct ForkServerNotices {
     pub(super) host_gone: bool,
     /// Adoption by a new host: socket, acknowledged number and wire format.
     pub(super) adopt: Option<(OwnedFd, u64, WireFormat)>,
+    /// Sockets of new viewers of the terminal.
+    pub(super) viewers: Vec<OwnedFd>,
 }
 
 impl ProxySupervision {
@@ -43,6 +45,7 @@ impl ProxySupervision {
                     (Ok(Some(ProxyHandover::Adopt { after_seq, described })), Some(socket)) => {
                         words.adopt = Some((socket, after_seq, WireFormat::from_is_json(described)));
                     }
+                    (Ok(Some(ProxyHandover::View)), Some(socket)) => words.viewers.push(socket),
                     // A nudge is no message.
                     _ => words.processes_changed = true,
                 },
@@ -81,6 +84,9 @@ impl ProxyLoop<'_> {
         }
         if words.processes_changed {
             self.session.processes_changed();
+        }
+        for socket in words.viewers {
+            self.session.accept_viewer(socket);
         }
         if words.host_gone && self.link.detached().is_none() {
             self.handle_host_loss();

@@ -151,15 +151,15 @@ fn run(title: ProcessTitle, fds: Vec<OwnedFd>, adapters: &Adapters) -> std::io::
 
 /// Registers a descriptor with the runtime.
 #[expect(deprecated, reason = "what replaces it is unsafe; it is sound for an owner that lives as long as the watch")]
-fn watch<T: AsFd + AsRawFd>(owner: T) -> std::io::Result<AsyncFd<T>> {
+pub(crate) fn watch<T: AsFd + AsRawFd>(owner: T) -> std::io::Result<AsyncFd<T>> {
     AsyncFd::new(owner)
 }
 
 /// State of a proxy before it has a session.
 struct ProxySupervision {
     process: ProcessId,
-    /// Socket that brings the session. After that it brings a packet for each scan if this proxy has to scan for its processes itself,
-    /// and the next host if the session outlives this one.
+    /// Socket that brings the session. After that it brings the viewers of terminals, a packet for each scan if this proxy has to scan
+    /// for its processes itself, and the next host if the session outlives this one.
     handover: Option<AsyncFd<OwnedFd>>,
     sigchld: AsyncFd<SignalFd>,
     guard: AsyncFd<OwnedFd>,
@@ -196,7 +196,7 @@ impl ProxySupervision {
                             let Some(ProxyHandover::Session { session, observed, detach }) = message else {
                                 return Ok(None);
                             };
-                            self.handover = Some(handover).filter(|_| !observed || detach.is_some());
+                            self.handover = Some(handover);
                             return Ok(Some(AssignedSession { supervision: self, session, observed, detach, socket }));
                         }
                         Ok(Ok(_)) => return Ok(None),
@@ -248,6 +248,7 @@ enum ProxyWake {
     ChildExited,
     GuardExited,
     ForkServerNotice,
+    Terminal,
     Timer,
 }
 
@@ -278,6 +279,8 @@ impl ProxyLoop<'_> {
             self.session.run_due(&mut self.link);
             self.link.flush();
         }
+        self.session.finish_terminals().await;
+        self.session.handle_terminal_notices(&mut self.link);
         self.deliver_end().await;
         self.session.ended() == Some(true)
     }
@@ -294,7 +297,7 @@ impl ProxyLoop<'_> {
         let room = self.link.unsent() < HIGH_WATER;
         let link = &self.link;
         let lost_guard = self.session.lost_guard();
-        let (agent, http) = self.session.agent_io();
+        let (agent, terminals, http) = self.session.agent_io();
         tokio::select! {
             // Deaths and requests come before output: a flood of output must not delay a kill.
             biased;
@@ -314,6 +317,7 @@ impl ProxyLoop<'_> {
             () = agent::stdout_readable(agent), if room => ProxyWake::Stdout,
             () = agent::stderr_readable(agent), if room => ProxyWake::Stderr,
             () = http.readable(), if room => ProxyWake::HttpReadable,
+            () = terminals.notified() => ProxyWake::Terminal,
         }
     }
 
@@ -336,6 +340,7 @@ impl ProxyLoop<'_> {
                 let words = self.supervision.take_notices();
                 self.handle_notices(words);
             }
+            ProxyWake::Terminal => self.session.handle_terminal_notices(&mut self.link),
             ProxyWake::GuardExited => {
                 self.session.handle_guard_death();
                 self.session.end(EndReason::ForkServerDied, KillOptions::grace(SUPERVISOR_GRACE));

@@ -352,6 +352,7 @@ impl LaunchDraft<'_> {
             agent_sandbox,
             sandbox,
             bounds_turns,
+            reports,
         } = provision;
         let env = self.environment(config, env);
         check::program(&argv, &env)?;
@@ -384,6 +385,7 @@ impl LaunchDraft<'_> {
         if resume.is_none() {
             config.resume = None;
         }
+        config.terminal.iter_mut().for_each(|terminal| terminal.reports.clone_from(&reports));
         let starts_in = cwd.as_deref().or(config.cwd.as_deref()).unwrap_or_default();
         let location = ConversationLocation::new(self.spec, &env, Path::new(starts_in));
         let command = AgentCommand {

@@ -271,6 +271,7 @@ impl ProxyManager {
                 lifecycle,
                 budget,
                 on_usage_limit: handoff.on_usage_limit,
+                is_visit: session.is_visited(),
             },
             enclosure: handoff.enclosure,
             conversation,

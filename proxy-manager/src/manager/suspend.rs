@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, future::Future, path::Path, sync::Arc};
 
 use ipc_protocol::{
     AgentSessionConfig, EndReason, EnvVars, Event, KillOptions, McpServer, OnMissing, Receipt, ResumeFallback,
-    ResumeFrom, ResumeRequest, SessionId,
+    ResumeFrom, ResumeRequest, SessionId, terminal::TerminalConfig,
 };
 use serde::{Deserialize, Serialize};
 use tokio::{sync::MutexGuard, time::timeout};
@@ -17,7 +17,7 @@ use crate::{
     error::{Error, Result},
     homes::HomeTenancy,
     manager::SessionHandle,
-    session::{ManagedSession, SessionIncarnations, TranscriptCounts, transcript_of},
+    session::{ManagedSession, SessionIncarnations, SessionView, TranscriptCounts, transcript_of},
     session_store::{RecordState, SessionRecord, SessionStatus, SessionStore},
     state,
 };
@@ -99,11 +99,18 @@ impl ResumeOptions {
             || (secret == "endpoint" && self.endpoint.is_some())
     }
 
-    fn merge_into(self, given: &Arc<AgentSessionConfig>) -> Arc<AgentSessionConfig> {
-        if (Self { on_missing: ResumeFallback::Fail, ..self.clone() }) == Self::default() {
+    fn merge_into(self, given: &Arc<AgentSessionConfig>, visit: Option<TerminalConfig>) -> Arc<AgentSessionConfig> {
+        let was_visit = given.terminal.as_ref().is_some_and(|terminal| terminal.visit);
+        if (Self { on_missing: ResumeFallback::Fail, ..self.clone() }) == Self::default()
+            && !was_visit
+            && visit.is_none()
+        {
             return given.clone();
         }
         let mut config = given.as_ref().clone();
+        if visit.is_some() || was_visit {
+            config.terminal = visit.map(|terminal| TerminalConfig { visit: true, observed: true, ..terminal });
+        }
         config.env.0.extend(self.env.0);
         config.not_secret.extend(self.not_secret);
         for server in self.mcp_servers {
@@ -265,6 +272,44 @@ impl ProxyManager {
         Ok(())
     }
 
+    /// Starts the agent's own screen on the session's conversation, in the session's terminal, for its user: see
+    /// [`SessionHandle::view_terminal`]. The agent's other process ends first, between turns. When the screen's program has
+    /// ended, the session goes on as before, by itself. Meanwhile prompts are refused ([`Error::HandedOver`]) or wait
+    /// ([`PromptMode::Queue`](crate::PromptMode::Queue)); [`ProxyManager::take_back`] ends the visit.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while a turn runs; [`Error::Unsupported`] if the agent has no screen of its own, or one that cannot be
+    /// started as the session is configured; [`Error::HandedOver`] if somebody visits it. Else see
+    /// [`ProxyManager::suspend_session`] and [`ProxyManager::resume_session`]. The session then goes on as before.
+    ///
+    /// # Cancel safety
+    /// Do not drop the future half-way: run it in a task of its own (`tokio::spawn`), and the session is never left
+    /// between two states.
+    pub async fn visit(&self, session: &SessionId, terminal: TerminalConfig) -> Result<SessionHandle> {
+        self.ensure_ready()?;
+        let handle = self.session(session)?;
+        if handle.session().is_visited() {
+            return Err(Error::HandedOver { session: handle.id().clone() });
+        }
+        if let SessionState::Busy { .. } = handle.info().state {
+            return Err(Error::Busy { session: handle.id().clone(), permission: None });
+        }
+        if !handle.session().is_suspended() {
+            self.suspend(session, KillOptions::default(), true).await?;
+        }
+        match self.resume_as(session, "visit", true, ResumeOptions::default(), Some(terminal)).await {
+            Ok(visited) => {
+                tokio::spawn(end_visit(Arc::downgrade(&self.inner), visited.session().clone()));
+                Ok(visited)
+            }
+            Err(error) => {
+                // It stays as it is: suspended, if it cannot go on either.
+                let _ = self.resume(session, "takeBack", true, ResumeOptions::default()).await;
+                Err(error)
+            }
+        }
+    }
+
     /// Suspends a session so that a user can continue its conversation with the agent itself, and returns the command
     /// for that. Until it is taken back ([`ProxyManager::take_back`]) the session accepts no prompt, and no other
     /// session resumes its conversation, except as a fork (`Resume::fork`). With a state directory later managers
@@ -309,6 +354,9 @@ impl ProxyManager {
     /// Do not drop the future half-way: run it in a task of its own (`tokio::spawn`), and the session is never left
     /// between two states.
     pub async fn take_back_with(&self, session: &SessionId, options: ResumeOptions) -> Result<SessionHandle> {
+        if self.session(session)?.session().is_visited() {
+            self.suspend(session, KillOptions::default(), true).await?;
+        }
         self.resume(session, "takeBack", true, options).await
     }
 
@@ -376,12 +424,24 @@ impl ProxyManager {
         take_back: bool,
         options: ResumeOptions,
     ) -> Result<SessionHandle> {
+        self.resume_as(id, by, take_back, options, None).await
+    }
+
+    /// Resumes a session, in a terminal for a visit of the agent's own screen.
+    async fn resume_as(
+        &self,
+        id: &SessionId,
+        by: &str,
+        take_back: bool,
+        options: ResumeOptions,
+        visit: Option<TerminalConfig>,
+    ) -> Result<SessionHandle> {
         self.ensure_ready()?;
         let session = self.inner.session_table.get(id)?;
         // What earlier managers accepted comes first.
         session.queue().loaded(self.inner.deadlines.control).await;
         let _one_at_a_time = self.lock_resume(id, session.lives()).await?;
-        let resumed = self.resume_locked(id, by, take_back, options).await;
+        let resumed = self.resume_locked(id, by, take_back, options, visit).await;
         if let Err(error @ Error::NativeSessionMissing { .. }) = &resumed {
             // It never will be.
             self.inner.session_table.get(id)?.give_up_queue(error);
@@ -407,6 +467,7 @@ impl ProxyManager {
         by: &str,
         take_back: bool,
         options: ResumeOptions,
+        visit: Option<TerminalConfig>,
     ) -> Result<SessionHandle> {
         self.ensure_open()?;
         self.ends_if_ending(id).await;
@@ -422,7 +483,7 @@ impl ProxyManager {
             return Err(Error::SecretsMissing { session: id.clone(), names });
         }
         let fallback = options.on_missing;
-        let given = options.merge_into(before.config().ok_or_else(|| no_conversation(&before))?);
+        let given = options.merge_into(before.config().ok_or_else(|| no_conversation(&before))?, visit);
         let settings = &before.description().settings;
         // Settings changed since the start override the given ones.
         let changed = |now: Option<String>, then: &Option<String>, given: &Option<String>| {
@@ -488,6 +549,21 @@ impl ProxyManager {
     }
 }
 
+/// Resumes a visited session when the visit is over.
+async fn end_visit(manager: std::sync::Weak<ManagerInner>, visited: Arc<ManagedSession>) {
+    let is_over = |view: &SessionView| !RecordState::from(&view.state).status().is_live();
+    if visited.watch().wait_for(is_over).await.is_err() || visited.wait_settled().await.is_err() {
+        return;
+    }
+    let Some(inner) = manager.upgrade() else { return };
+    let manager = ProxyManager { inner };
+    // Else somebody has taken it back, killed it, or the manager ends.
+    let is_over = visited.is_suspended() && !visited.is_handed_over() && visited.lives().is_latest(&visited);
+    if is_over && let Err(error) = manager.resume(visited.id(), "visitEnded", false, ResumeOptions::default()).await {
+        tracing::warn!(session = %visited.id(), error = %error.chain(), "failed to resume a session after a visit");
+    }
+}
+
 /// Restarts a session. Boxed, as a session's run is part of it.
 fn restart(manager: ProxyManager, crashed: Arc<ManagedSession>) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
     Box::pin(async move {
@@ -500,7 +576,7 @@ fn restart(manager: ProxyManager, crashed: Arc<ManagedSession>) -> std::pin::Pin
         if !is_wanted() {
             return;
         }
-        match manager.resume_locked(crashed.id(), "restart", false, ResumeOptions::default()).await {
+        match manager.resume_locked(crashed.id(), "restart", false, ResumeOptions::default(), None).await {
             // Another caller resumed, suspended, killed or deleted it meanwhile.
             Ok(_)
             | Err(

@@ -26,7 +26,7 @@ mod turn;
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, SystemTime},
@@ -45,9 +45,10 @@ use crate::{
         SessionState, SupervisedProcesses, TurnUsage,
     },
     error::Result,
+    fork_server::ForkServer,
     history::{HistoryWriter, SessionHistory, StreamContext, Subscription},
     launch::MAX_HISTORY,
-    session_store::{SessionRecord, SessionStore},
+    session_store::{RecordState, SessionRecord, SessionStore},
 };
 
 pub(crate) use self::core::SessionRules;
@@ -151,6 +152,8 @@ pub(crate) struct ManagedSession {
     draining: AtomicBool,
     /// The task ends: no call can be answered any more.
     is_closing: AtomicBool,
+    /// Fork server of the running incarnation.
+    fork_server: Mutex<Weak<ForkServer>>,
     desired_state: watch::Sender<DesiredState>,
     urgent: mpsc::Sender<SessionCommand>,
     ordered: mpsc::Sender<SessionCommand>,
@@ -329,6 +332,7 @@ impl ManagedSession {
             counters: Arc::new(Mutex::new(UsageCounters::new())),
             draining: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
+            fork_server: Mutex::default(),
             desired_state: demand,
             urgent,
             ordered,
@@ -452,6 +456,26 @@ impl ManagedSession {
 
     pub(crate) fn metadata(&self) -> &SessionMetadata {
         &self.description.metadata
+    }
+
+    /// Returns true while its user visits the agent's own screen.
+    pub(crate) fn is_visited(&self) -> bool {
+        let visits = |config: &Arc<AgentSessionConfig>| config.terminal.as_ref().is_some_and(|terminal| terminal.visit);
+        self.config().is_some_and(visits) && RecordState::from(&self.info().state).status().is_live()
+    }
+
+    /// Returns true if the agent runs in a terminal.
+    pub(crate) fn has_terminal(&self) -> bool {
+        self.config().is_some_and(|config| config.terminal.is_some())
+    }
+
+    /// Returns the fork server of the running incarnation.
+    pub(crate) fn fork_server(&self) -> Option<Arc<ForkServer>> {
+        self.fork_server.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+    }
+
+    pub(crate) fn set_fork_server(&self, server: &Arc<ForkServer>) {
+        *self.fork_server.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(server);
     }
 
     pub(crate) fn deadlines(&self) -> &Deadlines {

@@ -178,6 +178,7 @@ impl SessionTask {
             session, mut driver, mut inlets, mut stream, enclosure, limits, detach, handoff_record: card, ..
         } = self;
         let Self { adopted_proxy: mut adopts, aftermath, .. } = self;
+        session.set_fork_server(&server);
         loop {
             let (id, adopts) = (session.id().clone(), adopts.take());
             let words = server.watch(&id, adopts.map(|(proxy, _)| proxy));

@@ -61,8 +61,9 @@ async fn a_start_that_fails_leaves_no_session_behind() {
 #[tokio::test]
 async fn a_start_that_nobody_waits_for_any_more_leaves_no_session_behind() {
     let place = Place::new().await;
-    let config = AgentSessionConfig { command: vec!["--no-handshake".into()], ..named("s") };
-    let id = config.session_id.clone();
+    // A name of its own: its processes are looked for on the whole machine.
+    let id = SessionId::mint();
+    let config = AgentSessionConfig { command: vec!["--no-handshake".into()], ..named(id.as_str()) };
     let start = tokio::spawn({
         let manager = place.manager.clone();
         async move { manager.start_session(config).await }
@@ -83,7 +84,7 @@ async fn a_start_that_nobody_waits_for_any_more_leaves_no_session_behind() {
     until("its processes are gone", || with_marker(id.as_str()).is_empty().then_some(()));
     soon("its id is free", async {
         // It is taken until the last file of the start is removed.
-        while let Err(error) = place.manager.start_session(named("s")).await {
+        while let Err(error) = place.manager.start_session(named(id.as_str())).await {
             assert!(matches!(error, Error::DuplicateSession { status: SessionStatus::Starting, .. }), "{error}");
             tokio::task::yield_now().await;
         }

@@ -6,5 +6,6 @@ mod ending;
 mod keeping;
 mod place;
 mod suspending;
+mod visiting;
 
 const FAKE: &str = env!("CARGO_BIN_EXE_fake-agent");

@@ -42,7 +42,13 @@ impl Place {
         kept.session_config.attach_command = ["kept", "--resume", "{id}"].map(str::to_owned).to_vec();
         let mut passing = AgentSpec { id: "passing".to_owned(), ..kept.clone() };
         passing.session_config.can_recover = Some(false);
-        sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), FAKE).base_env(env).agent(kept).agent(passing)
+        // A screen of its own, which says its conversation, takes a line, and ends.
+        let screen = r#"stty -echo; echo "screen of $0"; read -r line; echo "got $line""#;
+        let mut shown = AgentSpec { id: "shown".to_owned(), ..kept.clone() };
+        shown.terminal_cmd = vec!["/bin/sh".to_owned()];
+        shown.session_config.attach_command = ["/bin/sh", "-c", screen, "{id}"].map(str::to_owned).to_vec();
+        let builder = sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), FAKE).base_env(env);
+        builder.agent(kept).agent(passing).agent(shown)
     }
 
     pub(crate) async fn start(&self, lifecycle: Lifecycle) -> SessionHandle {

@@ -1,6 +1,9 @@
 //! Random configurations, and what is said to an agent.
 
-use ipc_protocol::*;
+use ipc_protocol::{
+    terminal::{OnDetach, TerminalConfig, TerminalSize},
+    *,
+};
 use proptest::{
     collection::{btree_set, vec},
     option::of,
@@ -135,7 +138,7 @@ pub(crate) fn budget_kind() -> impl Strategy<Value = BudgetKind> {
     one_of(&[BudgetKind::InputTokens, BudgetKind::OutputTokens, BudgetKind::TotalTokens, BudgetKind::Cost])
 }
 
-pub(crate) fn config() -> impl Strategy<Value = Box<AgentSessionConfig>> {
+pub(crate) fn config() -> BoxedStrategy<Box<AgentSessionConfig>> {
     let labels = (session_id(), text(), of(text()), of(text()), of(text()), of(text()), of(text()), of(text()));
     let lists = (vec(text(), 0..4), env(), vec(text(), 0..4), vec(mcp_server(), 0..3));
     let containment = of(select(Containment::ALL.to_vec()).prop_map(|(value, _)| value));
@@ -147,7 +150,8 @@ pub(crate) fn config() -> impl Strategy<Value = Box<AgentSessionConfig>> {
     let bounds = (of(any::<u32>()), of(any::<u32>()));
     let policies = (permission_mode(), bounds, limits(), ends, containment, hardening, permission_policy());
     let names = (of(text()), of(text()), of(text()), of(text()), of(text()));
-    let conversation = (of(resume()), any::<bool>(), of(one_of(&[Home::Shared, Home::Own])), of(any::<bool>()));
+    let places = (of(one_of(&[Home::Shared, Home::Own])), of(terminal()));
+    let conversation = (of(resume()), any::<bool>(), places, of(any::<bool>()));
     let part = prop_oneof![
         Just(HomePart::Login),
         Just(HomePart::Skills),
@@ -159,15 +163,15 @@ pub(crate) fn config() -> impl Strategy<Value = Box<AgentSessionConfig>> {
     let limited = one_of(&[OnUsageLimit::Fail, OnUsageLimit::Wait]);
     let sandbox = of(one_of(&[AgentSandbox::ReadOnly, AgentSandbox::WorkspaceWrite, AgentSandbox::None]));
     let nesting = (timeouts(), any::<bool>(), any::<u32>(), explicit, lifecycle(), budget(), limited, sandbox);
-    (labels, lists, policies, names, conversation, nesting).prop_map(
-        |(labels, lists, policies, names, conversation, nesting)| {
+    (labels, lists, policies, names, conversation, nesting)
+        .prop_map(|(labels, lists, policies, names, conversation, nesting)| {
             let (session_id, agent, agent_type, user_id, workspace_id, cwd, model, system_prompt) = labels;
             let (command, env, tools, mcp_servers) = lists;
             let (permission_mode, (max_turns, max_prompts), limits, ends, containment, hardening, permissions) =
                 policies;
             let (on_agent_exit, on_host_death) = ends;
             let (profile, model_config, mode, thinking, endpoint) = names;
-            let (resume, ephemeral, home, verbatim) = conversation;
+            let (resume, ephemeral, (home, terminal), verbatim) = conversation;
             let (
                 timeouts,
                 runtime_context,
@@ -219,7 +223,30 @@ pub(crate) fn config() -> impl Strategy<Value = Box<AgentSessionConfig>> {
                 on_usage_limit,
                 not_secret,
                 home_copy,
+                terminal,
             })
-        },
-    )
+        })
+        .boxed()
+}
+
+fn terminal() -> BoxedStrategy<TerminalConfig> {
+    let on_detach = prop_oneof![Just(OnDetach::Keep), Just(OnDetach::End)];
+    let color = || of(any::<[u8; 3]>());
+    (any::<(u16, u16, u16, bool, bool)>(), on_detach, (of(text()), of(text())), color(), color())
+        .prop_map(
+            |((rows, columns, first_row, visit, observed), on_detach, (record, reports), foreground, background)| {
+                TerminalConfig {
+                    size: TerminalSize { rows, columns },
+                    on_detach,
+                    record,
+                    first_row,
+                    foreground,
+                    background,
+                    visit,
+                    observed,
+                    reports,
+                }
+            },
+        )
+        .boxed()
 }

@@ -170,6 +170,10 @@ pub(crate) fn event() -> BoxedStrategy<Event> {
             |(clock, after_ms, action, last_words)| Event::TimeoutFired { clock, after_ms, action, last_words }
         ),
         any::<u64>().prop_map(|for_ms| Event::SessionSilent { for_ms }),
+        any::<(u64, u16, u16)>().prop_map(|(viewer, rows, columns)| Event::TerminalAttached { viewer, rows, columns }),
+        any::<u64>().prop_map(|viewer| Event::TerminalDetached { viewer }),
+        text().prop_map(|text| Event::TerminalPrompted { text }),
+        (text(), of(text())).prop_map(|(status, detail)| Event::TerminalStatus { status, detail }),
         (text(), vec(any::<u8>(), 0..40))
             .prop_map(|(agent, line)| Event::Harness { agent: agent.into(), payload: line.as_slice().into() }),
         (text(), text())

@@ -224,7 +224,7 @@ pub(crate) fn handover() -> impl Strategy<Value = ProxyHandover> {
     let session = (session_id(), any::<bool>(), of(detach().prop_map(Box::new)))
         .prop_map(|(session, observed, detach)| ProxyHandover::Session { session, observed, detach });
     let adopt = any::<(u64, bool)>().prop_map(|(after_seq, described)| ProxyHandover::Adopt { after_seq, described });
-    prop_oneof![session, adopt, Just(ProxyHandover::HostGone)]
+    prop_oneof![session, adopt, Just(ProxyHandover::HostGone), Just(ProxyHandover::View)]
 }
 
 fn detach() -> impl Strategy<Value = DetachSpec> {
@@ -439,6 +439,7 @@ pub(crate) fn to_fork_server() -> BoxedStrategy<ToForkServer> {
         ),
         (session_id(), any::<u64>()).prop_map(|(session, after_seq)| ToForkServer::Adopt { session, after_seq }),
         session_id().prop_map(|session| ToForkServer::List { session }),
+        session_id().prop_map(|session| ToForkServer::View { session }),
         Just(ToForkServer::Probe),
         (session_id(), kill_options()).prop_map(|(session, options)| ToForkServer::Kill { session, options }),
     ]

@@ -94,6 +94,9 @@ impl ProxySession<'_> {
                     let turn = self.turn.unwrap_or(0);
                     event_split::split_event(event, |event| link.send(&FromProxy::Event { turn, event }));
                 }
+                Action::Write(bytes) if running.terminal.is_some() => {
+                    running.terminal.iter().for_each(|terminal| terminal.type_prompt(&bytes));
+                }
                 Action::Write(bytes) => {
                     let written = running.agent.as_mut().map(|agent| agent.write(&bytes));
                     if let Err(error) = written.unwrap_or_else(|| Err(std::io::ErrorKind::BrokenPipe.into())) {

@@ -3,8 +3,10 @@
 mod actions;
 mod monitoring;
 mod reported_state;
+mod shells;
 mod startup;
 mod streams;
+mod terminal;
 mod termination;
 
 use std::{
@@ -17,15 +19,17 @@ use ipc_protocol::{
     AbortPolicy, ContainmentStatus, EndReason, Event, ExitStatus, KillCause, KillOptions, KillScope, OnAgentExit,
     ProcessId, Prompt, Receipt, ResolvedBy, SessionId, StopReason, WireError,
     message::{FromProxy, Hello, ProxyCommand, RequestId, ToProxy, VERSION},
+    terminal::OnDetach,
 };
 use registry::ProcessRegistry;
 
-use self::{reported_state::ReportedState, termination::ActiveKill};
+use self::{reported_state::ReportedState, shells::SessionShells, termination::ActiveKill};
 use super::{
     HIGH_WATER, agent::AgentProcess, files::FileListing, http::HttpClients, limits::SessionLimiter, link::HostLink,
     operations::OpenOperations, permissions::SessionPermissions, polling::ProcessPolling, raw_lines::RawLineStream,
     reply_limit::ReplyLimit,
 };
+use crate::terminal::Terminal;
 
 /// Grace of the processes that an agent leaves when it exits by itself.
 const AGENT_EXIT_GRACE: Duration = Duration::from_millis(500);
@@ -39,6 +43,10 @@ struct RunningAgent {
     adapter: Box<dyn Adapter>,
     /// Process of the agent; `None` if its server was already running.
     agent: Option<AgentProcess>,
+    /// Terminal that it runs in.
+    terminal: Option<Terminal>,
+    /// Effect of the last viewer's leave.
+    on_detach: OnDetach,
     /// Standard output as lines.
     stdout: RawLineStream,
     /// Event stream of the agent's server as lines.
@@ -95,6 +103,7 @@ pub(crate) struct ProxySession<'a> {
     /// State as a host knows it, for the next host.
     reported_state: ReportedState,
     polling: ProcessPolling,
+    shells: SessionShells,
     lost_guard: bool,
 }
 
@@ -124,6 +133,7 @@ impl<'a> ProxySession<'a> {
             ended: None,
             reported_state: ReportedState::default(),
             polling: ProcessPolling::new(),
+            shells: SessionShells::default(),
             lost_guard: false,
         })
     }
@@ -147,9 +157,10 @@ impl<'a> ProxySession<'a> {
         self.ending.is_none()
     }
 
-    /// Returns the sources of the agent's output: its pipes, and its server.
-    pub(crate) fn agent_io(&mut self) -> (Option<&AgentProcess>, &mut HttpClients) {
-        (self.running.as_ref().and_then(|running| running.agent.as_ref()), &mut self.http)
+    /// Returns the sources of the agent's output: its pipes, what wakes for terminals, and its server.
+    pub(crate) fn agent_io(&mut self) -> (Option<&AgentProcess>, &tokio::sync::Notify, &mut HttpClients) {
+        let agent = self.running.as_ref().and_then(|running| running.agent.as_ref());
+        (agent, &self.shells.wake, &mut self.http)
     }
 
     pub(crate) fn lost_guard(&self) -> bool {
@@ -175,6 +186,7 @@ impl<'a> ProxySession<'a> {
             .chain(limits)
             .chain(self.next_deadline())
             .chain(self.http.next_due())
+            .chain(self.first_viewer_due().filter(|_| self.ending.is_none()))
             .chain(is_listing.then(Instant::now))
             .min()
     }
@@ -315,6 +327,7 @@ impl<'a> ProxySession<'a> {
         let _ = self.registry.reap(REAP_BOUND);
         self.registry.cleanup(FINISHED_RETENTION);
         self.polling.poll_now();
+        self.check_stopped();
         for kill in &mut self.kills {
             kill.next = Instant::now();
         }
@@ -335,6 +348,7 @@ impl<'a> ProxySession<'a> {
         self.send_held_prompt(link);
         self.emit_process_events(link, HIGH_WATER);
         self.check_agent(link);
+        self.check_shells();
         self.tick_adapter(now, link);
         self.check_deadlines(now, link);
     }

@@ -1,14 +1,16 @@
 //! Start of the agent, in its containment.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, ffi::OsString, os::fd::OwnedFd};
 
 use agents::{AdapterSetup, KnownVersions};
 use ipc_protocol::{
     AgentSessionConfig, ContainmentSpec, ContainmentStatus, EndReason, Event, KillOptions, ObserverKind,
     UNTRIED_VERSION, WireError,
     message::{AgentCommand, FromProxy, RequestId},
+    terminal::TerminalSize,
 };
 use registry::{SpawnInput, SpawnOutput, SpawnRequest, SpawnedProcess};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 
 use super::{ProxySession, RunningAgent};
 use crate::{
@@ -24,6 +26,7 @@ use crate::{
         raw_lines::RawLineStream,
         reply_limit::ReplyLimit,
     },
+    terminal::{Pty, Terminal},
 };
 
 impl ProxySession<'_> {
@@ -61,10 +64,15 @@ impl ProxySession<'_> {
         enclosure: ContainmentSpec,
     ) -> Result<(), WireError> {
         let AgentCommand { agent, protocol, argv, env, cwd, protocol_config, .. } = command;
-        let AgentCommand { fresh_id, resume, endpoint, max_turns, private, asking, .. } = command;
+        let AgentCommand { fresh_id, resume, endpoint, max_turns, private, mut asking, .. } = command;
+        if config.terminal.is_some() {
+            // On its screen it asks its user, of whose answers nothing is known here.
+            asking.asks.clear();
+        }
         if self.running.is_some() {
             return Err(WireError::Protocol { reason: "a second start of one session".into() });
         }
+        let protocol = if config.terminal.is_some() { agents::TERMINAL_PROTOCOL.to_owned() } else { protocol };
         let make = self.adapters.get(&protocol).ok_or_else(|| WireError::Unsupported {
             agent: agent.clone(),
             operation: format!("be run: this child binary does not speak protocol {protocol:?}; build it with that feature, or link the adapter into it"),
@@ -83,6 +91,14 @@ impl ProxySession<'_> {
             stderr: SpawnOutput::Pipe,
             ..SpawnRequest::new(argv.first().map_or("", String::as_str))
         };
+        let on_detach = config.terminal.as_ref().map(|terminal| terminal.on_detach).unwrap_or_default();
+        let (mut terminal, mut reports) = (None, None);
+        if let Some(wanted) = config.terminal.clone() {
+            let controller = set_terminal(&mut program, wanted.size)?;
+            let failed = |error| WireError::system("making the pipe for the agent's reports", &error);
+            reports = wanted.reports.as_deref().map(open_reports).transpose().map_err(failed)?;
+            terminal = Some((wanted, controller));
+        }
         self.containment = enclose(&mut self.registry, &mut program, self.proxy, &config, (enclosure, &private))?;
         self.containment.agent_sandbox.clone_from(&asking.sandbox);
         let known = KnownVersions { tried: asking.tried.clone(), program: asking.program.clone() };
@@ -104,16 +120,26 @@ impl ProxySession<'_> {
         let verbatim = verbatim.unwrap_or_else(|| adapter.has_turns()).then(|| Box::from(agent));
         let in_force = limits::put_in_force(&limits, self.registry.session_hold().group.as_ref());
         program.rlimits = limits::rlimits(&limits, &in_force);
-        let spawned = if connects { None } else { Some(self.registry.spawn(program)?) };
+        let template =
+            program.beside().map_err(|error| WireError::system("keeping the session's containment", &error))?;
+        self.shells.set_template(template);
+        let mut spawned = if connects { None } else { Some(self.registry.spawn(program)?) };
+        spawned.iter_mut().for_each(|spawned| spawned.stdout = reports.take().or(spawned.stdout.take()));
         sees_own_cgroups_only(&mut self.containment, spawned.as_ref());
         self.limiter = SessionLimiter::new(limits, in_force, spawned.as_ref().map_or(self.proxy, SpawnedProcess::id));
         let agent = spawned
             .map(AgentProcess::new)
             .transpose()
             .map_err(|error| WireError::system("taking the agent's pipes", &error))?;
+        let terminal = terminal
+            .map(|(config, controller)| Terminal::start(&config, controller, self.shells.wake.clone()))
+            .transpose()
+            .map_err(|error| WireError::system("starting the terminal", &error))?;
         self.running = Some(RunningAgent {
             adapter,
             agent,
+            terminal,
+            on_detach,
             stdout: RawLineStream::new(verbatim.clone()),
             events: RawLineStream::new(verbatim),
             permissions,
@@ -172,6 +198,31 @@ fn with_limits_in_force(
         observer: if observed { ObserverKind::Connector } else { ObserverKind::Polling },
         limits: limiter.map(SessionLimiter::in_force).unwrap_or_default(),
         ..measures.clone()
+    }
+}
+
+/// Makes the pipe for an agent's reports, and opens it. It is open for writing too, so that it has no end.
+fn open_reports(path: &str) -> std::io::Result<OwnedFd> {
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+    Ok(open(path, OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Gives a program a pseudo-terminal. Returns our end.
+pub(super) fn set_terminal(program: &mut SpawnRequest, size: TerminalSize) -> Result<OwnedFd, WireError> {
+    let failed = |error| WireError::system("making a pseudo-terminal", &error);
+    let Pty { controller, user } = Pty::open(size).map_err(failed)?;
+    let copy = || user.try_clone().map_err(failed);
+    (program.stdout, program.stderr) = (SpawnOutput::Fd(copy()?), SpawnOutput::Fd(copy()?));
+    (program.stdin, program.is_terminal) = (SpawnInput::Fd(user), true);
+    add_terminal_variables(&mut program.env);
+    Ok(controller)
+}
+
+/// Says what the terminal understands, where the environment says nothing of one.
+fn add_terminal_variables(env: &mut Vec<(OsString, OsString)>) {
+    if !env.iter().any(|(name, _)| name == "TERM") {
+        env.push(("TERM".into(), "xterm-256color".into()));
+        env.push(("COLORTERM".into(), "truecolor".into()));
     }
 }
 

@@ -105,6 +105,7 @@ impl ProxySession<'_> {
         self.drain_output(link);
         let mut actions = Vec::new();
         if let Some(running) = &mut self.running {
+            running.terminal.iter().for_each(|terminal| terminal.end(running.exited));
             running.stdout.finish(&mut actions, |line, out| running.adapter.stdout(line, out));
             // An unfinished stream is emitted to its last byte; its adapter could not use an incomplete line.
             running.events.finish(&mut actions, |_, _| {});
@@ -139,7 +140,7 @@ impl ProxySession<'_> {
             return;
         }
         let Some(exit) = running.agent.as_ref().and_then(|agent| self.registry.exit_of(agent.id())) else { return };
-        if self.ending.is_none() && self.http.drain_deadline().is_some() {
+        if self.ending.is_none() && (self.http.drain_deadline().is_some() || self.first_viewer_due().is_some()) {
             return;
         }
         if self.ending.is_none() && exit == ExitStatus::Signal(Signal::Kill.number()) {

@@ -7,6 +7,7 @@ use ipc_protocol::{
     message::{FromProxy, RequestId},
 };
 use registry::{KillLoop, KillStep, KillTarget, MarkerLook};
+use rustix::process::Signal;
 
 use super::{ProxySession, SessionOutcome, answer};
 use crate::proxy::link::HostLink;
@@ -97,6 +98,13 @@ impl ProxySession<'_> {
         }
         let cause = KillCause::of(&reason);
         self.ending = Some(reason);
+        // As a terminal window that is closed: shells ignore SIGTERM.
+        if self.terminal().is_some() && !options.grace.is_zero() {
+            self.signal_leader(Signal::HUP);
+        }
+        if !options.grace.is_zero() {
+            self.hang_up_shells();
+        }
         let kill = KillLoop::new(KillTarget::All, cause, options, KILL_SLICE);
         self.kills.push(ActiveKill { kill, request: None, next: Instant::now() });
     }

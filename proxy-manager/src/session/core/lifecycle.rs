@@ -54,12 +54,14 @@ pub(super) struct LifecyclePolicy {
     /// True if this is not the first incarnation.
     is_resumed: bool,
     is_ready: bool,
+    /// True while its user visits the agent's own screen, whose end is not the session's.
+    is_visit: bool,
 }
 
 impl LifecyclePolicy {
-    pub(super) fn new(lifecycle: &Lifecycle, is_resumed: bool) -> Self {
-        let idle = lifecycle.idle_suspend_ms.filter(|ms| *ms > 0).map(Duration::from_millis);
-        Self { restart: lifecycle.restart, idle, is_resumed, is_ready: false }
+    pub(super) fn new(lifecycle: &Lifecycle, is_resumed: bool, is_visit: bool) -> Self {
+        let idle = lifecycle.idle_suspend_ms.filter(|ms| *ms > 0 && !is_visit).map(Duration::from_millis);
+        Self { restart: lifecycle.restart, idle, is_resumed, is_ready: false, is_visit }
     }
 
     /// Records that the agent is ready. Returns the instant at which the session has been idle for too long.
@@ -95,6 +97,7 @@ impl LifecyclePolicy {
         let restarts = matches!(self.restart, Restart::OnCrash { .. });
         match reason {
             EndReason::Suspended => SessionFate::Suspend,
+            EndReason::AgentExited(_) if self.is_visit => SessionFate::Suspend,
             // Another manager can go on with it, and this one with another fork server.
             EndReason::Shutdown if is_durable => SessionFate::Suspend,
             EndReason::ForkServerDied if !restarts && is_durable => SessionFate::Suspend,
@@ -147,12 +150,12 @@ mod tests {
     #[test]
     fn idle_time_is_counted_from_the_last_turn() {
         let lifecycle = Lifecycle { idle_suspend_ms: Some(1000), ..Lifecycle::default() };
-        let (mut lasting, now) = (LifecyclePolicy::new(&lifecycle, false), Instant::now());
+        let (mut lasting, now) = (LifecyclePolicy::new(&lifecycle, false, false), Instant::now());
         assert_eq!(lasting.idle(now), Some(now + Duration::from_secs(1)));
         assert_eq!(lasting.ready(now), lasting.idle(now));
-        let mut resumed = LifecyclePolicy::new(&lifecycle, true);
+        let mut resumed = LifecyclePolicy::new(&lifecycle, true, false);
         assert_eq!(resumed.ready(now), lasting.idle(now + RESUMED));
-        let never = LifecyclePolicy::new(&Lifecycle { idle_suspend_ms: Some(0), ..lifecycle }, false);
+        let never = LifecyclePolicy::new(&Lifecycle { idle_suspend_ms: Some(0), ..lifecycle }, false, false);
         assert_eq!((never.idle(now), never.suspends()), (None, false));
     }
 }

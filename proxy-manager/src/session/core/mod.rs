@@ -168,6 +168,8 @@ pub(crate) struct SessionRules {
     pub(crate) lifecycle: Lifecycle,
     pub(crate) budget: Budget,
     pub(crate) on_usage_limit: OnUsageLimit,
+    /// True while its user visits the agent's own screen: prompts wait.
+    pub(crate) is_visit: bool,
 }
 
 impl SessionRules {
@@ -179,6 +181,7 @@ impl SessionRules {
             lifecycle: config.lifecycle.clone(),
             budget: config.budget,
             on_usage_limit: config.on_usage_limit,
+            is_visit: config.terminal.as_ref().is_some_and(|terminal| terminal.visit),
         }
     }
 }
@@ -264,6 +267,8 @@ pub(crate) struct SessionCore {
     wire: WireFormat,
     /// Message counters, if the session may outlive this host.
     detach_state: Option<DetachState>,
+    /// True while its user visits the agent's own screen.
+    is_visit: bool,
     lifecycle_policy: LifecyclePolicy,
     crashes: CrashHistory,
     /// True if events were committed since this was last read.
@@ -343,7 +348,8 @@ impl SessionCore {
             retry: LaunchRetry::default(),
             wire: setup.wire,
             detach_state,
-            lifecycle_policy: LifecyclePolicy::new(&rules.lifecycle, past.has_been),
+            lifecycle_policy: LifecyclePolicy::new(&rules.lifecycle, past.has_been, rules.is_visit),
+            is_visit: rules.is_visit,
             crashes: past.crashes,
             has_new_commit: false,
             is_left: false,

@@ -69,8 +69,11 @@ impl SessionCore {
         if let Some(error) = self.refusal().filter(|_| !waits_for_next) {
             return self.reply(reply, Err(error));
         }
+        if self.is_visit && mode != PromptMode::Queue {
+            return self.reply(reply, Err(Error::HandedOver { session: self.id.clone() }));
+        }
         let queued = self.queue.len();
-        let waits = !matches!(self.phase, SessionPhase::Idle) || queued > 0;
+        let waits = self.is_visit || !matches!(self.phase, SessionPhase::Idle) || queued > 0;
         if waits
             && mode == PromptMode::Steer
             && let SessionPhase::Busy(busy) = &mut self.phase
@@ -285,6 +288,7 @@ impl SessionCore {
     /// Whether a prompt that waits may have its turn now.
     fn may_begin(&self) -> bool {
         matches!(self.phase, SessionPhase::Idle)
+            && !self.is_visit
             && self.closing.is_none()
             && self.unsent.is_none()
             && !self.conditions.is_draining

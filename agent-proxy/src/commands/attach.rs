@@ -1,0 +1,93 @@
+//! Command `attach`.
+
+use std::io::IsTerminal;
+
+use proxy_manager::{
+    ExitStatus,
+    terminal::{TerminalConfig, TerminalViewer},
+};
+use serde_json::Value;
+
+use crate::{
+    args::AttachArgs,
+    client::DaemonClient,
+    problem::{CommandFailure, ProblemDetails},
+    render::listing::short_ids,
+    term::{self, TermStyle},
+    viewing::{RawTerminal, TerminalAnswers, ViewEnd, ViewOptions, view},
+};
+
+/// Shows a session's terminal in this one.
+pub(super) async fn run(client: &DaemonClient, args: &AttachArgs) -> Result<(), CommandFailure> {
+    let keys = args.detach_keys()?;
+    require_terminal("attach")?;
+    let id = client.whole_id(&args.id).await?;
+    let mut terminal = open_terminal()?;
+    if args.native {
+        let TerminalAnswers { foreground, background, .. } = terminal.query();
+        let visit = TerminalConfig { size: terminal.size(), foreground, background, ..TerminalConfig::default() };
+        let _: Value = client.post(&format!("/v1/sessions/{id}/visit"), &visit).await?;
+    }
+    let stream = client.view_terminal(&id).await?;
+    let options =
+        ViewOptions { keyboard: args.keyboard(), in_place: false, detach_keys: Some(keys), typed: Vec::new() };
+    let ended = view(TerminalViewer::over(stream), &mut terminal, options).await;
+    let was_alternate = terminal.alternate;
+    terminal.leave();
+    drop(terminal);
+    let end = ended.map_err(|error| ProblemDetails::failed(format!("viewing the terminal failed: {error}")))?;
+    let short = short_ids(&[&id]).pop().unwrap_or_default();
+    let is_lost = end == ViewEnd::Lost;
+    let line = match end {
+        ViewEnd::Ended(_) if args.native => format!("{short} goes on as before: agent-proxy prompt {short} 'hello'"),
+        ViewEnd::Ended(exit) => {
+            let how =
+                exit.map_or_else(|| "the session ended".to_owned(), |exit| format!("its program ended with {exit}"));
+            term::error_line(TermStyle::stderr().dim(format_args!("{short}: {how}")));
+            return program_exit(exit);
+        }
+        ViewEnd::Detached | ViewEnd::Signal | ViewEnd::TerminalGone => {
+            format!("left {short}, which goes on: agent-proxy attach {short}")
+        }
+        ViewEnd::Refused(error) => return Err(ProblemDetails::failed(error.to_string()).into()),
+        ViewEnd::Lost => format!("the connection to {short} broke off: agent-proxy sessions --all"),
+    };
+    if !was_alternate && !matches!(end, ViewEnd::Ended(_)) {
+        term::error_line("");
+    }
+    term::error_line(TermStyle::stderr().dim(line));
+    match is_lost {
+        true => Err(ProblemDetails::new("no-daemon", "the daemon closed the connection: has it ended?").into()),
+        false => Ok(()),
+    }
+}
+
+/// Checks that standard input and output are a terminal.
+///
+/// # Errors
+/// `usage`.
+pub(super) fn require_terminal(what: &str) -> Result<(), ProblemDetails> {
+    if std::io::stdin().is_terminal() && std::io::stdout().is_terminal() {
+        return Ok(());
+    }
+    Err(ProblemDetails::usage(format!("{what} needs a terminal: standard input and output have to be one")))
+}
+
+/// Opens the caller's terminal.
+///
+/// # Errors
+/// `failed`.
+pub(super) fn open_terminal() -> Result<RawTerminal, ProblemDetails> {
+    RawTerminal::open()
+        .map_err(|error| ProblemDetails::failed(format!("the terminal (/dev/tty) cannot be used: {error}")))
+}
+
+/// Ends as the program did: with its code, or 128 and the number of its signal.
+pub(super) fn program_exit(exit: Option<ExitStatus>) -> Result<(), CommandFailure> {
+    let code = match exit {
+        Some(ExitStatus::Code(code)) => code,
+        Some(ExitStatus::Signal(signal)) => 128 + signal,
+        None => return Ok(()),
+    };
+    if code == 0 { Ok(()) } else { Err(CommandFailure::Program(u8::try_from(code).unwrap_or(u8::MAX))) }
+}

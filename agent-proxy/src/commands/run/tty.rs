@@ -1,0 +1,107 @@
+//! `run --tty`: a program in this terminal, as it would run without agent-proxy.
+
+use std::path::Path;
+
+use proxy_manager::{
+    AgentSessionConfig, ChildProgram, ExitStatus, KillOptions, ProxyManager, SessionHandle,
+    terminal::{KeyboardWish, OnDetach, TerminalConfig},
+};
+
+use crate::{
+    args::RunArgs,
+    commands::{
+        attach::{open_terminal, program_exit, require_terminal},
+        config,
+    },
+    configuration::LoadedConfiguration,
+    environment,
+    exit::ProgramExit,
+    problem::{CommandFailure, ProblemDetails},
+    render,
+    term::{self, TermStyle},
+    viewing::{RawTerminal, TerminalAnswers, ViewEnd, ViewOptions, view},
+};
+
+/// Agent of the catalog for any command.
+const COMMAND: &str = "command";
+
+/// Runs the program to its end, then kills what it has left.
+pub(super) async fn run(child: ChildProgram, args: RunArgs, directory: Option<&Path>) -> Result<(), CommandFailure> {
+    require_terminal("--tty")?;
+    let given = args.terminal.config()?;
+    let configuration = LoadedConfiguration::read(directory)?;
+    let (mut agent, mut start) = (args.agent, args.start);
+    if agent.is_none() && start.profile.is_none() {
+        agent = Some(take_known_program(&configuration, &mut start.argv).unwrap_or_else(|| COMMAND.to_owned()));
+    }
+    let mut config = config::foreground(&configuration, agent, start)?;
+    let manager = configuration.apply_to(ProxyManager::builder(child).base_env(environment::all())).build().await?;
+    let mut terminal = open_terminal()?;
+    let TerminalAnswers { foreground, background, cursor, typed } = terminal.query();
+    let first_row = cursor.map_or(0, |(row, _)| row.saturating_sub(1));
+    // Its end waits for this viewer: what a short program writes is shown.
+    let (size, on_detach) = (terminal.size(), OnDetach::End);
+    config.terminal = Some(TerminalConfig { size, on_detach, first_row, foreground, background, ..given });
+    // A program in the middle of a line would begin there; a terminal without an answer shows something unknown.
+    let options = ViewOptions {
+        keyboard: KeyboardWish::Type,
+        in_place: cursor.is_some_and(|(_, column)| column == 1),
+        detach_keys: None,
+        typed,
+    };
+    let done = match start_and_view(&manager, config, &mut terminal, options).await {
+        Ok((session, exit)) => {
+            drop(terminal);
+            finish(&session, exit).await
+        }
+        Err(failure) => {
+            drop(terminal);
+            Err(failure)
+        }
+    };
+    manager.shutdown().await;
+    done
+}
+
+/// Returns the agent whose program the command line names, and takes the program off it.
+fn take_known_program(configuration: &LoadedConfiguration, argv: &mut Vec<String>) -> Option<String> {
+    let program = argv.first()?;
+    let mut rows = configuration.catalog.rows().iter().filter(|row| row.enabled);
+    let row = rows.find(|row| row.terminal_cmd.first() == Some(program))?;
+    argv.remove(0);
+    Some(row.id.clone())
+}
+
+/// Starts the session and shows its terminal until that ends. Returns the program's exit, if it has exited.
+async fn start_and_view(
+    manager: &ProxyManager,
+    config: AgentSessionConfig,
+    terminal: &mut RawTerminal,
+    options: ViewOptions,
+) -> Result<(SessionHandle, Option<ExitStatus>), CommandFailure> {
+    let session = manager.start_session(config).await?;
+    let exit = match session.view_terminal().await {
+        Ok(viewer) => {
+            let end = view(viewer, terminal, options).await;
+            match end.map_err(|error| ProblemDetails::failed(format!("the terminal failed: {error}")))? {
+                ViewEnd::Ended(exit) => exit,
+                // The session ends with this process.
+                _ => None,
+            }
+        }
+        // It has ended by now: its exit is in its events.
+        Err(_) => None,
+    };
+    Ok((session, exit))
+}
+
+/// Ends the session, and prints its receipt in a line.
+async fn finish(session: &SessionHandle, exit: Option<ExitStatus>) -> Result<(), CommandFailure> {
+    let receipt = session.kill(KillOptions::default()).await?;
+    let style = TermStyle::stderr();
+    term::error_line(style.dim(format_args!("session ended: {}", render::receipt::summary(&receipt, style))));
+    if !receipt.is_empty() {
+        return Err(CommandFailure::Exit(ProgramExit::Survivors));
+    }
+    program_exit(exit)
+}

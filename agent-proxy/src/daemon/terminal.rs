@@ -1,0 +1,102 @@
+//! Routes `terminal` and `shell`: connect a client to a session's terminal, or to a new shell in the session.
+//!
+//! The connection is upgraded to the protocol of `ipc_protocol::terminal`. The daemon passes its bytes on, and reads none.
+
+use axum::{
+    Router,
+    extract::{Path, Request, State},
+    http::{StatusCode, header},
+    response::Response,
+    routing::{get, post},
+};
+use hyper_util::rt::TokioIo;
+use proxy_manager::{ProxyManager, SessionInfo, terminal::TerminalViewer};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt},
+    net::UnixStream,
+};
+
+use super::{
+    requests::{Body, Daemon, JsonBody, RouteResult, find, parse, to_the_end},
+    session_ids::session_id,
+};
+use crate::{api::TERMINAL_PROTOCOL, problem::ProblemDetails};
+
+/// Returns the route, for the daemon's router.
+pub(super) fn routes() -> Router<Daemon> {
+    Router::new()
+        .route("/v1/sessions/{id}/terminal", get(terminal))
+        .route("/v1/sessions/{id}/shell", get(shell))
+        .route("/v1/sessions/{id}/visit", post(visit))
+}
+
+/// Starts the agent's own screen in the session's terminal. The session goes on as before when its program has ended.
+async fn visit(
+    State(manager): State<ProxyManager>,
+    Path(id): Path<String>,
+    body: Body,
+) -> RouteResult<JsonBody<SessionInfo>> {
+    let (id, terminal) = (session_id(&manager, &id)?, parse(body)?);
+    let visited = to_the_end(async move { manager.visit(&id, terminal).await }).await?;
+    Ok(JsonBody(visited.info()))
+}
+
+async fn terminal(
+    State(manager): State<ProxyManager>,
+    Path(id): Path<String>,
+    request: Request,
+) -> RouteResult<Response> {
+    check_upgrade(&request)?;
+    upgrade(request, find(&manager, &id)?.view_terminal().await?)
+}
+
+async fn shell(State(manager): State<ProxyManager>, Path(id): Path<String>, request: Request) -> RouteResult<Response> {
+    check_upgrade(&request)?;
+    upgrade(request, find(&manager, &id)?.shell().await?)
+}
+
+fn check_upgrade(request: &Request) -> RouteResult<()> {
+    let asked = request.headers().get(header::UPGRADE).and_then(|value| value.to_str().ok());
+    if asked != Some(TERMINAL_PROTOCOL) {
+        let advice =
+            format!("this route is used with the headers `Connection: upgrade` and `Upgrade: {TERMINAL_PROTOCOL}`");
+        return Err(ProblemDetails::usage(advice));
+    }
+    Ok(())
+}
+
+fn upgrade(mut request: Request, viewer: TerminalViewer) -> RouteResult<Response> {
+    let upgrade = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        match upgrade.await {
+            Ok(client) => pass_on(TokioIo::new(client), viewer.into_stream()).await,
+            Err(error) => tracing::debug!(%error, "a viewer's connection broke off"),
+        }
+    });
+    let response = Response::builder()
+        .status(StatusCode::SWITCHING_PROTOCOLS)
+        .header(header::CONNECTION, "upgrade")
+        .header(header::UPGRADE, TERMINAL_PROTOCOL)
+        .body(axum::body::Body::empty());
+    response.map_err(|error| ProblemDetails::failed(error.to_string()))
+}
+
+/// Passes bytes on in both directions, until the client has left or has all that the terminal had to say. A client may still send
+/// when the program has ended: its last messages go nowhere, and the program's exit comes all the same.
+async fn pass_on(client: impl AsyncRead + AsyncWrite, viewer: UnixStream) {
+    let (mut from_client, mut to_client) = tokio::io::split(client);
+    let (mut from_terminal, mut to_terminal) = viewer.into_split();
+    let output = async {
+        let _ = tokio::io::copy(&mut from_terminal, &mut to_client).await;
+        let _ = to_client.shutdown().await;
+    };
+    tokio::pin!(output);
+    tokio::select! {
+        () = &mut output => {}
+        sent = tokio::io::copy(&mut from_client, &mut to_terminal) => {
+            if sent.is_err() {
+                output.await;
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Words for viewers that do not read.
+
+use std::sync::Arc;
+
+use ipc_protocol::terminal::{FromTerminal, KeyboardWish};
+
+use super::{screen, size};
+use crate::terminal::{TerminalNotice, TerminalState};
+
+fn state() -> TerminalState {
+    TerminalState {
+        screen: screen(24, 80),
+        viewers: Vec::new(),
+        next_viewer: 0,
+        typist: None,
+        unread: std::collections::VecDeque::new(),
+        new_size: None,
+        ended: None,
+        notices: std::collections::VecDeque::new(),
+        wake: Arc::default(),
+        session_wake: Arc::default(),
+        changes: tokio::sync::watch::Sender::new(0),
+    }
+}
+
+#[test]
+fn words_for_a_viewer_that_does_not_read_are_bounded() {
+    let mut state = state();
+    state.attach(1, size(24, 80), KeyboardWish::Type);
+    state.attach(2, size(24, 80), KeyboardWish::Watch);
+    for number in 0..1000 {
+        state.screen.feed(format!("\x07\x1b]52;c;{}\x07", ["YQ==", "Yg=="][number % 2]).as_bytes());
+        state.apply_effects();
+        state.type_bytes(2, b"x");
+    }
+    let words = state.take_words(1);
+    assert_eq!(words.last(), Some(&FromTerminal::Clipboard("b".to_owned())), "the latest");
+    assert!(words.len() <= 3, "{words:?}");
+    assert_eq!(state.take_words(2), [FromTerminal::Keyboard { types: false }]);
+    assert!(state.unread.is_empty(), "who only watches types nothing");
+}
+
+#[test]
+fn the_keyboard_goes_to_the_heir_and_to_who_takes_it() {
+    let mut state = state();
+    for (id, wish) in [(1, KeyboardWish::Type), (2, KeyboardWish::Watch), (3, KeyboardWish::Type)] {
+        state.attach(id, size(10, 20 + u16::try_from(id).expect("small")), wish);
+    }
+    assert_eq!((state.typist, state.screen.size()), (Some(1), size(10, 21)));
+    state.detach(1);
+    assert_eq!((state.typist, state.screen.size()), (Some(3), size(10, 23)), "who watches is no heir");
+    state.attach(4, size(5, 30), KeyboardWish::Take);
+    assert_eq!((state.typist, state.screen.size()), (Some(4), size(5, 30)));
+    assert_eq!(state.take_words(3).last(), Some(&FromTerminal::Keyboard { types: false }));
+    state.detach(4);
+    state.detach(3);
+    assert_eq!(state.typist, None);
+    state.detach(2);
+    assert_eq!(state.notices.back(), Some(&TerminalNotice::Detached { viewer: 2, last: true }));
+}
+
+#[test]
+fn a_program_that_reads_nothing_holds_a_bounded_amount() {
+    let mut state = state();
+    state.attach(1, size(24, 80), KeyboardWish::Type);
+    for _ in 0..100 {
+        state.type_bytes(1, &vec![b'x'; 64 * 1024]);
+    }
+    assert!(state.unread.len() <= super::super::MAX_UNREAD);
+}

@@ -1,0 +1,255 @@
+//! One viewer of a terminal.
+
+use std::{
+    io,
+    os::{fd::OwnedFd, unix::net::UnixStream as StdStream},
+    time::{Duration, Instant},
+};
+
+use ipc_protocol::{
+    codec::{Inbox, Outbox},
+    terminal::{FromTerminal, KeyboardWish, TerminalSize, ToTerminal},
+};
+use tokio::{net::UnixStream, sync::watch};
+
+use super::{SharedTerminal, TerminalNotice, ViewerId, frame::FrameMaker};
+
+/// Shortest time between two frames.
+const FRAME_INTERVAL: Duration = Duration::from_millis(33);
+/// Longest wait for the first message of a viewer.
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time between two looks for the leave of a viewer whose messages wait.
+const LEAVE_INTERVAL: Duration = Duration::from_millis(500);
+/// Longest time that a viewer's last frame may take.
+const LAST_FRAME_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Connection to a viewer.
+pub(crate) struct ViewerLink {
+    stream: UnixStream,
+    inbox: Inbox,
+    outbox: Outbox,
+}
+
+impl ViewerLink {
+    pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
+        let stream = StdStream::from(socket);
+        stream.set_nonblocking(true)?;
+        Ok(Self { stream: UnixStream::from_std(stream)?, inbox: Inbox::default(), outbox: Outbox::default() })
+    }
+
+    /// Waits for the first message, for some seconds at most.
+    pub(crate) async fn receive_first(&mut self) -> Option<ToTerminal> {
+        tokio::time::timeout(ATTACH_TIMEOUT, self.receive()).await.ok().flatten()
+    }
+
+    /// Waits for the next message; `None` if the viewer has left, or talks nonsense.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: no message is lost.
+    pub(super) async fn receive(&mut self) -> Option<ToTerminal> {
+        loop {
+            match self.inbox.next_message() {
+                Ok(Some(message)) => return Some(message),
+                Ok(None) => {}
+                Err(_) => return None,
+            }
+            self.stream.readable().await.ok()?;
+            match self.stream.try_read(self.inbox.spare()) {
+                Ok(0) => return None,
+                Ok(read) => self.inbox.filled(read),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    pub(super) fn queue(&mut self, message: &FromTerminal) {
+        // A frame is bounded by the screen; the clipboard by its sequence.
+        let _ = self.outbox.push(message);
+    }
+
+    /// Writes what is queued.
+    ///
+    /// # Errors
+    /// The viewer is gone.
+    pub(super) async fn flush(&mut self) -> io::Result<()> {
+        while !self.outbox.is_empty() {
+            match self.stream.try_write(self.outbox.chunk()) {
+                Ok(written) => self.outbox.advance(written),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.stream.writable().await?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the viewer has left, without receiving: looks every now and then.
+    pub(super) async fn left(&self) {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        loop {
+            tokio::time::sleep(LEAVE_INTERVAL).await;
+            let mut fds = [PollFd::new(&self.stream, PollFlags::RDHUP)];
+            if poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// Sends the last message, to a viewer that may not read.
+    pub(crate) async fn close(mut self, message: &FromTerminal) {
+        self.queue(message);
+        let _ = tokio::time::timeout(LAST_FRAME_TIMEOUT, self.flush()).await;
+    }
+}
+
+/// Viewer with its first message, for a terminal.
+pub(crate) struct NewViewer {
+    pub(crate) link: ViewerLink,
+    pub(crate) size: TerminalSize,
+    pub(crate) keyboard: KeyboardWish,
+    pub(crate) in_place: bool,
+}
+
+/// Serves a viewer until it leaves or the terminal ends.
+pub(super) async fn serve(viewer: NewViewer, id: ViewerId, shared: SharedTerminal) {
+    let NewViewer { link, size, keyboard, in_place } = viewer;
+    let size = TerminalSize::bounded(size.rows, size.columns);
+    let changed = shared.changes();
+    shared.lock().attach(id, size, keyboard);
+    let frames = FrameMaker::new(size, in_place, &shared.lock().screen);
+    Viewer { id, link, shared: shared.clone(), frames, changed, last_frame: None }.run().await;
+    shared.lock().detach(id);
+}
+
+struct Viewer {
+    id: ViewerId,
+    link: ViewerLink,
+    shared: SharedTerminal,
+    frames: FrameMaker,
+    changed: watch::Receiver<u64>,
+    last_frame: Option<Instant>,
+}
+
+/// Event that wakes a viewer's task.
+enum ViewerWake {
+    Message(Option<ToTerminal>),
+    Changed,
+    FrameDue,
+}
+
+impl Viewer {
+    async fn run(mut self) {
+        let (size, types) = {
+            let terminal = self.shared.lock();
+            (terminal.screen.size(), terminal.types(self.id))
+        };
+        self.link.queue(&FromTerminal::Attached { size, types });
+        // The whole screen, at once.
+        let mut is_dirty = true;
+        loop {
+            let due = is_dirty.then(|| self.last_frame.map_or_else(Instant::now, |last| last + FRAME_INTERVAL));
+            let due_at = due.unwrap_or_else(Instant::now);
+            let wake = tokio::select! {
+                biased;
+                message = self.link.receive() => ViewerWake::Message(message),
+                changed = self.changed.changed(), if !is_dirty => match changed {
+                    Ok(()) => ViewerWake::Changed,
+                    // The terminal is gone without a word.
+                    Err(_) => return,
+                },
+                () = tokio::time::sleep_until(due_at.into()), if due.is_some() => ViewerWake::FrameDue,
+            };
+            match wake {
+                ViewerWake::Message(Some(message)) => self.handle(message),
+                ViewerWake::Message(None) => return,
+                ViewerWake::Changed => {
+                    is_dirty = true;
+                    continue;
+                }
+                ViewerWake::FrameDue => {
+                    is_dirty = false;
+                    self.changed.mark_unchanged();
+                    let has_ended = self.queue_frame();
+                    let flushed = self.flush_while_reading(has_ended).await;
+                    if has_ended || flushed.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Queues what the viewer lacks. Returns true if it was the last.
+    fn queue_frame(&mut self) -> bool {
+        let (frame, in_line, alternate, own, ended) = {
+            let mut terminal = self.shared.lock();
+            let own = terminal.take_words(self.id);
+            let frame = self.frames.frame(&terminal.screen);
+            let in_line = terminal.screen.is_in_line();
+            (frame, in_line, terminal.screen.is_alternate(), own, terminal.ended)
+        };
+        if !frame.is_empty() {
+            self.last_frame = Some(Instant::now());
+            self.link.queue(&FromTerminal::Frame { bytes: frame, alternate });
+        }
+        own.iter().for_each(|message| self.link.queue(message));
+        if let Some(exit) = ended {
+            self.link.queue(&FromTerminal::Ended { exit, in_line });
+        }
+        ended.is_some()
+    }
+
+    /// Writes what is queued. What the viewer types meanwhile is taken: a viewer that only writes cannot block itself.
+    async fn flush_while_reading(&mut self, is_last: bool) -> io::Result<()> {
+        if is_last {
+            let _ = tokio::time::timeout(LAST_FRAME_TIMEOUT, self.link.flush()).await;
+            return Ok(());
+        }
+        loop {
+            while !self.link.outbox.is_empty() {
+                match self.link.stream.try_write(self.link.outbox.chunk()) {
+                    Ok(written) => self.link.outbox.advance(written),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) => return Err(error),
+                }
+            }
+            if self.link.outbox.is_empty() {
+                return Ok(());
+            }
+            let ready = tokio::io::Interest::READABLE | tokio::io::Interest::WRITABLE;
+            let ready = self.link.stream.ready(ready).await?;
+            if ready.is_readable() {
+                match tokio::time::timeout(Duration::ZERO, self.link.receive()).await {
+                    Ok(Some(message)) => self.handle(message),
+                    Ok(None) => return Err(io::ErrorKind::BrokenPipe.into()),
+                    Err(_) => {}
+                }
+            }
+        }
+    }
+
+    fn handle(&mut self, message: ToTerminal) {
+        let mut terminal = self.shared.lock();
+        match message {
+            // These begin a connection, or are for a program without a terminal.
+            ToTerminal::Attach { .. } | ToTerminal::Shell { .. } | ToTerminal::EndOfInput => {}
+            ToTerminal::Input(bytes) => terminal.type_bytes(self.id, &bytes),
+            ToTerminal::Resize(size) => {
+                let size = TerminalSize::bounded(size.rows, size.columns);
+                self.frames.resize(size);
+                terminal.resize(self.id, size);
+            }
+            ToTerminal::Take => terminal.set_wish(self.id, KeyboardWish::Take),
+            ToTerminal::Continue => {
+                // Its terminal shows something else by now.
+                self.frames = FrameMaker::new(self.frames.size(), false, &terminal.screen);
+                terminal.changed();
+                terminal.notify(TerminalNotice::Continue);
+            }
+        }
+    }
+}

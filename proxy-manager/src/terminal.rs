@@ -1,0 +1,148 @@
+//! Terminals of sessions: viewing one, and the configuration.
+//!
+//! ```no_run
+//! # async fn example(session: proxy_manager::SessionHandle) -> Result<(), Box<dyn std::error::Error>> {
+//! use proxy_manager::terminal::{FromTerminal, KeyboardWish, TerminalSize, ToTerminal};
+//!
+//! let mut viewer = session.view_terminal().await?;
+//! let size = TerminalSize::bounded(24, 80);
+//! viewer.send(&ToTerminal::Attach { size, keyboard: KeyboardWish::Type, in_place: false }).await?;
+//! viewer.send(&ToTerminal::Input(b"ls\r".to_vec())).await?;
+//! while let Some(message) = viewer.next().await {
+//!     match message {
+//!         FromTerminal::Frame { bytes, .. } => println!("{} bytes to paint", bytes.len()),
+//!         FromTerminal::Ended { exit, .. } => println!("ended: {exit:?}"),
+//!         _ => {}
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+use std::io;
+
+pub use ipc_protocol::{
+    WireError,
+    terminal::{FromTerminal, KeyboardWish, OnDetach, TerminalConfig, TerminalSize, ToTerminal},
+};
+use ipc_protocol::{
+    codec::{Inbox, encode},
+    message::ToForkServer,
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::UnixStream,
+    time::timeout,
+};
+
+use crate::{Error, Result, SessionHandle, session::sockets, session_store::RecordState};
+
+/// Connection to a session's terminal. Dropping it is the viewer's leave.
+#[derive(Debug)]
+pub struct TerminalViewer<S = UnixStream> {
+    stream: S,
+    inbox: Inbox,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> TerminalViewer<S> {
+    /// Creates a viewer over a stream that leads to a terminal: what [`TerminalViewer::into_stream`] gave, through any
+    /// number of pipes.
+    pub fn over(stream: S) -> Self {
+        Self { stream, inbox: Inbox::default() }
+    }
+
+    /// Returns the stream, of which nothing was read yet.
+    pub fn into_stream(self) -> S {
+        self.stream
+    }
+
+    /// Waits for the next message; `None` once the terminal is gone.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: no message is lost.
+    pub async fn next(&mut self) -> Option<FromTerminal> {
+        loop {
+            match self.inbox.next_message() {
+                Ok(Some(message)) => return Some(message),
+                Ok(None) => {}
+                Err(_) => return None,
+            }
+            match self.stream.read(self.inbox.spare()).await {
+                Ok(read) if read > 0 => self.inbox.filled(read),
+                _ => return None,
+            }
+        }
+    }
+
+    /// Sends a message. The first has to be [`ToTerminal::Attach`].
+    ///
+    /// # Errors
+    /// The terminal is gone.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: a part may have been sent, after which the connection is of no use.
+    pub async fn send(&mut self, message: &ToTerminal) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        encode(message, &mut bytes).map_err(io::Error::other)?;
+        self.stream.write_all(&bytes).await?;
+        self.stream.flush().await
+    }
+}
+
+impl SessionHandle {
+    /// Connects to the session's terminal.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a session without a terminal; [`Error::Ended`] and the like for one that does not run;
+    /// [`Error::Deadline`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a viewer that is not attached is none.
+    pub async fn view_terminal(&self) -> Result<TerminalViewer> {
+        if !self.session().has_terminal() {
+            let operation = "be viewed: the session was started without a terminal".to_owned();
+            return Err(Error::Unsupported { agent: self.info().metadata.agent, operation });
+        }
+        self.connect_viewer().await
+    }
+
+    /// Connects to start a shell, or any command, beside the agent: in its containment, working directory and environment,
+    /// and under the session's limits. It is a process of the session, and ends with it.
+    ///
+    /// The first message to send is [`ToTerminal::Shell`]. The program gets SIGHUP when the viewer is dropped. A session has 8
+    /// at most.
+    ///
+    /// # Errors
+    /// [`Error::Ended`] and the like for a session that does not run; [`Error::Deadline`]. What the proxy refuses comes as a
+    /// [`FromTerminal::Refused`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is started before that message.
+    pub async fn shell(&self) -> Result<TerminalViewer> {
+        self.connect_viewer().await
+    }
+
+    async fn connect_viewer(&self) -> Result<TerminalViewer> {
+        let session = self.session();
+        let ended = |reason: &str| Error::Ended { session: session.id().clone(), reason: reason.to_owned() };
+        if !RecordState::from(&self.info().state).status().is_live() {
+            return Err(ended("it does not run now"));
+        }
+        let server = session.fork_server().ok_or_else(|| ended("it does not run"))?;
+        let (ours, theirs) = sockets()?;
+        let message = ToForkServer::View { session: session.id().clone() };
+        let mut order = server.encode(&message, Some(theirs))?;
+        let after = session.deadlines().shutdown;
+        let sent = timeout(after, async {
+            loop {
+                match server.try_send(&mut order) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => server.writable().await,
+                    result => return result,
+                }
+            }
+        });
+        let late = |_| Error::Deadline { operation: "asking for a viewer's connection".to_owned(), after };
+        sent.await.map_err(late)?.map_err(|_| Error::ForkServerDied)?;
+        Ok(TerminalViewer::over(ours))
+    }
+}
