@@ -108,8 +108,12 @@ fn the_exit_codes_and_problems_are_all_there() {
 #[test]
 fn every_route_is_there() {
     let (_, page) = pages().into_iter().find(|(path, _)| path.ends_with("http.md")).expect("the page");
-    let sources =
-        [include_str!("daemon/routes.rs"), include_str!("daemon/persistence.rs"), include_str!("daemon/stop.rs")];
+    let sources = [
+        include_str!("daemon/routes.rs"),
+        include_str!("daemon/persistence.rs"),
+        include_str!("daemon/stop.rs"),
+        include_str!("daemon/terminal.rs"),
+    ];
     let routes = sources.iter().flat_map(|source| source.split(".route(\"").skip(1));
     let mut count = 0;
     for (path, calls) in routes.filter_map(|rest| rest.split_once("\", ")) {

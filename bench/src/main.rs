@@ -7,6 +7,7 @@
 //! bench/kill              # from a kill to its proof
 //! bench/adapters          # text through each adapter
 //! bench/durable           # sessions whose events are kept
+//! bench/terminal          # a program in a terminal
 //! ```
 
 mod adapters;
@@ -23,6 +24,7 @@ mod ours;
 mod programs;
 mod report;
 mod stats;
+mod terminal;
 mod text;
 
 use std::{
@@ -92,7 +94,19 @@ enum BenchRole {
         #[arg(long, default_value_t = 1)]
         rounds: u32,
     },
-    /// The host of one part of it.
+    /// A program in a terminal, beside a bare pseudo-terminal and tmux.
+    Terminal {
+        /// Measurements of each; the figures are medians
+        #[arg(long, default_value_t = 3)]
+        rounds: u32,
+        /// Share of the output that is printed, in percent
+        #[arg(long, default_value_t = 100)]
+        percent: u64,
+        /// The agent-proxy that is measured [default: the one beside this program]
+        #[arg(long)]
+        program: Option<PathBuf>,
+    },
+    /// The host of one part of `durable`.
     #[command(hide = true)]
     DurableHost {
         /// Scenario to run.
@@ -154,6 +168,9 @@ fn run(args: &BenchArgs, token: ChildToken) -> Result<ExitCode> {
         Some(BenchRole::ReattachHost { state }) => durable::reattach::serve_host(token, &state)?,
         Some(BenchRole::Ticks { per_second }) => durable::reattach::serve_ticks(per_second)?,
         Some(BenchRole::Durable { parts, rounds }) => return durable::run(args.json, args.check, &parts, rounds),
+        Some(BenchRole::Terminal { rounds, percent, program }) => {
+            return terminal::run(args.json, args.check, rounds, percent, program);
+        }
         Some(BenchRole::Tree { count }) => kill::tree::serve(count)?,
         Some(BenchRole::Kill) => return kill::run(args.json, args.check, args.runtime),
         Some(BenchRole::Adapters) => return adapters::run(args.json, args.check),

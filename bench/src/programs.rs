@@ -2,8 +2,9 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    path::PathBuf,
-    process::{Child, Command, Stdio},
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
     time::Duration,
 };
 
@@ -70,4 +71,29 @@ fn own_argv<const N: usize>(args: [String; N]) -> Result<Vec<String>> {
     let own = own()?.into_os_string().into_string();
     let own = own.map_err(|path| Error::answer(path.display().to_string(), "is a path that is not UTF-8"))?;
     Ok([own].into_iter().chain(args).collect())
+}
+
+/// Starts a program as leader of a session, whose controlling terminal is `terminal`.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn start_in_terminal(
+    argv: &[OsString],
+    environment: &[(OsString, OsString)],
+    terminal: OwnedFd,
+) -> std::io::Result<Child> {
+    #[expect(clippy::disallowed_methods, reason = "the bench measures what it compares with")]
+    let mut command = Command::new("setsid");
+    command.arg("--ctty").args(argv).env_clear().envs(environment.iter().cloned());
+    command.stdin(terminal.try_clone()?).stdout(terminal.try_clone()?).stderr(terminal).spawn()
+}
+
+/// Runs a program to its end.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn output(program: &Path, args: &[&str], environment: &[(OsString, OsString)]) -> std::io::Result<Output> {
+    #[expect(clippy::disallowed_methods, reason = "the bench measures what it compares with")]
+    let mut command = Command::new(program);
+    command.args(args).env_clear().envs(environment.iter().cloned()).stdin(Stdio::null()).output()
 }
