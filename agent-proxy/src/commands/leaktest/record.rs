@@ -142,9 +142,10 @@ impl LeakRecord {
         self.agent_exited
     }
 
-    /// Returns the exit status of the command.
+    /// Returns the exit status of the command. A short one may have exited before it is known which process it is.
     pub(super) fn agent_exit(&self) -> Option<ExitStatus> {
-        self.agent_exit
+        let place = self.agent_process.and_then(|agent| self.places.get(&agent));
+        self.agent_exit.or_else(|| self.processes.get(*place?)?.info.exit)
     }
 
     /// Returns the measures in force for the session.
@@ -327,17 +328,30 @@ mod tests {
         Event::ProcessExited { process: id(pid), command: None, exit: Some(ExitStatus::Code(0)) }
     }
 
-    fn record(observer: ObserverKind) -> LeakRecord {
-        let mut record = LeakRecord::default();
-        record.event(&Event::SessionStarted {
+    fn started(observer: ObserverKind) -> Event {
+        Event::SessionStarted {
             agent: "command".into(),
             process: id(10),
             proxy: id(2),
             native_session_id: None,
             measures: Box::new(ContainmentStatus { observer, ..ContainmentStatus::default() }),
-        });
+        }
+    }
+
+    fn record(observer: ObserverKind) -> LeakRecord {
+        let mut record = LeakRecord::default();
+        record.event(&started(observer));
         record.event(&spawned(agent()));
         record
+    }
+
+    #[test]
+    fn a_command_that_exits_at_once_has_its_exit_status() {
+        let mut record = LeakRecord::default();
+        for event in [spawned(agent()), exited(10), started(ObserverKind::Connector)] {
+            record.event(&event);
+        }
+        assert_eq!(record.agent_exit(), Some(ExitStatus::Code(0)));
     }
 
     fn marks(record: &LeakRecord, pid: Pid) -> Vec<EscapeMark> {
