@@ -72,7 +72,7 @@ fn nothing_is_left_when_run_is_ended() {
         let pids = pids(&mut window);
         assert!(!window.is_restored(), "raw meanwhile");
         window.signal(signal);
-        window.end();
+        window.exits(130);
         window.assert_reset();
         pids.into_iter().for_each(gone);
     }

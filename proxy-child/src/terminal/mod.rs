@@ -130,10 +130,11 @@ impl TerminalState {
     }
 
     fn notify(&mut self, notice: TerminalNotice) {
-        // A session that does not look has lost nothing that it could still use.
-        if self.notices.len() < 256 {
-            self.notices.push_back(notice);
+        // Of statuses and keys the latest counts; viewers are bounded, and none of them comes or goes unseen.
+        if !matches!(notice, TerminalNotice::Attached { .. } | TerminalNotice::Detached { .. }) {
+            self.notices.retain(|queued| mem::discriminant(queued) != mem::discriminant(&notice));
         }
+        self.notices.push_back(notice);
         self.session_wake.notify_one();
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use proxy_manager::{
-    AgentSessionConfig, ChildProgram, ExitStatus, KillOptions, ProxyManager, SessionHandle,
+    AgentSessionConfig, ChildProgram, KillOptions, ProxyManager, SessionHandle,
     terminal::{KeyboardWish, OnDetach, TerminalConfig},
 };
 
@@ -50,9 +50,9 @@ pub(super) async fn run(child: ChildProgram, args: RunArgs, directory: Option<&P
         typed,
     };
     let done = match start_and_view(&manager, config, &mut terminal, options).await {
-        Ok((session, exit)) => {
+        Ok((session, end)) => {
             drop(terminal);
-            finish(&session, exit).await
+            finish(&session, end).await
         }
         Err(failure) => {
             drop(terminal);
@@ -72,36 +72,36 @@ fn take_known_program(configuration: &LoadedConfiguration, argv: &mut Vec<String
     Some(row.id.clone())
 }
 
-/// Starts the session and shows its terminal until that ends. Returns the program's exit, if it has exited.
+/// Starts the session and shows its terminal until that ends.
 async fn start_and_view(
     manager: &ProxyManager,
     config: AgentSessionConfig,
     terminal: &mut RawTerminal,
     options: ViewOptions,
-) -> Result<(SessionHandle, Option<ExitStatus>), CommandFailure> {
+) -> Result<(SessionHandle, ViewEnd), CommandFailure> {
     let session = manager.start_session(config).await?;
-    let exit = match session.view_terminal().await {
-        Ok(viewer) => {
-            let end = view(viewer, terminal, options).await;
-            match end.map_err(|error| ProblemDetails::failed(format!("the terminal failed: {error}")))? {
-                ViewEnd::Ended(exit) => exit,
-                // The session ends with this process.
-                _ => None,
-            }
-        }
-        // It has ended by now: its exit is in its events.
-        Err(_) => None,
-    };
-    Ok((session, exit))
+    let viewer = session.view_terminal().await?;
+    let end = view(viewer, terminal, options).await;
+    let end = end.map_err(|error| ProblemDetails::failed(format!("the terminal failed: {error}")))?;
+    Ok((session, end))
 }
 
 /// Ends the session, and prints its receipt in a line.
-async fn finish(session: &SessionHandle, exit: Option<ExitStatus>) -> Result<(), CommandFailure> {
+async fn finish(session: &SessionHandle, end: ViewEnd) -> Result<(), CommandFailure> {
     let receipt = session.kill(KillOptions::default()).await?;
     let style = TermStyle::stderr();
     term::error_line(style.dim(format_args!("session ended: {}", render::receipt::summary(&receipt, style))));
     if !receipt.is_empty() {
         return Err(CommandFailure::Exit(ProgramExit::Survivors));
     }
-    program_exit(exit)
+    match end {
+        ViewEnd::Ended(exit) => program_exit(exit),
+        ViewEnd::Lost => {
+            let detail =
+                "the session's proxy closed the connection to the terminal, and the program was ended with the session";
+            Err(ProblemDetails::new("proxy-died", detail).into())
+        }
+        // Nothing is known of the program's end: it was ended since this command was.
+        _ => Err(CommandFailure::Exit(ProgramExit::Interrupted)),
+    }
 }
