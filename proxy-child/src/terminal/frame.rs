@@ -262,8 +262,13 @@ impl FrameMaker {
         if self.shown()[at] == hash {
             return;
         }
-        self.shown()[at] = hash;
+        let shown = std::mem::replace(&mut self.shown()[at], hash);
         let _ = write!(out, "\x1b[{};1H\x1b[m", at + 1);
+        if shown == UNKNOWN_HASH {
+            // A narrower window may have cut a wide character in two; Alacritty erases what stands before its half when
+            // something is written over it.
+            out.extend_from_slice(b"\x1b[2K");
+        }
         out.extend_from_slice(bytes);
         if clear {
             out.extend_from_slice(b"\x1b[m\x1b[K");

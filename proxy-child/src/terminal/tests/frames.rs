@@ -245,3 +245,17 @@ fn halves_of_wide_characters_are_blanks() {
         frame(&mut screen, &mut frames, &mut viewer);
     }
 }
+
+#[test]
+fn a_wide_character_that_a_narrower_window_cuts_takes_nothing_with_it() {
+    let mut screen = screen(1, 10);
+    let mut viewer = ViewerTerminal::new(size(1, 10));
+    let mut frames = FrameMaker::new(viewer.size, false, &screen);
+    // The alternate screen: its lines are cut, not wrapped.
+    screen.feed("\x1b[?1049h\x1b[1;9H日".as_bytes());
+    frame(&mut screen, &mut frames, &mut viewer);
+    viewer.resize(size(1, 9));
+    frames.resize(size(1, 9));
+    screen.feed("\x1b[1;8Hab".as_bytes());
+    frame(&mut screen, &mut frames, &mut viewer);
+}
