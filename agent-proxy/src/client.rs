@@ -13,11 +13,12 @@ use hyper_util::rt::TokioIo;
 use interprocess::local_socket::{GenericFilePath, ToFsName, tokio::Stream, traits::tokio::Stream as _};
 use nix::sys::socket::{getsockopt, sockopt};
 use proxy_manager::SessionId;
+use proxy_server::{ProblemDetails, api::TERMINAL_PROTOCOL};
 use registry::PidFd;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::{api::TERMINAL_PROTOCOL, problem::ProblemDetails, socket_path::SocketPath};
+use crate::socket_path::SocketPath;
 
 /// Time after which the client checks the daemon's health, again and again. The request itself may take any time:
 /// its work has deadlines of its own in the daemon, some set by the session. The health check has the same time for

@@ -12,12 +12,12 @@ use clap_complete::{
     engine::{ArgValueCandidates, CompletionCandidate},
 };
 use proxy_manager::{Event, LimitKind, SessionId, SessionInfo, SessionState};
+use proxy_server::{LoadedConfiguration, ProblemDetails};
 
 use crate::{
     args,
     client::DaemonClient,
-    configuration::LoadedConfiguration,
-    problem::ProblemDetails,
+    configuration,
     socket_path::SocketPath,
     term::{clip, printable},
 };
@@ -217,13 +217,13 @@ fn summary(session: &SessionInfo) -> String {
 
 fn configured(candidates: impl Fn(&LoadedConfiguration) -> Vec<CompletionCandidate>) -> Vec<CompletionCandidate> {
     let directory = flag(&words(), "--config-dir").map(PathBuf::from);
-    LoadedConfiguration::read(directory.as_deref()).as_ref().map(candidates).unwrap_or_default()
+    configuration::read(directory.as_deref()).as_ref().map(candidates).unwrap_or_default()
 }
 
 fn models() -> Vec<CompletionCandidate> {
     let mut models: Vec<String> = sessions().into_iter().filter_map(|session| session.settings.model).collect();
     let directory = flag(&words(), "--config-dir").map(PathBuf::from);
-    if let Ok(configuration) = LoadedConfiguration::read(directory.as_deref()) {
+    if let Ok(configuration) = configuration::read(directory.as_deref()) {
         models.extend(configuration.models.values().filter_map(|stored| stored.model.clone()));
         models.extend(configuration.profiles.iter().filter_map(|profile| profile.model.clone()));
     }

@@ -4,7 +4,9 @@ use std::{fs, path::Path};
 
 use clap::error::ErrorKind;
 
-use crate::{args, exit, problem};
+use proxy_server::{KINDS, exit};
+
+use crate::args;
 
 /// Pages of the documentation, with their paths.
 fn pages() -> Vec<(String, String)> {
@@ -94,40 +96,13 @@ fn the_exit_codes_and_problems_are_all_there() {
         let row = format!("| {} | {meaning} |\n", exit.code());
         assert!(page.contains(&row), "{row}");
     }
-    for (kind, title, status, exit) in problem::KINDS {
+    for (kind, title, status, exit) in KINDS {
         let row = format!("| `{kind}` | {title} | {status} | {} |\n", exit.code());
         assert!(page.contains(&row), "{row}");
     }
     assert_eq!(
         page.lines().filter(|line| line.starts_with("| `") && line.matches('|').count() == 5).count(),
-        problem::KINDS.len() + 1,
+        KINDS.len() + 1,
         "one row each, and the head"
-    );
-}
-
-#[test]
-fn every_route_is_there() {
-    let (_, page) = pages().into_iter().find(|(path, _)| path.ends_with("http.md")).expect("the page");
-    let sources = [
-        include_str!("daemon/routes.rs"),
-        include_str!("daemon/persistence.rs"),
-        include_str!("daemon/stop.rs"),
-        include_str!("daemon/terminal.rs"),
-    ];
-    let routes = sources.iter().flat_map(|source| source.split(".route(\"").skip(1));
-    let mut count = 0;
-    for (path, calls) in routes.filter_map(|rest| rest.split_once("\", ")) {
-        let calls = calls.split_once('\n').map_or(calls, |(line, _)| line);
-        for (method, call) in [("GET", "get("), ("POST", "post("), ("DELETE", "delete(")] {
-            let row = format!("`{method} {path}`");
-            assert!(!calls.contains(call) || page.contains(&row), "{row}");
-            count += usize::from(calls.contains(call));
-        }
-    }
-    assert_eq!(
-        page.matches("| `GET /v1").count()
-            + page.matches("| `POST /v1").count()
-            + page.matches("| `DELETE /v1").count(),
-        count
     );
 }

@@ -7,7 +7,7 @@ use std::{
 
 use proxy_manager::EnvVars;
 
-use crate::problem::ProblemDetails;
+use proxy_server::ProblemDetails;
 
 /// Variables that every agent needs and that are not secret. `LC_*` is added.
 const BASE: [&str; 7] = ["PATH", "HOME", "USER", "SHELL", "LANG", "TZ", "TMPDIR"];

@@ -13,14 +13,11 @@ use agents::{
 };
 use ipc_protocol::ErrorChain;
 use proxy_manager::{AgentSessionConfig, ChildProgram, EnvVars, Event, KillOptions, ProxyManager, Timeouts};
+use proxy_server::ProblemDetails;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use crate::{
-    configuration::places,
-    environment,
-    problem::{CommandFailure, ProblemDetails},
-};
+use crate::{command_failure::CommandFailure, configuration::places, environment};
 
 /// Longest time for a program to print its version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(15);

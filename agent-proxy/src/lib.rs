@@ -1,11 +1,11 @@
 //! Command line of agent-proxy: a daemon and its clients, a foreground session, `doctor` and a demo.
 //!
 //! The user interface is here; `proxy-manager` does the work. This crate reads the environment and the terminal,
-//! which no library of the workspace does. The exit codes are in [`exit`].
+//! which no library of the workspace does. The exit codes are in [`proxy_server::exit`].
 
-mod api;
 mod args;
 mod client;
+mod command_failure;
 mod commands;
 mod completion;
 mod configuration;
@@ -14,11 +14,7 @@ mod doctor;
 #[cfg(test)]
 mod documented;
 mod environment;
-mod error_text;
-pub mod exit;
-mod file_stamps;
 mod installed_agents;
-mod problem;
 mod process_exit;
 mod prompting;
 mod render;
@@ -29,12 +25,12 @@ mod viewing;
 use std::{ffi::OsString, process::ExitCode};
 
 use proxy_child::ChildToken;
+use proxy_server::{ProblemDetails, ProgramExit};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
     args::{Cli, CliCommand},
-    exit::ProgramExit,
-    problem::{CommandFailure, ProblemDetails},
+    command_failure::CommandFailure,
 };
 
 /// First argument that makes this program the fake agent. Not for users, so it is not in the help.

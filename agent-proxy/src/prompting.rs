@@ -4,8 +4,9 @@ use std::path::Path;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use proxy_manager::PromptPart;
+use proxy_server::ProblemDetails;
 
-use crate::{args::AttachmentArgs, problem::ProblemDetails};
+use crate::args::AttachmentArgs;
 
 /// Largest size of an image: providers accept less.
 const MAX_FILE_BYTES: u64 = 10 << 20;

@@ -11,7 +11,9 @@ use rustix::{
     termios::{LocalModes, OptionalActions, tcgetattr, tcgetpgrp, tcsetattr},
 };
 
-use crate::problem::{CommandFailure, ProblemDetails};
+use proxy_server::ProblemDetails;
+
+use crate::command_failure::CommandFailure;
 
 /// Writes to standard output and flushes, so that a stream is visible at once.
 ///

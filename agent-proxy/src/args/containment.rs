@@ -9,7 +9,7 @@ use clap::{
 };
 use proxy_manager::{AgentSessionConfig, Containment, Hardening, LimitAction, LimitKind};
 
-use crate::problem::ProblemDetails;
+use proxy_server::ProblemDetails;
 
 /// Units of memory and file sizes, with their bytes.
 const SIZES: [(&str, u64); 9] = [

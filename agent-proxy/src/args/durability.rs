@@ -7,7 +7,7 @@ use proxy_manager::{ActionRule, LogFailure, ManagerBuilder, Retention};
 use serde_json::Value;
 
 use super::{containment, lifecycle::IdleSuspend};
-use crate::problem::ProblemDetails;
+use proxy_server::ProblemDetails;
 
 /// Arguments for what outlives the daemon.
 #[derive(Clone, Debug, Default, Args)]

@@ -7,7 +7,9 @@ use clap::{Arg, ArgAction, Args, Command, builder::StyledStr};
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
 
 use super::{AgentArgs, ServeArgs};
-use crate::{exit, term};
+use proxy_server::exit;
+
+use crate::term;
 
 /// Groups of commands, in the order of `--help`. Names without a command are skipped.
 const GROUPS: [(&str, &[&str]); 7] = [

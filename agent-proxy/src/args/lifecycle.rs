@@ -5,7 +5,7 @@ use std::{str::FromStr, time::Duration};
 use clap::Args;
 use proxy_manager::{Lifecycle, Restart, ResumeFallback};
 
-use crate::problem::ProblemDetails;
+use proxy_server::ProblemDetails;
 
 /// First pause before a crashed session is restarted, in milliseconds. The pause doubles.
 const FIRST_PAUSE_MS: u64 = 1_000;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 use proxy_manager::{EnvVars, McpServer, McpTransport};
 use serde::Deserialize;
 
-use crate::problem::ProblemDetails;
+use proxy_server::ProblemDetails;
 
 /// File of MCP servers: `{"mcpServers": {"NAME": {"command": …, "args": […], "env": {…}}, "OTHER": {"url": …,
 /// "headers": {…}}}}`.

@@ -450,7 +450,7 @@ pub(crate) struct EventsArgs {
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
     pub(crate) types: Vec<String>,
     /// Only the last events, so many
-    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(crate::api::MAX_TAIL)))]
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(proxy_server::api::MAX_TAIL)))]
     pub(crate) tail: Option<u32>,
     /// Only events since then: a time ago, as in 10m, or a moment, as in 2026-01-31T12:00:00Z
     #[arg(long, value_name = "WHEN", value_parser = since)]

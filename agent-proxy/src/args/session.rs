@@ -15,7 +15,7 @@ use super::{
     lifecycle::LifecycleArgs,
     rules::RuleArgs,
 };
-use crate::problem::ProblemDetails;
+use proxy_server::ProblemDetails;
 
 /// Arguments for the start of an agent.
 #[derive(Debug, Args)]

@@ -7,8 +7,9 @@ use proxy_manager::{
     SessionId,
     terminal::{KeyboardWish, OnDetach, TerminalConfig},
 };
+use proxy_server::ProblemDetails;
 
-use crate::{environment, problem::ProblemDetails, viewing::DetachKeys};
+use crate::{environment, viewing::DetachKeys};
 
 /// Keys that detach, as in docker.
 const DETACH_KEYS: &str = "ctrl-p,ctrl-q";

@@ -1,14 +1,10 @@
 //! Command `abort`.
 
 use proxy_manager::{AbortPolicy, Receipt};
+use proxy_server::{ProblemDetails, api::AbortRequest};
 
 use super::{kill, operations::report_id};
-use crate::{
-    api::AbortRequest,
-    args::AbortArgs,
-    client::DaemonClient,
-    problem::{CommandFailure, ProblemDetails},
-};
+use crate::{args::AbortArgs, client::DaemonClient, command_failure::CommandFailure};
 
 /// Cancels the running turn. With `--kill-turn` also ends the processes it started, and prints the receipt.
 pub(super) async fn run(client: &DaemonClient, args: &AbortArgs, as_json: bool) -> Result<(), CommandFailure> {

@@ -6,9 +6,9 @@ use proxy_manager::ChildProgram;
 
 use crate::{
     args::{AgentsArgs, ListingFormat},
-    configuration::LoadedConfiguration,
+    command_failure::CommandFailure,
+    configuration,
     installed_agents::installed,
-    problem::CommandFailure,
     render,
     term::{self, TermStyle},
 };
@@ -23,7 +23,7 @@ pub(super) async fn run(
     if args.schema {
         return term::out(format_args!("{:#}\n", agents::schema()));
     }
-    let configuration = LoadedConfiguration::read(directory)?;
+    let configuration = configuration::read(directory)?;
     let agents = installed(&configuration.catalog, (!args.no_run).then_some(child)).await?;
     let form = args.format.form(as_json);
     render::agents::listing(&agents).print(&form, "no agents")?;

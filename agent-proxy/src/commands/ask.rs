@@ -3,6 +3,10 @@
 use std::path::Path;
 
 use proxy_manager::{Answer, ChildProgram, Error, ProxyManager, SessionId, StopReason, StreamOptions};
+use proxy_server::{
+    ProblemDetails, ProgramExit,
+    api::{PromptRequest, call},
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -11,14 +15,10 @@ use super::{
     interrupts::{InterruptStream, goes_on},
 };
 use crate::{
-    api::{PromptRequest, call},
     args::AskArgs,
     client::DaemonClient,
-    configuration::LoadedConfiguration,
-    environment,
-    exit::ProgramExit,
-    problem::{CommandFailure, ProblemDetails},
-    prompting,
+    command_failure::CommandFailure,
+    configuration, environment, prompting,
     render::event::stop,
     term::{self, printable},
 };
@@ -31,7 +31,7 @@ pub(super) async fn ask_standalone(
     as_json: bool,
 ) -> Result<(), CommandFailure> {
     args.start.lifecycle.check_foreground(true)?;
-    let configuration = LoadedConfiguration::read(directory)?;
+    let configuration = configuration::read(directory)?;
     let prompt = prompting::parts(args.text(), &args.attachments)?;
     let config = config::foreground(&configuration, args.agent, args.start)?;
     let mut interrupts = InterruptStream::new()?;

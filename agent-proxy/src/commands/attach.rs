@@ -6,12 +6,13 @@ use proxy_manager::{
     ExitStatus,
     terminal::{TerminalConfig, TerminalViewer},
 };
+use proxy_server::ProblemDetails;
 use serde_json::Value;
 
 use crate::{
     args::AttachArgs,
     client::DaemonClient,
-    problem::{CommandFailure, ProblemDetails},
+    command_failure::CommandFailure,
     render::listing::short_ids,
     term::{self, TermStyle},
     viewing::{RawTerminal, TerminalAnswers, ViewEnd, ViewOptions, view},

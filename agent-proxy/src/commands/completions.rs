@@ -3,13 +3,9 @@
 use std::path::{Path, absolute};
 
 use clap_complete::env::Shells;
+use proxy_server::ProblemDetails;
 
-use crate::{
-    args::CompletionsArgs,
-    completion::VARIABLE,
-    problem::{CommandFailure, ProblemDetails},
-    term,
-};
+use crate::{args::CompletionsArgs, command_failure::CommandFailure, completion::VARIABLE, term};
 
 /// Name of the program that is completed.
 const NAME: &str = "agent-proxy";

@@ -7,12 +7,12 @@ use agents::{
     discovery::{self, SearchPaths},
 };
 use proxy_manager::{AgentSessionConfig, ConfigSetting};
+use proxy_server::{LoadedConfiguration, ProblemDetails};
 
 use crate::{
     args::{AgentArgs, mcp},
-    configuration::{LoadedConfiguration, places},
+    configuration::places,
     environment,
-    problem::ProblemDetails,
 };
 
 /// Variable with the nesting depth of sessions around a process.
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn the_first_agent_there_is() {
-        let configuration = LoadedConfiguration::read(Some(Path::new("/proc/none"))).expect("the built-in agents");
+        let configuration = crate::configuration::read(Some(Path::new("/proc/none"))).expect("the built-in agents");
         // A file that every system has plays an agent: all that counts is that it is found.
         let shell = |id: &str| agents::AgentSpec::new(id, "acp", &["/bin/sh"]);
         let mut with = configuration;

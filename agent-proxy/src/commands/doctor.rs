@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use proxy_manager::ChildProgram;
+use proxy_server::ProgramExit;
 
 use crate::{
+    command_failure::CommandFailure,
     doctor::{self, CheckVerdict, DoctorCheck},
-    exit::ProgramExit,
-    problem::CommandFailure,
     render,
     socket_path::SocketPath,
     term::{self, TermStyle},

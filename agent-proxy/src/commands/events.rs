@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use proxy_manager::Envelope;
+use proxy_server::api::path_segment;
 
 use crate::{
-    api::path_segment,
     args::EventsArgs,
     client::DaemonClient,
-    problem::CommandFailure,
+    command_failure::CommandFailure,
     render::{self, listing::short_ids},
     term,
 };

@@ -8,14 +8,17 @@ use proxy_manager::{
     AgentSessionConfig, Answer, AnswerChunk, EndReason, Error, Event, ExitStatus, KillOptions, PromptMode,
     ProxyManager, SessionHandle, SessionState, StreamHandler, StreamInfo, Subscription,
 };
+use proxy_server::error_text;
+use proxy_server::{
+    ProblemDetails,
+    api::{call, notice},
+};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::{
-    api::{call, notice},
+    command_failure::CommandFailure,
     environment,
-    error_text::error_text,
-    problem::{CommandFailure, ProblemDetails},
     render::event::detail,
     term::{self, clip, printable},
 };

@@ -1,8 +1,10 @@
 //! Command `help`.
 
+use proxy_server::ProblemDetails;
+
 use crate::{
     args::{HelpArgs, help},
-    problem::{CommandFailure, ProblemDetails},
+    command_failure::CommandFailure,
     term,
 };
 

@@ -2,7 +2,7 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::problem::ProblemDetails;
+use proxy_server::ProblemDetails;
 
 /// Stream of interrupts.
 #[derive(Debug)]

@@ -1,13 +1,13 @@
 //! Command `kill`.
 
 use proxy_manager::{Receipt, SessionId};
+use proxy_server::{ProblemDetails, api::KillRequest};
 
 use super::several::{SelectedSessions, is_running};
 use crate::{
-    api::KillRequest,
     args::KillArgs,
     client::DaemonClient,
-    problem::{CommandFailure, ProblemDetails},
+    command_failure::CommandFailure,
     render,
     term::{self, TermStyle},
 };

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use ipc_protocol::ErrorChain;
 use proxy_manager::{LogError, LogInspection, SessionRecord, check_log, salvage_log};
+use proxy_server::{ProblemDetails, ProgramExit};
 
 use crate::{
     args::{LogArgs, LogCommand},
-    exit::ProgramExit,
-    problem::{CommandFailure, ProblemDetails},
+    command_failure::CommandFailure,
     term,
 };
 

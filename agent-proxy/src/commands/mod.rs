@@ -37,13 +37,13 @@ mod transfer;
 
 use proxy_child::ChildToken;
 use proxy_manager::{ChildProgram, Operation};
+use proxy_server::{ProblemDetails, ProgramExit};
 
 use self::interrupts::goes_on;
 use crate::{
     args::{Cli, CliCommand, GlobalArgs},
     client::DaemonClient,
-    exit::ProgramExit,
-    problem::{CommandFailure, ProblemDetails},
+    command_failure::CommandFailure,
     socket_path::SocketPath,
     term,
 };

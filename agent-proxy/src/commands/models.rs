@@ -3,19 +3,20 @@
 use std::path::Path;
 
 use agents::{KeySource, ModelApi, Secret, StoredModel};
+use proxy_server::{LoadedConfiguration, ProblemDetails};
 use serde_json::{Value, json};
 
 use crate::{
     args::{CreateModelArgs, FormatArgs, ListingFormat, ModelsArgs, ModelsCommand},
-    configuration::LoadedConfiguration,
-    problem::{CommandFailure, ProblemDetails},
+    command_failure::CommandFailure,
+    configuration,
     render::listing::{Column, ColumnFit, Listing, ListingRow},
     term,
 };
 
 /// Lists, shows, creates or deletes model configurations. Never prints a key.
 pub(super) fn run(args: ModelsArgs, directory: Option<&Path>, as_json: bool) -> Result<(), CommandFailure> {
-    let configuration = LoadedConfiguration::read(directory)?;
+    let configuration = configuration::read(directory)?;
     match args.command.unwrap_or_else(|| ModelsCommand::List(FormatArgs::default())) {
         ModelsCommand::List(format) => list(&configuration, &format.form(as_json)),
         ModelsCommand::Show(args) => {

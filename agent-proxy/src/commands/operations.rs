@@ -1,14 +1,17 @@
 //! Commands `set`, `compact`, `state`, `messages`, `conversations`, `native`, `steer`, `transcript` and `delete`.
 
 use proxy_manager::{Json, Operation, SessionId};
+use proxy_server::{
+    ProblemDetails,
+    api::{SteerRequest, TranscriptResponse},
+};
 use serde_json::{Value, json};
 
 use super::several::{SelectedSessions, has_ended};
 use crate::{
-    api::{SteerRequest, TranscriptResponse},
     args::operations::{CompactArgs, DeleteArgs, NativeArgs, SessionArgs, SetArgs, SteerArgs},
     client::DaemonClient,
-    problem::{CommandFailure, ProblemDetails},
+    command_failure::CommandFailure,
     prompting, term,
 };
 

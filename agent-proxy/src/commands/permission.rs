@@ -5,11 +5,10 @@ use std::{
     io::{self, IsTerminal},
 };
 
+use proxy_server::ProblemDetails;
+
 use super::input_reader::{InputLine, InputReader};
-use crate::{
-    problem::ProblemDetails,
-    term::{self, TermStyle, printable},
-};
+use crate::term::{self, TermStyle, printable};
 use agents::permission::{CompiledPolicy, PolicyVerdict};
 use proxy_manager::{AgentSessionConfig, PermissionAnswer, PermissionOption, PermissionOptionKind, PermissionRequest};
 

@@ -1,16 +1,14 @@
 //! Command `permit`.
 
 use proxy_manager::{Json, OpenPermission, PermissionAnswer, SessionId, SessionInfo};
+use proxy_server::{
+    ProblemDetails,
+    api::{PermissionReply, path_segment},
+};
 use serde_json::{Value, json};
 
 use super::sessions::parse;
-use crate::{
-    api::{PermissionReply, path_segment},
-    args::PermitArgs,
-    client::DaemonClient,
-    problem::{CommandFailure, ProblemDetails},
-    term,
-};
+use crate::{args::PermitArgs, client::DaemonClient, command_failure::CommandFailure, term};
 
 /// Answers a permission request; without one, lists those that are open.
 pub(super) async fn run(client: &DaemonClient, args: PermitArgs, as_json: bool) -> Result<(), CommandFailure> {

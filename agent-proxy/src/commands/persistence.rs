@@ -3,6 +3,10 @@
 use std::{path::Path, time::Duration};
 
 use proxy_manager::{Json, ResumeOptions, SessionId, SessionSnapshot};
+use proxy_server::{
+    ProblemDetails,
+    api::{AppendRequest, AppendResponse, AttachCommandResponse, ResumeRequest, SuspendRequest},
+};
 use serde_json::Value;
 
 use super::{
@@ -10,15 +14,13 @@ use super::{
     several::{SelectedSessions, is_running},
 };
 use crate::{
-    api::{AppendRequest, AppendResponse, AttachCommandResponse, ResumeRequest, SuspendRequest},
     args::{
         mcp,
         persistence::{AppendArgs, AttachCommandArgs, ResumeArgs, SuspendArgs, TakeBackArgs, UnrecordedArgs},
     },
     client::DaemonClient,
-    environment,
-    problem::{CommandFailure, ProblemDetails},
-    prompting, render,
+    command_failure::CommandFailure,
+    environment, prompting, render,
     term::{self, TermStyle, printable},
 };
 

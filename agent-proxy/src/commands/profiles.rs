@@ -3,22 +3,22 @@
 use std::path::Path;
 
 use agents::{Profile, ProfileError, SaveMode};
-use ipc_protocol::ErrorChain;
+use proxy_server::{LoadedConfiguration, ProblemDetails};
 use serde_json::{Value, json};
 
 use crate::{
     args::{
         ChangeProfileArgs, CreateProfileArgs, FormatArgs, ListingFormat, ProfileField, ProfilesArgs, ProfilesCommand,
     },
-    configuration::LoadedConfiguration,
-    problem::{CommandFailure, ProblemDetails},
+    command_failure::CommandFailure,
+    configuration,
     render::listing::{Column, ColumnFit, Listing, ListingRow},
     term,
 };
 
 /// Lists, shows, creates, changes or deletes profiles.
 pub(super) fn run(args: ProfilesArgs, directory: Option<&Path>, as_json: bool) -> Result<(), CommandFailure> {
-    let configuration = LoadedConfiguration::read(directory)?;
+    let configuration = configuration::read(directory)?;
     match args.command.unwrap_or_else(|| ProfilesCommand::List(FormatArgs::default())) {
         ProfilesCommand::List(format) => list(&configuration, &format.form(as_json)),
         ProfilesCommand::Show(args) => print_profile(configuration.profiles.get(&args.name)?, as_json),
@@ -141,16 +141,6 @@ fn save(
     agents::permission::check(&config.permissions).map_err(|error| ProblemDetails::usage(error.to_string()))?;
     configuration.directory()?.save_profile(profile, save).map_err(ProblemDetails::from)?;
     if as_json { term::json(&view(profile)) } else { Ok(()) }
-}
-
-impl From<ProfileError> for ProblemDetails {
-    fn from(error: ProfileError) -> Self {
-        let kind = match error {
-            ProfileError::Unknown { .. } => "unknown-profile",
-            ProfileError::OtherAgent { .. } => "usage",
-        };
-        Self::new(kind, ErrorChain(&error).to_string())
-    }
 }
 
 impl From<ProfileError> for CommandFailure {

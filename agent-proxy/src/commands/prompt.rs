@@ -6,13 +6,15 @@ use proxy_manager::{
     BudgetAction, BudgetExceeded, BypassAction, EndReason, Envelope, Event, LimitKind, PromptMode, SessionInfo,
     StopReason, TimeoutAction, TimeoutKind,
 };
+use proxy_server::{
+    ProblemDetails, ProgramExit,
+    api::{PromptAccepted, PromptRequest},
+};
 
 use crate::{
-    api::{PromptAccepted, PromptRequest},
     args::PromptArgs,
     client::DaemonClient,
-    exit::ProgramExit,
-    problem::{CommandFailure, ProblemDetails},
+    command_failure::CommandFailure,
     prompting,
     render::{event::stop, event_printer::EventPrinter},
     term,

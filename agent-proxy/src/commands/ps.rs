@@ -7,7 +7,7 @@ use super::sessions::parse;
 use crate::{
     args::{ListingFormat, PsArgs},
     client::DaemonClient,
-    problem::CommandFailure,
+    command_failure::CommandFailure,
     render::{
         self,
         listing::{Column, ColumnFit, Listing, ListingRow, short_ids},

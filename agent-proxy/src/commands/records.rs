@@ -1,6 +1,10 @@
 //! Session records: `sessions --all`, `rename`, `tag`, `archive`.
 
 use proxy_manager::{SessionFilter, SessionId, SessionRecord};
+use proxy_server::{
+    ProblemDetails,
+    api::{RecordChange, path_segment},
+};
 use serde_json::Value;
 
 use super::{
@@ -8,13 +12,12 @@ use super::{
     several::{SelectedSessions, has_ended},
 };
 use crate::{
-    api::{RecordChange, path_segment},
     args::{
         ListingFormat,
         persistence::{ArchiveArgs, RenameArgs, TagArgs},
     },
     client::DaemonClient,
-    problem::{CommandFailure, ProblemDetails},
+    command_failure::CommandFailure,
     render::{self, listing::Listing},
     term,
 };

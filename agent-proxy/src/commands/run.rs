@@ -11,6 +11,8 @@ use proxy_manager::{
     PromptMode, ProxyManager, Receipt, Restart, SessionHandle, SessionState, Subscription, TimeoutAction, Turn,
     TurnEnd,
 };
+use proxy_server::error_text;
+use proxy_server::{ProblemDetails, ProgramExit};
 
 use super::{
     config,
@@ -20,12 +22,8 @@ use super::{
 };
 use crate::{
     args::RunArgs,
-    configuration::LoadedConfiguration,
-    environment,
-    error_text::error_text,
-    exit::ProgramExit,
-    problem::{CommandFailure, ProblemDetails},
-    prompting,
+    command_failure::CommandFailure,
+    configuration, environment, prompting,
     render::{self, event_printer::EventPrinter},
     term::{self, TermStyle},
 };
@@ -41,7 +39,7 @@ pub(super) async fn run(
     if args.terminal.tty {
         return tty::run(child, args, directory).await;
     }
-    let configuration = LoadedConfiguration::read(directory)?;
+    let configuration = configuration::read(directory)?;
     let config = config::foreground(&configuration, args.agent, args.start)?;
     let full = configuration.with_profile(&config)?;
     let prompt = match &args.prompt {

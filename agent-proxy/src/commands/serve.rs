@@ -4,9 +4,8 @@ use proxy_manager::ChildProgram;
 
 use crate::{
     args::{GlobalArgs, ServeArgs},
-    configuration::LoadedConfiguration,
-    daemon,
-    problem::CommandFailure,
+    command_failure::CommandFailure,
+    configuration, daemon,
     socket_path::SocketPath,
 };
 
@@ -17,6 +16,6 @@ pub(super) async fn run(
     global: &GlobalArgs,
     socket: &SocketPath,
 ) -> Result<(), CommandFailure> {
-    let configuration = LoadedConfiguration::read(global.config_dir.as_deref())?;
+    let configuration = configuration::read(global.config_dir.as_deref())?;
     daemon::serve(child, args, configuration, socket, global.json).await
 }

@@ -1,13 +1,13 @@
 //! Command `sessions`.
 
 use proxy_manager::{QueuedPrompt, SessionInfo};
+use proxy_server::{ProblemDetails, api::HealthResponse};
 use serde_json::Value;
 
 use crate::{
-    api::HealthResponse,
     args::{ListingFormat, operations::SessionArgs},
     client::DaemonClient,
-    problem::{CommandFailure, ProblemDetails},
+    command_failure::CommandFailure,
     render::{self, listing::Listing},
     term,
 };

@@ -3,15 +3,10 @@
 use std::future::Future;
 
 use proxy_manager::SessionId;
+use proxy_server::{ProblemDetails, ProgramExit};
 use serde_json::Value;
 
-use crate::{
-    args::SeveralArgs,
-    client::DaemonClient,
-    exit::ProgramExit,
-    problem::{CommandFailure, ProblemDetails},
-    term,
-};
+use crate::{args::SeveralArgs, client::DaemonClient, command_failure::CommandFailure, term};
 
 /// Number of sessions that are worked on concurrently.
 const CONCURRENT: usize = 16;

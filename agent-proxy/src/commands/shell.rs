@@ -6,6 +6,7 @@ use proxy_manager::{
     ExitStatus,
     terminal::{FromTerminal, KeyboardWish, TerminalConfig, TerminalViewer, ToTerminal, WireError},
 };
+use proxy_server::ProblemDetails;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::mpsc,
@@ -15,7 +16,7 @@ use super::attach::{open_terminal, program_exit};
 use crate::{
     args::ShellArgs,
     client::DaemonClient,
-    problem::{CommandFailure, ProblemDetails},
+    command_failure::CommandFailure,
     viewing::{TerminalAnswers, ViewEnd, ViewOptions, view_from},
 };
 

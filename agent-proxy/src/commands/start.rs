@@ -1,16 +1,11 @@
 //! Command `start`.
 
 use proxy_manager::AgentSessionConfig;
+use proxy_server::ProblemDetails;
 use serde_json::Value;
 
 use super::config;
-use crate::{
-    args::StartArgs,
-    client::DaemonClient,
-    problem::{CommandFailure, ProblemDetails},
-    render::listing::short_ids,
-    term,
-};
+use crate::{args::StartArgs, client::DaemonClient, command_failure::CommandFailure, render::listing::short_ids, term};
 
 /// Starts a session and prints its id once the agent is ready.
 pub(super) async fn run(client: &DaemonClient, args: StartArgs, as_json: bool) -> Result<(), CommandFailure> {

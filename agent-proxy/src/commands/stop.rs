@@ -3,14 +3,17 @@
 use std::io;
 
 use proxy_manager::{Error, SessionStatus};
+use proxy_server::{
+    ProblemDetails,
+    api::{StopProgressLine, StopRequest, StoppedSession},
+};
 use registry::PidFd;
 
 use super::sessions::parse;
 use crate::{
-    api::{StopProgressLine, StopRequest, StoppedSession},
     args::StopArgs,
     client::DaemonClient,
-    problem::{CommandFailure, ProblemDetails},
+    command_failure::CommandFailure,
     process_exit::ProcessExit,
     render,
     term::{self, TermStyle},

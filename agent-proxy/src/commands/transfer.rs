@@ -6,11 +6,15 @@ use std::{
     path::Path,
 };
 
-use crate::{
+use proxy_server::{
+    ProblemDetails,
     api::{ImportRequest, ImportResponse},
+};
+
+use crate::{
     args::persistence::{ExportArgs, ImportArgs},
     client::DaemonClient,
-    problem::{CommandFailure, ProblemDetails},
+    command_failure::CommandFailure,
     term,
 };
 

@@ -24,8 +24,8 @@ use tokio::{
     time::timeout,
 };
 
-use super::{peers, requests::MAX_BODY, socket::BoundSocket};
-use crate::problem::ProblemDetails;
+use super::{peers, socket::BoundSocket};
+use proxy_server::{MAX_BODY, ProblemDetails};
 
 /// Connections at once, at most.
 const CONNECTIONS: u64 = 1024;

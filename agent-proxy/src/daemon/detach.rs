@@ -7,20 +7,15 @@ use std::{
 };
 
 use ipc_protocol::{ExitStatus, Signal};
+use proxy_server::{ProblemDetails, ProgramExit, api::HealthResponse};
 use registry::{PidFd, SpawnOutput, SpawnRequest};
 use serde_json::json;
 use tokio::time::{Instant, interval, sleep_until};
 
 use super::{log_file::LogFile, socket::prepare_directory};
 use crate::{
-    api::HealthResponse,
-    args::ServeArgs,
-    client::DaemonClient,
-    exit::ProgramExit,
-    problem::{CommandFailure, ProblemDetails},
-    process_exit::ProcessExit,
-    socket_path::SocketPath,
-    term,
+    args::ServeArgs, client::DaemonClient, command_failure::CommandFailure, process_exit::ProcessExit,
+    socket_path::SocketPath, term,
 };
 
 /// Flag that starts a daemon in the background. The daemon itself is started without it.

@@ -2,9 +2,10 @@
 //! no daemon.
 
 use proxy_manager::ProxyManager;
+use proxy_server::ConfigurationReloader;
 use tokio::signal::unix::Signal;
 
-use super::{configuration_reloader::ConfigurationReloader, log_file::LogFile};
+use super::log_file::LogFile;
 
 /// Handles hangups for as long as the daemon runs.
 pub(super) async fn follow(

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::problem::ProblemDetails;
+use proxy_server::ProblemDetails;
 
 /// Path of a log file.
 #[derive(Clone, Debug)]

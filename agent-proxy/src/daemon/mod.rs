@@ -1,42 +1,27 @@
 //! Daemon: a manager behind HTTP + JSON on a local socket.
 
 mod bounds;
-mod configuration_reloader;
 mod detach;
-mod event_filter;
 mod hangup;
 mod log_file;
 mod peers;
-mod persistence;
 mod recovered_sessions;
-mod requests;
-mod routes;
-mod session_ids;
 pub(crate) mod socket;
-mod stop;
-mod stream;
-mod terminal;
 
 use std::{path::PathBuf, time::Duration};
 
 use proxy_manager::{ChildProgram, DrainProgress, ProxyManager, Receipt};
+use proxy_server::{ConfigurationReloader, LoadedConfiguration, ProblemDetails, ServerOptions, StopMode, StopProgress};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
 };
 
-use self::{
-    configuration_reloader::ConfigurationReloader,
-    log_file::LogFile,
-    peers::PeerGuard,
-    stop::{StopMode, StopProgress},
-};
+use self::{log_file::LogFile, peers::PeerGuard};
 use crate::{
     args::ServeArgs,
-    configuration::LoadedConfiguration,
-    environment,
-    problem::{CommandFailure, ProblemDetails},
-    render,
+    command_failure::CommandFailure,
+    environment, render,
     term::{self, TermStyle},
 };
 
@@ -93,8 +78,9 @@ pub(crate) async fn serve(
     let (stopping, mut stop_requests) = StopProgress::new();
     let configuration = ConfigurationReloader::new(configuration);
     tokio::spawn(hangup::follow(hangup, log, manager.clone(), configuration.clone()));
-    let daemon = requests::Daemon { manager: manager.clone(), configuration, stopping: stopping.clone() };
-    let server = tokio::spawn(bounds::serve(listener, routes::router(daemon), limit, stopped));
+    let options = ServerOptions::default().with_configuration(configuration).with_stop(stopping.clone());
+    let router = proxy_server::router(manager.clone(), options);
+    let server = tokio::spawn(bounds::serve(listener, router, limit, stopped));
     announce(socket, &manager, as_json)?;
 
     let first = tokio::select! {

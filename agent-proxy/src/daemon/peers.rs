@@ -16,7 +16,7 @@ use tokio::{
     sync::Semaphore,
 };
 
-use crate::problem::ProblemDetails;
+use proxy_server::ProblemDetails;
 
 /// Number of refused clients that get an answer concurrently. Others are disconnected silently: a session must not
 /// use up descriptors.

@@ -14,10 +14,11 @@ use interprocess::local_socket::{
     tokio::{Listener, Stream},
     traits::tokio::Listener as _,
 };
+use proxy_server::ProblemDetails;
 use registry::local_socket::{SocketName, SocketNameError};
 
 use super::peers::PeerGuard;
-use crate::{problem::ProblemDetails, socket_path::SocketPath, term};
+use crate::{socket_path::SocketPath, term};
 
 /// Listening end of the socket.
 #[derive(Debug)]
@@ -45,24 +46,22 @@ pub(crate) fn bind(socket: &SocketPath) -> Result<(BoundSocket, SocketName), Pro
     prepare_directory(socket)?;
     let mut lock = socket.path.as_os_str().to_owned();
     lock.push(".lock");
-    let name = SocketName::take(socket.path.clone(), lock.into())?;
-    let listener = name.listen(|options| options.create_tokio())?;
+    let name = SocketName::take(socket.path.clone(), lock.into()).map_err(name_problem)?;
+    let listener = name.listen(|options| options.create_tokio()).map_err(name_problem)?;
     Ok((BoundSocket { listener, guard: None }, name))
 }
 
-impl From<SocketNameError> for ProblemDetails {
-    fn from(error: SocketNameError) -> Self {
-        match error {
-            SocketNameError::InUse(path) => Self::new(
-                "daemon-running",
-                format!("a daemon is running on {}: use it, stop it, or give --socket another path", path.display()),
-            ),
-            SocketNameError::NotSocket(path) => Self::new(
-                "unusable-socket",
-                format!("{} is there and is no socket: remove it, or give --socket another path", path.display()),
-            ),
-            SocketNameError::System { verb, path, source } => unusable(&path, verb, &source),
-        }
+fn name_problem(error: SocketNameError) -> ProblemDetails {
+    match error {
+        SocketNameError::InUse(path) => ProblemDetails::new(
+            "daemon-running",
+            format!("a daemon is running on {}: use it, stop it, or give --socket another path", path.display()),
+        ),
+        SocketNameError::NotSocket(path) => ProblemDetails::new(
+            "unusable-socket",
+            format!("{} is there and is no socket: remove it, or give --socket another path", path.display()),
+        ),
+        SocketNameError::System { verb, path, source } => unusable(&path, verb, &source),
     }
 }
 

@@ -6,9 +6,10 @@ mod system;
 use std::path::Path;
 
 use proxy_manager::ChildProgram;
+use proxy_server::api::HealthResponse;
 use serde::Serialize;
 
-use crate::{api::HealthResponse, client::DaemonClient, socket_path::SocketPath};
+use crate::{client::DaemonClient, socket_path::SocketPath};
 
 /// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -16,7 +16,7 @@ use rustix::{
 
 use super::DoctorCheck;
 use crate::{
-    configuration::{LoadedConfiguration, places},
+    configuration::{self, places},
     socket_path::SocketPath,
 };
 
@@ -168,7 +168,7 @@ fn own_sandbox(row: &AgentSpec, places: &SearchPaths) -> String {
 
 /// Reports each agent of the catalog that has a program, in a line.
 fn agents(directory: Option<&Path>) -> Vec<DoctorCheck> {
-    let configuration = match LoadedConfiguration::read(directory) {
+    let configuration = match configuration::read(directory) {
         Ok(configuration) => configuration,
         Err(problem) => return vec![DoctorCheck::missing("configuration", problem.detail, "change what it names")],
     };

@@ -18,7 +18,7 @@ use super::{
     live_status::{FRAME, LiveCall, LiveStatus},
 };
 use crate::{
-    problem::CommandFailure,
+    command_failure::CommandFailure,
     term::{self, TermStyle, clip, printable},
 };
 

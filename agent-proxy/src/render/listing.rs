@@ -1,11 +1,12 @@
 //! Listings: tables that fit the terminal, JSON, ids alone, or a template.
 
+use proxy_server::ProblemDetails;
 use serde_json::Value;
 
 use super::table;
 use crate::{
     args::{ListingFormat, TemplatePart},
-    problem::{CommandFailure, ProblemDetails},
+    command_failure::CommandFailure,
     term::{self, TermStyle, clip, clip_start},
 };
 

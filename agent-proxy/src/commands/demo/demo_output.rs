@@ -1,7 +1,7 @@
 //! Layout of the demo.
 
 use crate::{
-    problem::CommandFailure,
+    command_failure::CommandFailure,
     term::{self, TermStyle, printable},
 };
 

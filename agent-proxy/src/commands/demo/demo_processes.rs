@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::problem::ProblemDetails;
+use proxy_server::ProblemDetails;
 
 /// Prompt for the agent. Its answer has the pid of each process it started, one a line.
 pub(super) const PROMPT: &str = "\

@@ -10,16 +10,12 @@ use proxy_manager::{
     AgentSessionConfig, AgentSpec, ChildProgram, ContainmentStatus, Error, Event, KillOptions, ProcessInfo,
     ProcessStatus, PromptMode, ProxyManager, Receipt, SessionHandle, TurnStep, TurnStream,
 };
+use proxy_server::{ProblemDetails, ProgramExit};
 use serde_json::json;
 
 use self::{demo_output::DemoOutput, demo_processes::DemoProcesses, would_be_survivors::WouldBeSurvivors};
 use super::interrupts::InterruptStream;
-use crate::{
-    environment,
-    exit::ProgramExit,
-    problem::{CommandFailure, ProblemDetails},
-    render,
-};
+use crate::{command_failure::CommandFailure, environment, render};
 
 /// Time between SIGTERM and SIGKILL: long enough for a process that obeys, short enough to watch.
 const GRACE: Duration = Duration::from_millis(500);

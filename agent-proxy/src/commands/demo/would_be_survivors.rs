@@ -1,11 +1,11 @@
 //! Processes that a kill of the agent, or of its process group, would not have reached.
 
 use proxy_manager::ProcessInfo;
+use proxy_server::ProblemDetails;
 use serde::Serialize;
 
 use super::demo_processes::DemoProcesses;
 use crate::{
-    problem::ProblemDetails,
     render::table,
     term::{TermStyle, clip, printable},
 };

@@ -10,6 +10,7 @@ use proxy_manager::{
     AgentSessionConfig, ChildProgram, Error, Event, KillOptions, OnAgentExit, ProxyManager, Receipt, SessionHandle,
     Subscription,
 };
+use proxy_server::{ProblemDetails, ProgramExit};
 
 use self::{
     record::LeakRecord,
@@ -18,9 +19,8 @@ use self::{
 use super::interrupts::InterruptStream;
 use crate::{
     args::LeaktestArgs,
+    command_failure::CommandFailure,
     environment,
-    exit::ProgramExit,
-    problem::{CommandFailure, ProblemDetails},
     term::{self, TermStyle},
 };
 

@@ -17,6 +17,7 @@ use agents::{
 };
 use ipc_protocol::{KillCause, KillOptions, MARKER, ProcessId, Proof, Receipt, SessionId};
 use proxy_manager::SESSION_MARKER;
+use proxy_server::ProblemDetails;
 
 use self::{
     judge::{OrphanReport, OrphanTree, OrphanViewer, SeenProgram, SpareReason, find_orphans},
@@ -24,15 +25,14 @@ use self::{
 };
 use crate::{
     args::{NamedOrphan, OrphansArgs, OrphansCommand, OrphansKillArgs, OrphansListArgs},
-    configuration::LoadedConfiguration,
-    problem::{CommandFailure, ProblemDetails},
-    render,
+    command_failure::CommandFailure,
+    configuration, render,
     term::{self, TermStyle},
 };
 
 /// Lists the orphans, or ends some.
 pub(super) async fn run(args: OrphansArgs, directory: Option<&Path>, as_json: bool) -> Result<(), CommandFailure> {
-    let configuration = LoadedConfiguration::read(directory)?;
+    let configuration = configuration::read(directory)?;
     let rows = configuration.catalog.rows().to_vec();
     let work = move || match args.command {
         None => list(&rows, &args.list, as_json),

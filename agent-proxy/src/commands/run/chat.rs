@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal};
 
 use proxy_manager::{EndReason, Error, KillOptions, KillScope, Operation, ProcessStatus, PromptMode};
+use proxy_server::{ProblemDetails, ProgramExit};
 use serde_json::json;
 
 use super::{
@@ -10,9 +11,8 @@ use super::{
     chat_command::{self, ChatCommand, ChatEntry},
 };
 use crate::{
+    command_failure::CommandFailure,
     commands::{input_reader::InputLine, interrupts::InterruptLevel},
-    exit::ProgramExit,
-    problem::{CommandFailure, ProblemDetails},
     render::{self, event_printer::EventPrinter},
     term::{self, TermStyle, printable},
 };

@@ -6,18 +6,16 @@ use proxy_manager::{
     AgentSessionConfig, ChildProgram, KillOptions, ProxyManager, SessionHandle,
     terminal::{KeyboardWish, OnDetach, TerminalConfig},
 };
+use proxy_server::{LoadedConfiguration, ProblemDetails, ProgramExit};
 
 use crate::{
     args::RunArgs,
+    command_failure::CommandFailure,
     commands::{
         attach::{open_terminal, program_exit, require_terminal},
         config,
     },
-    configuration::LoadedConfiguration,
-    environment,
-    exit::ProgramExit,
-    problem::{CommandFailure, ProblemDetails},
-    render,
+    configuration, environment, render,
     term::{self, TermStyle},
     viewing::{RawTerminal, TerminalAnswers, ViewEnd, ViewOptions, view},
 };
@@ -29,7 +27,7 @@ const COMMAND: &str = "command";
 pub(super) async fn run(child: ChildProgram, args: RunArgs, directory: Option<&Path>) -> Result<(), CommandFailure> {
     require_terminal("--tty")?;
     let given = args.terminal.config()?;
-    let configuration = LoadedConfiguration::read(directory)?;
+    let configuration = configuration::read(directory)?;
     let (mut agent, mut start) = (args.agent, args.start);
     if agent.is_none() && start.profile.is_none() {
         agent = Some(take_known_program(&configuration, &mut start.argv).unwrap_or_else(|| COMMAND.to_owned()));

@@ -1,5 +1,7 @@
-//! Errors as problem objects (RFC 9457): the daemon's error answers, and the output of `--json` on stderr.
+//! Errors as problem objects (RFC 9457): the API's error answers, and the output of `--json` on stderr.
 
+use agents::{ConfigError, ProfileError};
+use ipc_protocol::ErrorChain;
 use proxy_manager::{Error, LogError, Receipt};
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +9,7 @@ use crate::{error_text::error_text, exit::ProgramExit};
 
 /// All kinds of problems: `type`, title, HTTP status and exit code. The first ones are the variants of
 /// [`proxy_manager::Error`]; the others arise in the daemon or its client.
-pub(crate) const KINDS: &[(&str, &str, u16, ProgramExit)] = &[
+pub const KINDS: &[(&str, &str, u16, ProgramExit)] = &[
     ("duplicate-session", "a session of that id exists", 409, ProgramExit::Refused),
     ("unknown-session", "no such session", 404, ProgramExit::NotFound),
     ("ambiguous-id", "several sessions have such an id", 400, ProgramExit::Usage),
@@ -73,40 +75,40 @@ pub(crate) const KINDS: &[(&str, &str, u16, ProgramExit)] = &[
 ///  "detail":"no session s-9: list the sessions to see which there are"}
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct ProblemDetails {
+pub struct ProblemDetails {
     /// Kind of problem.
     #[serde(rename = "type")]
-    pub(crate) kind: String,
+    pub kind: String,
     /// Title of the kind, for people.
-    pub(crate) title: String,
+    pub title: String,
     /// HTTP status.
-    pub(crate) status: u16,
+    pub status: u16,
     /// Operation that was tried, its target, and advice.
-    pub(crate) detail: String,
+    pub detail: String,
     /// Receipt of the kill, for `survivors`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) receipt: Option<Box<Receipt>>,
+    pub receipt: Option<Box<Receipt>>,
 }
 
 impl ProblemDetails {
     /// Creates a problem of a kind in the table (`failed` for an unknown kind).
-    pub(crate) fn new(kind: &str, detail: impl Into<String>) -> Self {
+    pub fn new(kind: &str, detail: impl Into<String>) -> Self {
         let (kind, title, status, _) = kind_row(kind);
         Self { kind: kind.to_owned(), title: title.to_owned(), status, detail: detail.into(), receipt: None }
     }
 
     /// Creates a problem without a kind of its own.
-    pub(crate) fn failed(detail: impl Into<String>) -> Self {
+    pub fn failed(detail: impl Into<String>) -> Self {
         Self::new("failed", detail)
     }
 
     /// Creates a problem for an invalid value on the command line, or in a request.
-    pub(crate) fn usage(detail: impl Into<String>) -> Self {
+    pub fn usage(detail: impl Into<String>) -> Self {
         Self::new("usage", detail)
     }
 
     /// Returns the problem's exit code.
-    pub(crate) fn exit(&self) -> ProgramExit {
+    pub fn exit(&self) -> ProgramExit {
         kind_row(&self.kind).3
     }
 }
@@ -182,28 +184,27 @@ impl From<Error> for ProblemDetails {
     }
 }
 
-/// Reason why a command did not end with [`Exit::Done`].
-#[derive(Debug)]
-pub(crate) enum CommandFailure {
-    /// A problem to report.
-    Problem(Box<ProblemDetails>),
-    /// The reader of our output has closed it: end silently.
-    Closed,
-    /// Everything is reported already; only the exit code remains.
-    Exit(ProgramExit),
-    /// The program in the terminal has ended with this code.
-    Program(u8),
-}
-
-impl From<ProblemDetails> for CommandFailure {
-    fn from(problem: ProblemDetails) -> Self {
-        Self::Problem(Box::new(problem))
+impl From<ConfigError> for ProblemDetails {
+    fn from(error: ConfigError) -> Self {
+        let kind = match &error {
+            ConfigError::Missing { what: "profile", .. } | ConfigError::Profile(_) => "unknown-profile",
+            ConfigError::Missing { .. } => "unknown-model",
+            ConfigError::Exists { .. } => "already-exists",
+            ConfigError::Locked { .. } => "busy",
+            ConfigError::Read { .. } | ConfigError::Write { .. } => "system",
+            _ => "invalid-config",
+        };
+        Self::new(kind, ErrorChain(&error).to_string())
     }
 }
 
-impl From<Error> for CommandFailure {
-    fn from(error: Error) -> Self {
-        ProblemDetails::from(error).into()
+impl From<ProfileError> for ProblemDetails {
+    fn from(error: ProfileError) -> Self {
+        let kind = match error {
+            ProfileError::Unknown { .. } => "unknown-profile",
+            ProfileError::OtherAgent { .. } => "usage",
+        };
+        Self::new(kind, ErrorChain(&error).to_string())
     }
 }
 

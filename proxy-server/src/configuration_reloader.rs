@@ -5,23 +5,24 @@ use std::sync::Arc;
 use proxy_manager::ProxyManager;
 use tokio::{sync::Mutex, task::spawn_blocking};
 
-use crate::{configuration::LoadedConfiguration, problem::ProblemDetails};
+use crate::{LoadedConfiguration, ProblemDetails};
 
 /// Configuration that the manager uses.
 #[derive(Clone, Debug)]
-pub(super) struct ConfigurationReloader(Arc<Mutex<LoadedConfiguration>>);
+pub struct ConfigurationReloader(Arc<Mutex<LoadedConfiguration>>);
 
 impl ConfigurationReloader {
-    pub(super) fn new(configuration: LoadedConfiguration) -> Self {
+    /// Creates one of what was read, and the manager has.
+    pub fn new(configuration: LoadedConfiguration) -> Self {
         Self(Arc::new(Mutex::new(configuration)))
     }
 
     /// Passes changes of the configuration files to the manager. One thread at a time looks at the files.
     ///
     /// # Errors
-    /// Same as [`Configuration::read`]: the manager keeps its configuration, and this fails until the files are
+    /// Same as [`LoadedConfiguration::read`]: the manager keeps its configuration, and this fails until the files are
     /// valid.
-    pub(super) async fn refresh(&self, manager: &ProxyManager) -> Result<(), ProblemDetails> {
+    pub async fn refresh(&self, manager: &ProxyManager) -> Result<(), ProblemDetails> {
         let mut current = self.0.clone().lock_owned().await;
         let manager = manager.clone();
         let look = move || {

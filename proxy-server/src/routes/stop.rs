@@ -6,15 +6,15 @@ use axum::{Router, extract::State, response::Response, routing::post};
 use proxy_manager::{DrainProgress, ProxyManager, Receipt, SessionStatus};
 use tokio::sync::{mpsc, watch};
 
-use super::{
-    requests::{Body, Daemon, RouteResult, parse},
+use crate::{
+    api::{StopProgressLine, StopRequest, StoppedSession},
+    requests::{Body, RouteResult, parse},
     stream,
 };
-use crate::api::{StopProgressLine, StopRequest, StoppedSession};
 
 /// Treatment of running turns at the daemon's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StopMode {
+pub enum StopMode {
     /// They may finish.
     AfterTurns,
     /// They are ended.
@@ -23,7 +23,7 @@ pub(super) enum StopMode {
 
 /// Progress of the daemon's end, for its clients.
 #[derive(Clone, Debug)]
-pub(super) struct StopProgress {
+pub struct StopProgress {
     requests: mpsc::Sender<StopMode>,
     /// `None` before the end begins.
     latest: Arc<watch::Sender<Option<StopProgressLine>>>,
@@ -31,11 +31,11 @@ pub(super) struct StopProgress {
 
 /// Receiving end of the clients' requests.
 #[derive(Debug)]
-pub(super) struct StopRequests(mpsc::Receiver<StopMode>);
+pub struct StopRequests(mpsc::Receiver<StopMode>);
 
 impl StopRequests {
     /// Waits for the next request.
-    pub(super) async fn recv(&mut self) -> StopMode {
+    pub async fn recv(&mut self) -> StopMode {
         match self.0.recv().await {
             Some(mode) => mode,
             // The routes hold a sender for as long as the daemon serves.
@@ -44,25 +44,26 @@ impl StopRequests {
     }
 
     /// Waits for a request that does not wait for turns.
-    pub(super) async fn now(&mut self) {
+    pub async fn now(&mut self) {
         while self.recv().await != StopMode::Now {}
     }
 }
 
 impl StopProgress {
-    pub(super) fn new() -> (Self, StopRequests) {
+    /// Creates the progress, and the receiving end of what clients request.
+    pub fn new() -> (Self, StopRequests) {
         let (requests, received) = mpsc::channel(1);
         (Self { requests, latest: Arc::new(watch::Sender::new(None)) }, StopRequests(received))
     }
 
     /// Reports turns that are waited for, `longest` at most.
-    pub(super) fn drains(&self, DrainProgress { turns, .. }: DrainProgress, longest: Duration) {
+    pub fn drains(&self, DrainProgress { turns, .. }: DrainProgress, longest: Duration) {
         let longest_ms = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
         self.latest.send_replace(Some(StopProgressLine::Draining { turns, longest_ms }));
     }
 
     /// Reports the end of all sessions.
-    pub(super) fn stopped(&self, manager: &ProxyManager, receipts: &[Receipt]) {
+    pub fn stopped(&self, manager: &ProxyManager, receipts: &[Receipt]) {
         let listed = manager.list_sessions();
         let status = |receipt: &Receipt| {
             let session = listed.iter().find(|session| session.metadata.session_id == receipt.session_id);
@@ -77,13 +78,12 @@ impl StopProgress {
     }
 }
 
-/// Returns this route, for the daemon's router.
-pub(super) fn routes() -> Router<Daemon> {
-    Router::new().route("/v1/stop", post(stop))
+pub(super) fn routes(progress: StopProgress) -> Router {
+    Router::new().route("/v1/stop", post(stop)).with_state(progress)
 }
 
 /// Ends the daemon. It ends even if the client leaves.
-async fn stop(State(Daemon { stopping, .. }): State<Daemon>, body: Body) -> RouteResult<Response> {
+async fn stop(State(stopping): State<StopProgress>, body: Body) -> RouteResult<Response> {
     let StopRequest { now } = parse(body)?;
     let latest = stopping.latest.subscribe();
     let mode = if now { StopMode::Now } else { StopMode::AfterTurns };

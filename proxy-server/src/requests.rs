@@ -3,7 +3,7 @@
 use axum::{
     body::Bytes,
     extract::{
-        FromRef, Query,
+        Query,
         rejection::{BytesRejection, QueryRejection},
     },
     http::{StatusCode, header},
@@ -12,23 +12,22 @@ use axum::{
 use proxy_manager::{ProxyManager, SessionHandle};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{configuration_reloader::ConfigurationReloader, session_ids::session_id, stop::StopProgress};
-use crate::problem::ProblemDetails;
+use crate::{ProblemDetails, session_ids::session_id};
 
 /// Longest body of a request, in bytes: twice the longest message to a proxy, for what JSON adds to it.
-pub(super) const MAX_BODY: usize = 32 * 1024 * 1024;
+pub const MAX_BODY: usize = 32 * 1024 * 1024;
 
-pub(super) type RouteResult<T> = Result<T, ProblemDetails>;
+pub(crate) type RouteResult<T> = Result<T, ProblemDetails>;
 
 /// Body of a request, as a route takes it.
-pub(super) type Body = Result<Bytes, BytesRejection>;
+pub(crate) type Body = Result<Bytes, BytesRejection>;
 
 /// Query of a request, as a route takes it.
-pub(super) type UrlQuery<T> = Result<Query<T>, QueryRejection>;
+pub(crate) type UrlQuery<T> = Result<Query<T>, QueryRejection>;
 
 /// JSON with its content type.
 #[derive(Debug)]
-pub(super) struct JsonBody<T>(pub(super) T);
+pub(crate) struct JsonBody<T>(pub(crate) T);
 
 impl<T: Serialize> IntoResponse for JsonBody<T> {
     fn into_response(self) -> Response {
@@ -44,27 +43,13 @@ impl IntoResponse for ProblemDetails {
     }
 }
 
-/// State of the routes.
-#[derive(Clone, Debug)]
-pub(super) struct Daemon {
-    pub(super) manager: ProxyManager,
-    pub(super) configuration: ConfigurationReloader,
-    pub(super) stopping: StopProgress,
-}
-
-impl FromRef<Daemon> for ProxyManager {
-    fn from_ref(daemon: &Daemon) -> Self {
-        daemon.manager.clone()
-    }
-}
-
 /// Finds the session with this id, or with an id of this unique beginning.
-pub(super) fn find(manager: &ProxyManager, id: &str) -> RouteResult<SessionHandle> {
+pub(crate) fn find(manager: &ProxyManager, id: &str) -> RouteResult<SessionHandle> {
     Ok(manager.session(&session_id(manager, id)?)?)
 }
 
 /// Parses a request's body as JSON; an empty one counts as `{}`.
-pub(super) fn parse<T: DeserializeOwned>(body: Body) -> RouteResult<T> {
+pub(crate) fn parse<T: DeserializeOwned>(body: Body) -> RouteResult<T> {
     let body = body.map_err(|error| {
         let kind = if error.status() == StatusCode::PAYLOAD_TOO_LARGE { "body-too-large" } else { "usage" };
         ProblemDetails::new(kind, format!("reading the request failed: {error} (at most {MAX_BODY} bytes)"))
@@ -75,7 +60,7 @@ pub(super) fn parse<T: DeserializeOwned>(body: Body) -> RouteResult<T> {
 }
 
 /// Runs a kill, or other work that must not stop half-way when its client leaves, in a task of its own.
-pub(super) async fn to_the_end<T: Send + 'static>(
+pub(crate) async fn to_the_end<T: Send + 'static>(
     work: impl Future<Output = proxy_manager::Result<T>> + Send + 'static,
 ) -> RouteResult<T> {
     let done =

@@ -48,7 +48,7 @@ const WORDS: [(&str, &str); 16] = [
 ];
 
 /// Formats an error and its causes for the command line.
-pub(crate) fn error_text(error: &Error) -> String {
+pub fn error_text(error: &Error) -> String {
     match error {
         Error::UnknownSession { session } => {
             format!("no session {session}: `agent-proxy sessions --all` lists those there are")

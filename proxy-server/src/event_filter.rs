@@ -5,17 +5,16 @@ use std::{collections::VecDeque, time::SystemTime};
 use proxy_manager::{Envelope, Event};
 use serde::Deserialize;
 
-use super::requests::RouteResult;
-use crate::{api::MAX_TAIL, problem::ProblemDetails};
+use crate::{ProblemDetails, api::MAX_TAIL, requests::RouteResult};
 
 /// Query of the routes of events.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct EventsQuery {
+pub(crate) struct EventsQuery {
     /// Offset after which events are sent; for the events of all sessions their position.
-    pub(super) from: u64,
+    pub(crate) from: u64,
     /// True to continue to the end of the session; else the response ends with the last existing event.
-    pub(super) follow: bool,
+    pub(crate) follow: bool,
     /// Types or groups with commas between them: `stream:text,session,slack:*`. Empty for all.
     #[serde(rename = "type")]
     types: String,
@@ -45,7 +44,7 @@ impl EventsQuery {
     ///
     /// # Errors
     /// `usage` for a moment or a number that makes no sense.
-    pub(super) fn selection(&self) -> RouteResult<EventSelection> {
+    pub(crate) fn selection(&self) -> RouteResult<EventSelection> {
         let moment = |text: &String| {
             humantime::parse_rfc3339(text).map_err(|error| ProblemDetails::usage(format!("since={text}: {error}")))
         };
@@ -65,7 +64,7 @@ impl EventsQuery {
 
 /// Selection of events, and the last ones while more may come.
 #[derive(Debug)]
-pub(super) struct EventSelection {
+pub(crate) struct EventSelection {
     types: Vec<String>,
     since: Option<SystemTime>,
     raw: bool,
@@ -81,7 +80,7 @@ struct EventTail {
 
 impl EventSelection {
     /// Returns true if the reader gets the event. What stands for lost events is always among them.
-    pub(super) fn keeps(&self, envelope: &Envelope) -> bool {
+    pub(crate) fn keeps(&self, envelope: &Envelope) -> bool {
         if matches!(envelope.event, Event::SessionGap(_)) {
             return true;
         }
@@ -97,7 +96,7 @@ impl EventSelection {
     }
 
     /// Takes the line of an event: appends it to `text`, or retains it among the last ones.
-    pub(super) fn push(&mut self, line: Vec<u8>, text: &mut Vec<u8>) {
+    pub(crate) fn push(&mut self, line: Vec<u8>, text: &mut Vec<u8>) {
         let Some(EventTail { most, lines }) = &mut self.tail else { return text.extend(line) };
         if lines.len() == *most {
             lines.pop_front();
@@ -106,7 +105,7 @@ impl EventSelection {
     }
 
     /// Appends the last ones to `text`; from now on each event is sent at once.
-    pub(super) fn flush(&mut self, text: &mut Vec<u8>) {
+    pub(crate) fn flush(&mut self, text: &mut Vec<u8>) {
         text.extend(self.tail.take().into_iter().flat_map(|tail| tail.lines).flatten());
     }
 }

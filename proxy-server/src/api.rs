@@ -11,35 +11,35 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// Protocol of a session's terminal, in the header `Upgrade`.
-pub(crate) const TERMINAL_PROTOCOL: &str = "agent-proxy-terminal";
+pub const TERMINAL_PROTOCOL: &str = "agent-proxy-terminal";
 
 /// Media type of a stream of JSON lines.
-pub(crate) const NDJSON: &str = "application/x-ndjson";
+pub const NDJSON: &str = "application/x-ndjson";
 
 /// Most events that `tail` asks for: the daemon holds so many in memory for a client.
-pub(crate) const MAX_TAIL: u32 = 10_000;
+pub const MAX_TAIL: u32 = 10_000;
 
 /// Body of `POST /v1/sessions/{id}/prompt`, and of `…/ask`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct PromptRequest {
+pub struct PromptRequest {
     /// Text of the prompt, or of the first of its parts.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(crate) text: String,
+    pub text: String,
     /// Parts of the prompt: `[{"text":"…"},{"image":{"mimeType":"image/png","data":"…"}},{"file":{"path":"/…"}}]`.
     #[serde(default)]
-    pub(crate) parts: Vec<PromptPart>,
+    pub parts: Vec<PromptPart>,
     /// Handling of the prompt while a turn runs.
     #[serde(default)]
-    pub(crate) mode: PromptMode,
+    pub mode: PromptMode,
     /// True to answer with the turn's events, to its end, as JSON lines; else with [`Accepted`] at once.
     #[serde(default)]
-    pub(crate) wait: bool,
+    pub wait: bool,
     /// For an ask: true to answer with the calls of a stream handler, as JSON lines; else with the answer alone.
     /// The lines are `{"call":"start",…}`, `{"call":"chunk",…}` and, last, `{"call":"complete","answer":{…}}` or
     /// `{"call":"failed","error":{…}}`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) stream: bool,
+    pub stream: bool,
 }
 
 impl From<PromptRequest> for Prompt {
@@ -49,13 +49,13 @@ impl From<PromptRequest> for Prompt {
 }
 
 /// Adds the name of a stream handler's call to its line.
-pub(crate) fn call(name: &str, mut what: Value) -> Value {
+pub fn call(name: &str, mut what: Value) -> Value {
     what["call"] = name.into();
     what
 }
 
 /// The call that tells a handler of an event: something went wrong.
-pub(crate) fn notice(event: &Event) -> Value {
+pub fn notice(event: &Event) -> Value {
     let parts = match serde_json::to_value(event) {
         Ok(Value::Object(parts)) => parts.into_iter().next(),
         _ => None,
@@ -67,21 +67,21 @@ pub(crate) fn notice(event: &Event) -> Value {
 /// Answer to a prompt that is not waited for.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct PromptAccepted {
+pub struct PromptAccepted {
     /// Number of the turn; of a queued prompt, its future one. `null` if the agent has no turns.
-    pub(crate) turn: Option<u64>,
+    pub turn: Option<u64>,
 }
 
 /// Body of `POST /v1/sessions/{id}/steer`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct SteerRequest {
+pub struct SteerRequest {
     /// Text for the running turn, or for the first of the parts.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(crate) text: String,
+    pub text: String,
     /// Parts for the running turn, as in [`PromptRequest`].
     #[serde(default)]
-    pub(crate) parts: Vec<PromptPart>,
+    pub parts: Vec<PromptPart>,
 }
 
 impl From<SteerRequest> for Prompt {
@@ -99,79 +99,79 @@ fn prompt_of(text: String, parts: Vec<PromptPart>) -> Prompt {
 /// Body of `POST /v1/sessions/{id}/abort`: `{}`, `{"policy":"killTurnProcesses"}`. The answer to the second is a receipt.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct AbortRequest {
+pub struct AbortRequest {
     /// Effect on processes.
-    pub(crate) policy: AbortPolicy,
+    pub policy: AbortPolicy,
 }
 
 /// Body of `POST /v1/sessions/{id}/kill`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub(crate) struct KillRequest {
+pub struct KillRequest {
     /// Only this process, or `null` for the session.
-    pub(crate) pid: Option<u32>,
+    pub pid: Option<u32>,
     /// True to kill everything below `pid` too.
-    pub(crate) tree: bool,
+    pub tree: bool,
     /// True to kill only processes that the agent started; the agent and the session continue.
-    pub(crate) keep_agent: bool,
+    pub keep_agent: bool,
     /// Milliseconds between SIGTERM and SIGKILL; 2000 by default, 0 sends SIGKILL at once.
-    pub(crate) grace_ms: Option<u64>,
+    pub grace_ms: Option<u64>,
 }
 
 /// Body of `POST /v1/sessions/{id}/permissions/{request}`: `{"answer":"allow"}`, `{"answer":{"option":"ID"},"by":"alice"}`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct PermissionReply {
+pub struct PermissionReply {
     /// Answer to the request.
-    pub(crate) answer: PermissionAnswer,
+    pub answer: PermissionAnswer,
     /// Name of the user who answers, for `permission:resolved`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) by: Option<String>,
+    pub by: Option<String>,
 }
 
 /// Body of `POST /v1/sessions/{id}/suspend` and `…/hand-over`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub(crate) struct SuspendRequest {
+pub struct SuspendRequest {
     /// Milliseconds between SIGTERM and SIGKILL; 2000 by default, 0 sends SIGKILL at once.
-    pub(crate) grace_ms: Option<u64>,
+    pub grace_ms: Option<u64>,
 }
 
 /// Body of `POST /v1/resume`: a session that another daemon has suspended.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ResumeRequest {
+pub struct ResumeRequest {
     /// Answer of `POST /v1/sessions/{id}/suspend` there.
-    pub(crate) snapshot: SessionSnapshot,
+    pub snapshot: SessionSnapshot,
     /// Values missing from the snapshot.
     #[serde(default)]
-    pub(crate) options: ResumeOptions,
+    pub options: ResumeOptions,
 }
 
 /// Answer to `GET /v1/sessions/{id}/attach-command` and `POST …/hand-over`.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct AttachCommandResponse {
+pub struct AttachCommandResponse {
     /// Program and arguments.
-    pub(crate) command: Vec<String>,
+    pub command: Vec<String>,
     /// Working directory for the command.
-    pub(crate) cwd: String,
+    pub cwd: String,
     /// Required value of HOME; `null` to leave it unchanged.
-    pub(crate) home: Option<String>,
+    pub home: Option<String>,
 }
 
 /// Body of `POST /v1/sessions/{id}/events`: an event to append.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct AppendRequest {
+pub struct AppendRequest {
     /// Type of the event: `slack:webhook-received`, `agent:action:prompt:called`, …
     #[serde(rename = "type")]
-    pub(crate) kind: String,
+    pub kind: String,
     /// Version of the payload's shape; 1 by default.
     #[serde(default = "first_version")]
-    pub(crate) version: u32,
+    pub version: u32,
     /// Any JSON; `null` by default.
     #[serde(default = "Json::null")]
-    pub(crate) payload: Json,
+    pub payload: Json,
 }
 
 fn first_version() -> u32 {
@@ -180,57 +180,57 @@ fn first_version() -> u32 {
 
 /// Answer to an append.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct AppendResponse {
+pub struct AppendResponse {
     /// Offset of the event: 20 decimal digits, as in events.
-    pub(crate) offset: String,
+    pub offset: String,
 }
 
 /// Body of `POST /v1/import`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ImportRequest {
+pub struct ImportRequest {
     /// Absolute path of a file of JSON lines that the daemon can read.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
 }
 
 /// Answer to an import; offsets are 20 decimal digits.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct ImportResponse {
+pub struct ImportResponse {
     /// Session of the events.
-    pub(crate) session_id: SessionId,
+    pub session_id: SessionId,
     /// Offset of the first.
-    pub(crate) first: String,
+    pub first: String,
     /// Offset of the last.
-    pub(crate) last: String,
+    pub last: String,
 }
 
 /// Body of `POST /v1/records/{id}`: changes, applied one after the other.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub(crate) struct RecordChange {
+pub struct RecordChange {
     /// Title for people; an empty one removes it.
-    pub(crate) title: Option<String>,
+    pub title: Option<String>,
     /// Labels to add.
-    pub(crate) add_tags: Vec<String>,
+    pub add_tags: Vec<String>,
     /// Labels to remove.
-    pub(crate) remove_tags: Vec<String>,
+    pub remove_tags: Vec<String>,
     /// True to archive the record, false to restore it.
-    pub(crate) archived: Option<bool>,
+    pub archived: Option<bool>,
 }
 
 /// Body of `POST /v1/stop`: `{}`, `{"now":true}`. The answer is a stream of [`StopProgressLine`]s.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct StopRequest {
+pub struct StopRequest {
     /// True to end running turns; else they may finish, for as long as the daemon allows.
-    pub(crate) now: bool,
+    pub now: bool,
 }
 
 /// Line of the answer to `POST /v1/stop`: `{"call":"draining",…}` at each change, and last `{"call":"stopped",…}`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "call", rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub(crate) enum StopProgressLine {
+pub enum StopProgressLine {
     /// Turns are running.
     Draining {
         /// Number of running turns.
@@ -248,50 +248,50 @@ pub(crate) enum StopProgressLine {
 /// Session that a daemon's end has ended.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct StoppedSession {
+pub struct StoppedSession {
     /// Id of the session.
-    pub(crate) session_id: SessionId,
+    pub session_id: SessionId,
     /// Its state now: `suspended` if the next daemon can resume it, else `ended`.
-    pub(crate) status: SessionStatus,
+    pub status: SessionStatus,
     /// Receipt for its processes.
-    pub(crate) receipt: Receipt,
+    pub receipt: Receipt,
 }
 
 /// Answer to `GET /v1/sessions/{id}/transcript`.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct TranscriptResponse {
+pub struct TranscriptResponse {
     /// Conversation as text, from the events that are still kept.
-    pub(crate) transcript: String,
+    pub transcript: String,
 }
 
 /// Answer to `GET /v1/health`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct HealthResponse {
+pub struct HealthResponse {
     /// Version of the daemon.
-    pub(crate) version: String,
+    pub version: String,
     /// Pid of the daemon.
-    pub(crate) pid: u32,
+    pub pid: u32,
     /// Process of its fork server.
-    pub(crate) fork_server: ProcessId,
+    pub fork_server: ProcessId,
     /// Sessions that have not ended.
-    pub(crate) sessions: usize,
+    pub sessions: usize,
     /// Starts that wait for a free slot.
     #[serde(default)]
-    pub(crate) waiting: usize,
+    pub waiting: usize,
     /// Damaged parts of the event log, a line each: the daemon goes on with the rest.
     #[serde(default)]
-    pub(crate) damaged: Vec<String>,
+    pub damaged: Vec<String>,
     /// Failures that the daemon has now, each with its cause. Empty if all is well.
     #[serde(default)]
-    pub(crate) degraded: Vec<String>,
+    pub degraded: Vec<String>,
 }
 
 /// Characters to escape in a segment. A dot too: a segment of dots alone means another path.
 const RESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~');
 
 /// Escapes `text` as one segment of a URL's path.
-pub(crate) fn path_segment(text: &str) -> String {
+pub fn path_segment(text: &str) -> String {
     utf8_percent_encode(text, &RESERVED).to_string()
 }
 

@@ -2,8 +2,7 @@
 
 use proxy_manager::{ProxyManager, SessionFilter, SessionId};
 
-use super::requests::RouteResult;
-use crate::problem::ProblemDetails;
+use crate::{ProblemDetails, requests::RouteResult};
 
 /// Number of candidates that an error lists.
 const MAX_CANDIDATES: usize = 8;
@@ -13,7 +12,7 @@ const MAX_CANDIDATES: usize = 8;
 ///
 /// # Errors
 /// `usage` for text that is no id; `ambiguous-id` with the candidates.
-pub(super) fn session_id(manager: &ProxyManager, text: &str) -> RouteResult<SessionId> {
+pub(crate) fn session_id(manager: &ProxyManager, text: &str) -> RouteResult<SessionId> {
     let given: SessionId =
         text.parse().map_err(|error: ipc_protocol::InvalidId| ProblemDetails::usage(error.to_string()))?;
     if manager.session(&given).is_ok() || manager.record(&given).is_ok() {

@@ -45,7 +45,7 @@ pub const TABLE: [(ProgramExit, &str); 10] = [
 
 impl ProgramExit {
     /// Returns the result with this number.
-    pub(crate) fn from_code(code: i32) -> Option<Self> {
+    pub fn from_code(code: i32) -> Option<Self> {
         TABLE.iter().map(|(exit, _)| *exit).find(|exit| i32::from(exit.code()) == code)
     }
 
@@ -56,7 +56,7 @@ impl ProgramExit {
 
     /// Returns the worse of two results of one command: survivors before anything else, then what failed, then what
     /// was refused.
-    pub(crate) fn worse(self, other: Self) -> Self {
+    pub fn worse(self, other: Self) -> Self {
         let rank = |exit| match exit {
             Self::Done => 0,
             Self::NotFound => 1,

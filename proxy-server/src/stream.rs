@@ -15,10 +15,10 @@ use proxy_manager::{
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
-use super::event_filter::EventSelection;
 use crate::{
+    ProblemDetails,
     api::{NDJSON, StopProgressLine, call, notice},
-    problem::ProblemDetails,
+    event_filter::EventSelection,
 };
 
 /// Number of chunks that wait for a slow client. Behind them the subscription waits, which delays nobody else.
@@ -32,17 +32,17 @@ type BodySender = mpsc::Sender<Bytes>;
 
 /// Range of a session's events.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct EventRange {
+pub(crate) struct EventRange {
     /// Offset after which events are sent.
-    pub(super) from: u64,
+    pub(crate) from: u64,
     /// Offset of the last event that exists; `None` if the stream has an end.
-    pub(super) last: Option<u64>,
+    pub(crate) last: Option<u64>,
     /// Offset of the last event to send; `None` to continue to the session's end.
-    pub(super) until: Option<u64>,
+    pub(crate) until: Option<u64>,
 }
 
 /// Streams the events of a session that the reader selects.
-pub(super) fn events(mut subscription: Subscription, range: EventRange, mut selection: EventSelection) -> Response {
+pub(crate) fn events(mut subscription: Subscription, range: EventRange, mut selection: EventSelection) -> Response {
     let EventRange { from, last, until } = range;
     let (sender, response) = response();
     tokio::spawn(async move {
@@ -101,7 +101,7 @@ fn clip(batch: &mut Vec<Arc<Envelope>>, until: u64) {
 
 /// Streams the selected events of all sessions after position `from`, to the last one that exists. After an error a
 /// problem is the last line.
-pub(super) async fn all_events(
+pub(crate) async fn all_events(
     manager: ProxyManager,
     from: u64,
     mut selection: EventSelection,
@@ -133,7 +133,7 @@ pub(super) async fn all_events(
 }
 
 /// Streams the events of one turn, to its end; if that is an error, a problem is the last line.
-pub(super) fn turn(mut turn: TurnStream) -> Response {
+pub(crate) fn turn(mut turn: TurnStream) -> Response {
     let (sender, response) = response();
     tokio::spawn(async move {
         loop {
@@ -156,7 +156,7 @@ pub(super) fn turn(mut turn: TurnStream) -> Response {
 
 /// Streams the calls of a stream handler for one answer; its result is the last line. The turn continues if the
 /// client leaves.
-pub(super) fn calls(session: SessionHandle, prompt: Prompt, options: StreamOptions) -> Response {
+pub(crate) fn calls(session: SessionHandle, prompt: Prompt, options: StreamOptions) -> Response {
     let (sender, response) = response();
     tokio::spawn(async move {
         let mut calls = HandlerCallSender(sender);
@@ -170,7 +170,7 @@ pub(super) fn calls(session: SessionHandle, prompt: Prompt, options: StreamOptio
 }
 
 /// Streams the progress of the daemon's end. The last line is of the sessions that it ended.
-pub(super) fn stop(mut latest: watch::Receiver<Option<StopProgressLine>>) -> Response {
+pub(crate) fn stop(mut latest: watch::Receiver<Option<StopProgressLine>>) -> Response {
     let (sender, response) = response();
     tokio::spawn(async move {
         loop {

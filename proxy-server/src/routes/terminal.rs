@@ -16,14 +16,14 @@ use tokio::{
     net::UnixStream,
 };
 
-use super::{
-    requests::{Body, Daemon, JsonBody, RouteResult, find, parse, to_the_end},
+use crate::{
+    ApiState, ProblemDetails,
+    api::TERMINAL_PROTOCOL,
+    requests::{Body, JsonBody, RouteResult, find, parse, to_the_end},
     session_ids::session_id,
 };
-use crate::{api::TERMINAL_PROTOCOL, problem::ProblemDetails};
 
-/// Returns the route, for the daemon's router.
-pub(super) fn routes() -> Router<Daemon> {
+pub(super) fn routes() -> Router<ApiState> {
     Router::new()
         .route("/v1/sessions/{id}/terminal", get(terminal))
         .route("/v1/sessions/{id}/shell", get(shell))

@@ -1,0 +1,98 @@
+//! The HTTP API of agent-proxy: [`router`] serves the sessions of a [`ProxyManager`] under `/v1`.
+//!
+//! Mount it in a server of yours, behind your own authentication:
+//!
+//! ```no_run
+//! # async fn example(manager: proxy_manager::ProxyManager) -> std::io::Result<()> {
+//! use proxy_server::ServerOptions;
+//!
+//! let app = axum::Router::new().nest("/agents", proxy_server::router(manager, ServerOptions::default()));
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
+//! axum::serve(listener, app).await
+//! # }
+//! ```
+//!
+//! The router has no authentication of its own: whoever reaches it may start programs. The daemon of the program `agent-proxy` is the same
+//! router behind its listeners.
+
+pub mod api;
+mod configuration;
+mod configuration_reloader;
+#[cfg(test)]
+mod documented;
+mod error_text;
+mod event_filter;
+pub mod exit;
+mod file_stamps;
+mod problem;
+mod requests;
+mod routes;
+mod session_ids;
+mod stream;
+
+use axum::{Router, extract::FromRef};
+use proxy_manager::ProxyManager;
+
+pub use self::{
+    configuration::{ConfigurationSource, LoadedConfiguration},
+    configuration_reloader::ConfigurationReloader,
+    error_text::error_text,
+    exit::ProgramExit,
+    problem::{KINDS, ProblemDetails},
+    requests::MAX_BODY,
+    routes::{StopMode, StopProgress, StopRequests},
+};
+
+/// What the router offers besides the manager's sessions. By default nothing.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct ServerOptions {
+    /// Configuration files whose changes are read before a session starts.
+    pub configuration: Option<ConfigurationReloader>,
+    /// End of the program, for `POST /v1/stop`. Without it there is no such route.
+    pub stop: Option<StopProgress>,
+}
+
+impl ServerOptions {
+    /// Reads changes of configuration files before a session starts.
+    #[must_use]
+    pub fn with_configuration(self, configuration: ConfigurationReloader) -> Self {
+        Self { configuration: Some(configuration), ..self }
+    }
+
+    /// Lets clients end the program.
+    #[must_use]
+    pub fn with_stop(self, stop: StopProgress) -> Self {
+        Self { stop: Some(stop), ..self }
+    }
+}
+
+/// Builds the router of the whole API. Its routes begin with `/v1`.
+pub fn router(manager: ProxyManager, options: ServerOptions) -> Router {
+    let ServerOptions { configuration, stop } = options;
+    routes::router(ApiState { manager, configuration, stop })
+}
+
+/// State of the routes.
+#[derive(Clone, Debug)]
+pub(crate) struct ApiState {
+    manager: ProxyManager,
+    configuration: Option<ConfigurationReloader>,
+    stop: Option<StopProgress>,
+}
+
+impl ApiState {
+    /// Passes changes of the configuration files to the manager.
+    async fn refresh(&self) -> Result<(), ProblemDetails> {
+        match &self.configuration {
+            Some(configuration) => configuration.refresh(&self.manager).await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl FromRef<ApiState> for ProxyManager {
+    fn from_ref(state: &ApiState) -> Self {
+        state.manager.clone()
+    }
+}

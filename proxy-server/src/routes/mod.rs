@@ -1,0 +1,42 @@
+//! Routes, a module each resource, all under `/v1`. Handlers only translate: a request into calls of the manager, its result into JSON.
+
+mod events;
+mod health;
+mod permissions;
+mod processes;
+mod prompts;
+mod records;
+mod sessions;
+mod stop;
+mod suspension;
+mod terminal;
+
+use axum::{Router, extract::DefaultBodyLimit};
+
+pub use self::stop::{StopMode, StopProgress, StopRequests};
+use crate::{ApiState, ProblemDetails, requests::MAX_BODY};
+
+/// Builds the router of all routes.
+pub(crate) fn router(state: ApiState) -> Router {
+    let stop = state.stop.clone();
+    let routes = Router::new()
+        .merge(events::routes())
+        .merge(health::routes())
+        .merge(permissions::routes())
+        .merge(processes::routes())
+        .merge(prompts::routes())
+        .merge(records::routes())
+        .merge(sessions::routes())
+        .merge(suspension::routes())
+        .merge(terminal::routes())
+        .with_state(state);
+    stop.map_or_else(Router::new, stop::routes)
+        .merge(routes)
+        .fallback(async || {
+            ProblemDetails::new("unknown-route", "no such route: they start with /v1, see GET /v1/health")
+        })
+        .method_not_allowed_fallback(async || {
+            ProblemDetails::new("method-not-allowed", "this route has another method")
+        })
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+}
