@@ -158,6 +158,14 @@ impl EventLog {
         self.store.read_all(from, limit)
     }
 
+    /// Returns the position of the end: [`EventLog::read_all`] from there gives what is appended from now on. Blocks.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn end(&self) -> Result<u64> {
+        self.store.end()
+    }
+
     /// Returns the committed head of a stream. Does not block.
     pub fn head(&self, session: &SessionId) -> Option<StreamPosition> {
         self.store.head(session)

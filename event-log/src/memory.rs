@@ -259,6 +259,10 @@ impl LogStore for MemoryStore {
         Ok(within.map(|(position, event)| (position, event.clone())).collect())
     }
 
+    fn end(&self) -> Result<u64> {
+        Ok(self.state().position)
+    }
+
     fn head(&self, session: &SessionId) -> Option<StreamPosition> {
         self.state().streams.get(session).map(MemoryStream::head)
     }

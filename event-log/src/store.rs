@@ -45,6 +45,8 @@ pub(crate) trait LogStore: Send + Sync {
     fn read(&self, session: &SessionId, from: u64, limit: ReadLimit) -> Result<EventPage>;
     fn read_lines(&self, session: &SessionId, from: u64, limit: ReadLimit) -> Result<LinePage>;
     fn read_all(&self, from: u64, limit: ReadLimit) -> Result<Vec<(u64, Arc<Envelope>)>>;
+    /// Returns a position that is not before any event, and before all that follow.
+    fn end(&self) -> Result<u64>;
     fn head(&self, session: &SessionId) -> Option<StreamPosition>;
     fn streams(&self) -> Vec<(SessionId, StreamPosition)>;
     fn session(&self, id: &SessionId) -> Result<Option<String>>;

@@ -60,7 +60,7 @@ pub use proxy_child::ChildToken;
 pub use builder::ManagerBuilder;
 pub use error::{Error, Result};
 pub use fork_server::ChildProgram;
-pub use history::Subscription;
+pub use history::{EventFeed, FeedStart, Subscription};
 pub use manager::{ProxyManager, SessionHandle};
 pub use session::PromptMode;
 
@@ -87,7 +87,7 @@ pub mod config {
 
 /// Events of a session, and their streams.
 pub mod events {
-    pub use crate::history::Subscription;
+    pub use crate::history::{EventFeed, FeedStart, Subscription};
     #[doc(inline)]
     pub use ipc_protocol::{
         CONVERSATION_NOT_KEPT, EndReason, Envelope, Event, Json, MAX_TURNS_REACHED, OffsetGap, PlanEntry, RawLine,

@@ -159,6 +159,17 @@ pub struct AttachCommandResponse {
     pub home: Option<String>,
 }
 
+/// Answer to `GET /v1/sessions/{id}/events` and `GET /v1/events` with `Accept: application/json`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct EventPage {
+    /// Events, as each line of the stream has one.
+    pub events: Vec<Value>,
+    /// Offset, or position among those of all sessions, to give as `from` for the next page: 20 decimal digits.
+    pub next: String,
+    /// True if there are more now.
+    pub more: bool,
+}
+
 /// Body of `POST /v1/sessions/{id}/events`: an event to append.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -2,17 +2,20 @@
 
 use std::{collections::VecDeque, time::SystemTime};
 
-use proxy_manager::{Envelope, Event};
+use proxy_manager::{Envelope, Event, FeedStart};
 use serde::Deserialize;
 
 use crate::{ProblemDetails, api::MAX_TAIL, requests::RouteResult};
+
+/// Events of a page for which no limit is given.
+const DEFAULT_PAGE: u32 = 1000;
 
 /// Query of the routes of events.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct EventsQuery {
-    /// Offset after which events are sent; for the events of all sessions their position.
-    pub(crate) from: u64,
+    /// Offset after which events are sent, or `latest` for those to come; for the events of all sessions their position.
+    from: Option<String>,
     /// True to continue to the end of the session; else the response ends with the last existing event.
     pub(crate) follow: bool,
     /// Types or groups with commas between them: `stream:text,session,slack:*`. Empty for all.
@@ -24,11 +27,13 @@ pub(crate) struct EventsQuery {
     tail: Option<u32>,
     /// False to leave out the lines of the agent's own protocol, unless `type` names them.
     raw: bool,
+    /// Most events of a page, which `Accept: application/json` asks for.
+    limit: Option<u32>,
 }
 
 impl Default for EventsQuery {
     fn default() -> Self {
-        Self { from: 0, follow: false, types: String::new(), since: None, tail: None, raw: true }
+        Self { from: None, follow: false, types: String::new(), since: None, tail: None, raw: true, limit: None }
     }
 }
 
@@ -40,6 +45,36 @@ impl Default for EventSelection {
 }
 
 impl EventsQuery {
+    /// Returns where to begin; `last` is the `Last-Event-ID` of a reader that comes back, which counts more.
+    ///
+    /// # Errors
+    /// `usage` for what is no offset.
+    pub(crate) fn start(&self, last: Option<&str>) -> RouteResult<FeedStart> {
+        let (name, given) = match (last, &self.from) {
+            (Some(last), _) => ("Last-Event-ID", last),
+            (None, Some(from)) => ("from", from.as_str()),
+            (None, None) => return Ok(FeedStart::After(0)),
+        };
+        match given {
+            "latest" => Ok(FeedStart::Latest),
+            number => number.parse().map(FeedStart::After).map_err(|_| {
+                ProblemDetails::usage(format!("{name} {given:?} is no offset: give a decimal number, or latest"))
+            }),
+        }
+    }
+
+    /// Returns the most events of a page.
+    ///
+    /// # Errors
+    /// `usage` for a number that is too small or too large.
+    pub(crate) fn page_limit(&self) -> RouteResult<usize> {
+        let limit = self.limit.unwrap_or(DEFAULT_PAGE);
+        if limit == 0 || limit > MAX_TAIL {
+            return Err(ProblemDetails::usage(format!("limit is 1 to {MAX_TAIL}, and {limit} was given")));
+        }
+        Ok(usize::try_from(limit).unwrap_or(usize::MAX))
+    }
+
     /// Returns the selection.
     ///
     /// # Errors

@@ -22,6 +22,7 @@ mod configuration_reloader;
 mod documented;
 mod error_text;
 mod event_filter;
+mod event_page;
 pub mod exit;
 mod file_stamps;
 mod problem;

@@ -1,16 +1,16 @@
-//! Events as a response's body: JSON lines, written as they come and no faster than the client reads.
+//! Events as a response's body: JSON lines or server-sent events, written as they come and no faster than the client reads.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, Bytes},
-    http::header,
+    http::{HeaderMap, header},
     response::{IntoResponse, Response},
 };
 use hyper::body::Frame;
 use proxy_manager::{
-    AnswerChunk, Envelope, Event, OffsetGap, Prompt, ProxyManager, SessionHandle, StreamHandler, StreamInfo,
-    StreamOptions, Subscription, TurnStep, TurnStream,
+    AnswerChunk, Envelope, Event, EventFeed, FeedStart, OffsetGap, Prompt, ProxyManager, SessionHandle, StreamHandler,
+    StreamInfo, StreamOptions, Subscription, TurnStep, TurnStream,
 };
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
@@ -30,6 +30,47 @@ const PAGE: usize = 1024;
 /// Channel for a task that writes the body. A failed send means that the client has left.
 type BodySender = mpsc::Sender<Bytes>;
 
+/// Pause after which a reader of server-sent events gets a sign of life.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// Media type of server-sent events.
+pub(crate) const EVENT_STREAM: &str = "text/event-stream";
+
+/// Form in which events are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EventFormat {
+    /// JSON lines.
+    Lines,
+    /// Server-sent events: `id:` is the offset, or of all sessions' events the position, in decimal.
+    ServerSent,
+    /// One JSON object with the events of a page.
+    Page,
+}
+
+impl EventFormat {
+    /// Returns the form that a request accepts; JSON lines where it accepts any.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+        let mut kinds =
+            accepted.flat_map(|value| value.split(',')).map(|kind| kind.split(';').next().unwrap_or("").trim());
+        let known = kinds.find_map(|kind| match kind {
+            EVENT_STREAM => Some(Self::ServerSent),
+            "application/json" => Some(Self::Page),
+            NDJSON => Some(Self::Lines),
+            _ => None,
+        });
+        known.unwrap_or(Self::Lines)
+    }
+
+    fn content_type(self) -> &'static str {
+        match self {
+            Self::Lines => NDJSON,
+            Self::ServerSent => EVENT_STREAM,
+            Self::Page => "application/json",
+        }
+    }
+}
+
 /// Range of a session's events.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EventRange {
@@ -42,39 +83,39 @@ pub(crate) struct EventRange {
 }
 
 /// Streams the events of a session that the reader selects.
-pub(crate) fn events(mut subscription: Subscription, range: EventRange, mut selection: EventSelection) -> Response {
+pub(crate) fn events(
+    mut subscription: Subscription,
+    range: EventRange,
+    selection: EventSelection,
+    format: EventFormat,
+) -> Response {
     let EventRange { from, last, until } = range;
-    let (sender, response) = response();
+    let (sender, response) = response(format.content_type());
     tokio::spawn(async move {
-        let mut seen = from;
+        let mut body = EventBody::new(sender, selection, format, from);
         let mut batch = Vec::new();
         loop {
-            let mut text = Vec::new();
-            let has_all = last.is_some_and(|last| seen >= last);
-            if has_all {
-                selection.flush(&mut text);
+            if last.is_some_and(|last| body.seen >= last) {
+                body.flush();
             }
-            let done = until.is_some_and(|until| seen >= until);
-            if !done && text.is_empty() {
+            let done = until.is_some_and(|until| body.seen >= until);
+            if !done && body.text.is_empty() {
                 let more = tokio::select! {
                     more = subscription.next_batch(&mut batch) => more,
-                    // Ends the task of a client that left while nothing happens.
-                    () = sender.closed() => return,
+                    alive = body.idle() => if alive { continue } else { return },
                 };
                 if !more {
-                    selection.flush(&mut text);
-                    // Fails for a client that has left.
-                    let _ = sender.send(text.into()).await;
+                    body.end().await;
                     return;
                 }
                 if let Some(until) = until {
                     clip(&mut batch, until);
                 }
                 // Events after `until` were dropped above; they only end the loop.
-                seen = batch.last().map_or(u64::MAX, |envelope| envelope.offset);
-                batch.drain(..).for_each(|envelope| line(&mut text, &envelope, None, &mut selection));
+                body.seen = batch.last().map_or(u64::MAX, |envelope| envelope.offset);
+                batch.drain(..).for_each(|envelope| body.push(&envelope, None));
             }
-            if !text.is_empty() && sender.send(text.into()).await.is_err() || done {
+            if !body.send().await || done {
                 return;
             }
         }
@@ -99,42 +140,160 @@ fn clip(batch: &mut Vec<Arc<Envelope>>, until: u64) {
     });
 }
 
-/// Streams the selected events of all sessions after position `from`, to the last one that exists. After an error a
-/// problem is the last line.
+/// Streams the selected events of all sessions after position `from`: to the last one that exists, or with `follows` for good.
+/// After an error a problem is the last line.
 pub(crate) async fn all_events(
     manager: ProxyManager,
     from: u64,
-    mut selection: EventSelection,
+    selection: EventSelection,
+    format: EventFormat,
+    follows: bool,
 ) -> Result<Response, ProblemDetails> {
     let mut page = manager.read_all(from, PAGE).await?;
-    let (sender, response) = response();
+    let (sender, response) = response(format.content_type());
     tokio::spawn(async move {
-        while let Some((last, _)) = page.last() {
-            let from = *last;
-            let mut text = Vec::with_capacity(page.len() * 256);
-            page.iter().for_each(|(position, envelope)| line(&mut text, envelope, Some(*position), &mut selection));
-            if !text.is_empty() && sender.send(text.into()).await.is_err() {
+        let mut body = EventBody::new(sender, selection, format, from);
+        while !page.is_empty() {
+            body.push_page(&page);
+            if !body.send().await {
                 return;
             }
-            page = match manager.read_all(from, PAGE).await {
+            page = match manager.read_all(body.seen, PAGE).await {
                 Ok(page) => page,
-                Err(error) => {
-                    // Fails for a client that has left.
-                    let _ = sender.send(problem_line(&ProblemDetails::from(error))).await;
-                    return;
-                }
+                Err(error) => return body.fail(error).await,
             };
         }
-        let mut text = Vec::new();
-        selection.flush(&mut text);
-        let _ = sender.send(text.into()).await;
+        if !follows {
+            return body.end().await;
+        }
+        body.flush();
+        match manager.follow_all(FeedStart::After(body.seen)).await {
+            Ok(feed) => follow_all(feed, body).await,
+            Err(error) => body.fail(error).await,
+        }
     });
     Ok(response)
 }
 
+async fn follow_all(mut feed: EventFeed, mut body: EventBody) {
+    while body.send().await {
+        tokio::select! {
+            page = feed.next_page(PAGE) => match page {
+                Ok(page) => body.push_page(&page),
+                Err(error) => return body.fail(error).await,
+            },
+            alive = body.idle() => if !alive { return },
+        }
+    }
+}
+
+/// Body of a response with events.
+struct EventBody {
+    sender: BodySender,
+    selection: EventSelection,
+    format: EventFormat,
+    /// Offset or position of the last event that was looked at.
+    seen: u64,
+    /// What is sent next.
+    text: Vec<u8>,
+}
+
+impl EventBody {
+    fn new(sender: BodySender, selection: EventSelection, format: EventFormat, seen: u64) -> Self {
+        Self { sender, selection, format, seen, text: Vec::new() }
+    }
+
+    /// Takes an event, with its position among those of all sessions if given.
+    fn push(&mut self, envelope: &Envelope, position: Option<u64>) {
+        if !self.selection.keeps(envelope) {
+            return;
+        }
+        match event_text(envelope, position, self.format) {
+            Ok(event) => self.selection.push(event, &mut self.text),
+            Err(error) => tracing::error!(%error, offset = envelope.offset, "failed to convert an event to JSON"),
+        }
+    }
+
+    fn push_page(&mut self, page: &[(u64, Arc<Envelope>)]) {
+        page.iter().for_each(|(position, envelope)| self.push(envelope, Some(*position)));
+        self.seen = page.last().map_or(self.seen, |(last, _)| *last);
+    }
+
+    /// Takes the last events that exist, where those alone were asked for.
+    fn flush(&mut self) {
+        self.selection.flush(&mut self.text);
+    }
+
+    /// Sends what was taken. Returns false for a client that has left.
+    async fn send(&mut self) -> bool {
+        self.text.is_empty() || self.sender.send(std::mem::take(&mut self.text).into()).await.is_ok()
+    }
+
+    /// Waits while nothing happens: takes a sign of life from time to time. Returns false once the client has left.
+    async fn idle(&mut self) -> bool {
+        if self.format != EventFormat::ServerSent {
+            self.sender.closed().await;
+            return false;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(HEARTBEAT) => {
+                self.text.extend_from_slice(b": heartbeat\n");
+                self.push_seen();
+                true
+            }
+            () = self.sender.closed() => false,
+        }
+    }
+
+    /// Tells a reader of server-sent events which events it need not ask for again: those that it did not select, too.
+    fn push_seen(&mut self) {
+        self.text.extend_from_slice(format!("id: {}\n\n", self.seen).as_bytes());
+    }
+
+    /// Sends the rest. It fails for a client that has left.
+    async fn end(mut self) {
+        self.flush();
+        if self.format == EventFormat::ServerSent && self.seen < u64::MAX {
+            self.push_seen();
+        }
+        let _ = self.send().await;
+    }
+
+    /// Sends a problem as the last line. It fails for a client that has left.
+    async fn fail(mut self, error: proxy_manager::Error) {
+        let problem = ProblemDetails::from(error);
+        let line = problem_line(&problem);
+        match self.format {
+            EventFormat::ServerSent => {
+                self.text.extend_from_slice(b"event: problem\ndata: ");
+                self.text.extend_from_slice(&line);
+                self.text.push(b'\n');
+            }
+            _ => self.text.extend_from_slice(&line),
+        }
+        let _ = self.send().await;
+    }
+}
+
+/// Formats an event.
+fn event_text(envelope: &Envelope, position: Option<u64>, format: EventFormat) -> serde_json::Result<Vec<u8>> {
+    let mut json = envelope.to_json()?;
+    if let Some(position) = position {
+        json["position"] = format!("{position:020}").into();
+    }
+    let json = serde_json::to_vec(&json)?;
+    Ok(match format {
+        EventFormat::ServerSent => {
+            let id = position.unwrap_or(envelope.offset);
+            [format!("id: {id}\ndata: ").as_bytes(), &json, b"\n\n"].concat()
+        }
+        EventFormat::Lines | EventFormat::Page => [&json[..], b"\n"].concat(),
+    })
+}
+
 /// Streams the events of one turn, to its end; if that is an error, a problem is the last line.
 pub(crate) fn turn(mut turn: TurnStream) -> Response {
-    let (sender, response) = response();
+    let (sender, response) = response(NDJSON);
     tokio::spawn(async move {
         loop {
             let step = tokio::select! {
@@ -157,7 +316,7 @@ pub(crate) fn turn(mut turn: TurnStream) -> Response {
 /// Streams the calls of a stream handler for one answer; its result is the last line. The turn continues if the
 /// client leaves.
 pub(crate) fn calls(session: SessionHandle, prompt: Prompt, options: StreamOptions) -> Response {
-    let (sender, response) = response();
+    let (sender, response) = response(NDJSON);
     tokio::spawn(async move {
         let mut calls = HandlerCallSender(sender);
         let last = match session.stream_with(prompt, &mut calls, options).await {
@@ -171,7 +330,7 @@ pub(crate) fn calls(session: SessionHandle, prompt: Prompt, options: StreamOptio
 
 /// Streams the progress of the daemon's end. The last line is of the sessions that it ended.
 pub(crate) fn stop(mut latest: watch::Receiver<Option<StopProgressLine>>) -> Response {
-    let (sender, response) = response();
+    let (sender, response) = response(NDJSON);
     tokio::spawn(async move {
         loop {
             let progress = latest.borrow_and_update().clone();
@@ -218,36 +377,17 @@ impl StreamHandler for HandlerCallSender {
     }
 }
 
-fn response() -> (BodySender, Response) {
+fn response(content_type: &'static str) -> (BodySender, Response) {
     let (sender, receiver) = mpsc::channel(CHUNKS);
-    let response = ([(header::CONTENT_TYPE, NDJSON)], Body::new(BodyChunks(receiver))).into_response();
+    // A proxy on the way must not hold events back.
+    let headers = [(header::CONTENT_TYPE, content_type), (header::CACHE_CONTROL, "no-store")];
+    let response = (headers, Body::new(BodyChunks(receiver))).into_response();
     (sender, response)
 }
 
 fn lines(envelopes: &[Arc<Envelope>]) -> Bytes {
-    let mut text = Vec::with_capacity(envelopes.len() * 256);
-    let mut all = EventSelection::default();
-    envelopes.iter().for_each(|envelope| line(&mut text, envelope, None, &mut all));
-    text.into()
-}
-
-/// Formats an event, with its position among those of all sessions if given, where it is selected.
-fn line(text: &mut Vec<u8>, envelope: &Envelope, position: Option<u64>, selection: &mut EventSelection) {
-    if !selection.keeps(envelope) {
-        return;
-    }
-    let written = envelope.to_json().and_then(|mut json| {
-        if let Some(position) = position {
-            json["position"] = format!("{position:020}").into();
-        }
-        let mut line = serde_json::to_vec(&json)?;
-        line.push(b'\n');
-        Ok(line)
-    });
-    match written {
-        Ok(line) => selection.push(line, text),
-        Err(error) => tracing::error!(%error, offset = envelope.offset, "failed to convert an event to JSON"),
-    }
+    let event = |envelope: &Arc<Envelope>| event_text(envelope, None, EventFormat::Lines).unwrap_or_default();
+    envelopes.iter().flat_map(event).collect::<Vec<_>>().into()
 }
 
 fn problem_line(problem: &ProblemDetails) -> Bytes {

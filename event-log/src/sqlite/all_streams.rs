@@ -56,6 +56,16 @@ pub(super) fn read(
     }
 }
 
+/// Returns the position of the last row's last line, whether it has that many or not.
+///
+/// # Errors
+/// Same as [`crate::EventLog::end`].
+pub(super) fn end(readers: &ReaderPool) -> Result<u64> {
+    let last: Option<i64> =
+        readers.with(|conn| conn.prepare_cached("SELECT max(gid) FROM batches")?.query_row([], |row| row.get(0)))?;
+    Ok(last.map_or(0, |gid| (gid.cast_unsigned() << LINE_BITS) | (LINES - 1)))
+}
+
 impl ReadingPosition<'_> {
     fn rows(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         // CROSS JOIN keeps `batches` as the outer loop, so that its rows come in order and need no sort.

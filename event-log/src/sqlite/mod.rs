@@ -194,6 +194,10 @@ impl LogStore for SqliteStore {
         all_streams::read(&self.readers, &self.shared.heads, from, limit)
     }
 
+    fn end(&self) -> Result<u64> {
+        all_streams::end(&self.readers)
+    }
+
     fn head(&self, session: &SessionId) -> Option<StreamPosition> {
         read_lock(&self.shared.heads).get(BatchTarget::Stream, session).map(|stream| stream.head)
     }

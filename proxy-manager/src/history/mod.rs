@@ -4,6 +4,7 @@
 //! only once the log has committed it, and a cursor that falls behind the ring reads from the log. Without a log such a
 //! cursor gets a gap.
 
+mod feed;
 mod log;
 mod subscription;
 mod writer;
@@ -22,6 +23,7 @@ use ipc_protocol::{Envelope, ErrorChain, Event, EventShape, OffsetGap, Receipt, 
 use tokio::sync::{Notify, watch};
 
 pub(crate) use self::log::{InUse, LogHandle};
+pub use feed::{EventFeed, FeedStart};
 pub use subscription::Subscription;
 pub(crate) use subscription::{AddedHistories, ForgottenHistory, HistoryTable};
 pub(crate) use writer::{HeldCommit, HistoryWriter, RETRY};

@@ -42,7 +42,7 @@ use crate::{
     deadlines::Deadlines,
     error::{Error, Result},
     fork_server::{ChildProgram, ForkServer, ForkServers},
-    history::{HistoryLimits, LogHandle, StreamContext, Subscription},
+    history::{EventFeed, FeedStart, HistoryLimits, InUse, LogHandle, StreamContext, Subscription},
     homes::SessionHomes,
     launch::AgentDefaults,
     records::ConversationRecords,
@@ -388,13 +388,34 @@ impl ProxyManager {
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
     pub async fn read_all(&self, from: u64, most: usize) -> Result<Vec<(u64, Arc<Envelope>)>> {
-        self.ensure_open()?;
-        let log = self.inner.streams.log.get().ok_or_else(|| Error::InvalidConfig {
-            field: "state_dir",
-            reason: "events of all sessions have one order where they are kept: name a state directory".to_owned(),
-        })?;
+        let log = self.event_log()?;
         let limit = ReadLimit { events: most, ..ReadLimit::default() };
         Ok(READING.run("reading all events", move || log.read_all(from, limit)).await??)
+    }
+
+    /// Reads the events of all sessions together as [`ProxyManager::read_all`] does, and then those that follow.
+    ///
+    /// # Errors
+    /// As [`ProxyManager::read_all`].
+    pub async fn follow_all(&self, start: FeedStart) -> Result<EventFeed> {
+        let from = match start {
+            FeedStart::After(from) => from,
+            FeedStart::Latest => {
+                let log = self.event_log()?;
+                READING.run("reading the end of all events", move || log.end()).await??
+            }
+        };
+        self.event_log()?;
+        let wake = self.inner.session_table.all_sessions_waker().subscribe();
+        Ok(EventFeed::new(self.clone(), wake, from))
+    }
+
+    fn event_log(&self) -> Result<InUse> {
+        self.ensure_open()?;
+        self.inner.streams.log.get().ok_or_else(|| Error::InvalidConfig {
+            field: "state_dir",
+            reason: "events of all sessions have one order where they are kept: name a state directory".to_owned(),
+        })
     }
 
     /// Ends every session, with the default grace, then the fork server. Returns one receipt for each session that was

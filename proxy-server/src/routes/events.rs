@@ -5,19 +5,20 @@ use std::{fs::File, io::BufReader};
 use axum::{
     Router,
     extract::{Path, Query, State},
-    http::StatusCode,
+    http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use proxy_manager::{ImportSummary, ProxyManager};
+use proxy_manager::{FeedStart, ImportSummary, ProxyManager, SessionId, SessionState};
 
 use crate::{
     ApiState, ProblemDetails,
     api::{AppendRequest, AppendResponse, ImportRequest, ImportResponse},
     event_filter::EventsQuery,
+    event_page,
     requests::{Body, JsonBody, RouteResult, UrlQuery, find, parse, to_the_end},
     session_ids::session_id,
-    stream,
+    stream::{self, EventFormat, EventRange},
 };
 
 pub(super) fn routes() -> Router<ApiState> {
@@ -27,29 +28,71 @@ pub(super) fn routes() -> Router<ApiState> {
         .route("/v1/import", post(import))
 }
 
+/// Streams a session's events: as JSON lines, to the last one or with `follow` to the session's end; as server-sent events, always to
+/// the session's end; or as one page of JSON.
 async fn events(
     State(manager): State<ProxyManager>,
     Path(id): Path<String>,
     query: UrlQuery<EventsQuery>,
+    headers: HeaderMap,
 ) -> RouteResult<Response> {
     let Query(query) = query.map_err(|error| ProblemDetails::usage(error.to_string()))?;
+    let format = EventFormat::of(&headers);
     let id = session_id(&manager, &id)?;
     let last = manager.session(&id).ok().map(|session| session.info().last_offset);
-    let range = stream::EventRange {
-        from: query.from,
-        last,
-        // A session of an earlier daemon has an end, or does not exist.
-        until: last.filter(|_| !query.follow),
+    let from = match query.start(last_event_id(&headers))? {
+        FeedStart::After(from) => from,
+        FeedStart::Latest => last.unwrap_or(u64::MAX - 1),
     };
-    Ok(stream::events(manager.subscribe_from(&id, query.from)?, range, query.selection()?))
+    let mut subscription = manager.subscribe_from(&id, from)?;
+    if format == EventFormat::Page {
+        let limit = query.page_limit()?;
+        return Ok(JsonBody(event_page::of_session(&mut subscription, from, last, query.selection()?, limit).await?)
+            .into_response());
+    }
+    let follows = query.follow || format == EventFormat::ServerSent;
+    // A session of an earlier daemon has an end, or does not exist.
+    let range = EventRange { from, last, until: last.filter(|_| !follows) };
+    if format == EventFormat::ServerSent && is_over(&manager, &id, from) {
+        // The one answer after which a browser does not connect again.
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    Ok(stream::events(subscription, range, query.selection()?, format))
 }
 
-async fn all_events(State(manager): State<ProxyManager>, query: UrlQuery<EventsQuery>) -> RouteResult<Response> {
-    let Query(query) = query.map_err(|error| ProblemDetails::usage(error.to_string()))?;
-    if query.follow {
-        return Err(ProblemDetails::usage("follow is of one session: /v1/sessions/{id}/events"));
+/// Returns true if the session has no event after `from`, and will have none.
+fn is_over(manager: &ProxyManager, id: &SessionId, from: u64) -> bool {
+    match manager.session(id) {
+        Ok(session) => {
+            let info = session.info();
+            matches!(info.state, SessionState::Ended { .. }) && from >= info.last_offset
+        }
+        Err(_) => manager.record(id).is_ok_and(|record| from >= record.last_offset),
     }
-    stream::all_events(manager, query.from, query.selection()?).await
+}
+
+fn last_event_id(headers: &HeaderMap) -> Option<&str> {
+    headers.get("last-event-id").and_then(|value| value.to_str().ok()).filter(|value| !value.is_empty())
+}
+
+/// Streams the events of all sessions: as JSON lines, to the last one or with `follow` for good; as server-sent events, for good.
+async fn all_events(
+    State(manager): State<ProxyManager>,
+    query: UrlQuery<EventsQuery>,
+    headers: HeaderMap,
+) -> RouteResult<Response> {
+    let Query(query) = query.map_err(|error| ProblemDetails::usage(error.to_string()))?;
+    let (format, start) = (EventFormat::of(&headers), query.start(last_event_id(&headers))?);
+    if format == EventFormat::Page {
+        let (limit, selection) = (query.page_limit()?, query.selection()?);
+        return Ok(JsonBody(event_page::of_all(&manager, start, selection, limit).await?).into_response());
+    }
+    let follows = query.follow || format == EventFormat::ServerSent;
+    let from = match start {
+        FeedStart::After(from) => from,
+        FeedStart::Latest => manager.follow_all(start).await?.position(),
+    };
+    stream::all_events(manager, from, query.selection()?, format, follows).await
 }
 
 async fn append(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
