@@ -20,6 +20,7 @@ mod prompting;
 mod render;
 mod socket_path;
 mod term;
+mod tokens;
 mod viewing;
 
 use std::{ffi::OsString, process::ExitCode};

@@ -15,6 +15,7 @@
 //! The router has no authentication of its own: whoever reaches it may start programs. The daemon of the program `agent-proxy` is the same
 //! router behind its listeners.
 
+mod access;
 pub mod api;
 mod configuration;
 mod configuration_reloader;
@@ -31,10 +32,11 @@ mod routes;
 mod session_ids;
 mod stream;
 
-use axum::{Router, extract::FromRef};
+use axum::Router;
 use proxy_manager::ProxyManager;
 
 pub use self::{
+    access::{Identity, NetworkAccess, Role, TokenError, TokenFile, TokenInfo, require_token, write_private},
     configuration::{ConfigurationSource, LoadedConfiguration},
     configuration_reloader::ConfigurationReloader,
     error_text::error_text,
@@ -80,20 +82,4 @@ pub(crate) struct ApiState {
     manager: ProxyManager,
     configuration: Option<ConfigurationReloader>,
     stop: Option<StopProgress>,
-}
-
-impl ApiState {
-    /// Passes changes of the configuration files to the manager.
-    async fn refresh(&self) -> Result<(), ProblemDetails> {
-        match &self.configuration {
-            Some(configuration) => configuration.refresh(&self.manager).await,
-            None => Ok(()),
-        }
-    }
-}
-
-impl FromRef<ApiState> for ProxyManager {
-    fn from_ref(state: &ApiState) -> Self {
-        state.manager.clone()
-    }
 }

@@ -6,13 +6,12 @@ use axum::{
         Query,
         rejection::{BytesRejection, QueryRejection},
     },
-    http::{StatusCode, header},
+    http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use proxy_manager::{ProxyManager, SessionHandle};
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{ProblemDetails, session_ids::session_id};
+use crate::ProblemDetails;
 
 /// Longest body of a request, in bytes: twice the longest message to a proxy, for what JSON adds to it.
 pub const MAX_BODY: usize = 32 * 1024 * 1024;
@@ -39,13 +38,12 @@ impl IntoResponse for ProblemDetails {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let body = serde_json::to_vec(&self).unwrap_or_default();
-        (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response()
+        let mut response = (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response();
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
     }
-}
-
-/// Finds the session with this id, or with an id of this unique beginning.
-pub(crate) fn find(manager: &ProxyManager, id: &str) -> RouteResult<SessionHandle> {
-    Ok(manager.session(&session_id(manager, id)?)?)
 }
 
 /// Parses a request's body as JSON; an empty one counts as `{}`.

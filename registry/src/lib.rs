@@ -41,6 +41,7 @@ mod session_hold;
 mod spawn;
 mod stat;
 mod sys;
+mod tcp_peer;
 mod tree_kill;
 mod unavailable;
 mod usage;
@@ -74,6 +75,7 @@ pub use registry::{ProcessRegistry, ReapOutcome, ReapedProcess, RegistryEvent, r
 pub use session_hold::SessionHold;
 pub use spawn::{SpawnError, SpawnInput, SpawnOutput, SpawnRequest, SpawnedProcess, spawn};
 pub use sys::{ProcessTitle, bound_arenas, fork_child, inherited_fds, is_single_threaded};
+pub use tcp_peer::check_tcp_client;
 pub use tree_kill::kill_trees;
 pub use unavailable::UnavailableFeature;
 pub use usage::{LargeFile, ProcessUsage, ReadingScope, UsageReader, UsageReading, thread_time};

@@ -22,7 +22,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Processes", &["ps", "shell", "kill", "leaktest", "orphans"]),
     ("Events", &["events", "transcript", "export", "import", "append", "log"]),
     ("The agent's own side", &["state", "messages", "conversations", "native", "attach-command", "take-back"]),
-    ("Setup", &["agents", "profiles", "models", "doctor", "completions", "help"]),
+    ("Setup", &["agents", "profiles", "models", "tokens", "doctor", "completions", "help"]),
 ];
 
 /// Options of a session's start that `--help` shows; the others are in `--help-all` and in the topics.

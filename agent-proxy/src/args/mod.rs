@@ -11,6 +11,7 @@ mod lifecycle;
 mod listing;
 mod log;
 pub(crate) mod mcp;
+mod network;
 pub(crate) mod operations;
 mod orphans;
 pub(crate) mod persistence;
@@ -39,6 +40,7 @@ use durability::DurabilityArgs;
 pub(crate) use help::HelpArgs;
 pub(crate) use listing::{FormatArgs, ListingFormat, TemplatePart};
 pub(crate) use log::{LogArgs, LogCommand};
+pub(crate) use network::{CreateTokenArgs, NetworkArgs, TokensArgs, TokensCommand};
 use operations::{CompactArgs, DeleteArgs, NativeArgs, SessionArgs, SetArgs, SteerArgs};
 pub(crate) use orphans::{NamedOrphan, OrphansArgs, OrphansCommand, OrphansKillArgs, OrphansListArgs};
 use persistence::{
@@ -185,6 +187,8 @@ pub(crate) enum CliCommand {
     Profiles(ProfilesArgs),
     /// Manage model configurations: providers, addresses and keys by name
     Models(ModelsArgs),
+    /// List, create or revoke tokens of callers over the network
+    Tokens(TokensArgs),
     /// Check or salvage the event log's file; needs no daemon
     Log(LogArgs),
     /// Find agent processes that other tools left behind, and end those you name
@@ -246,6 +250,9 @@ pub(crate) struct ServeArgs {
     /// Bounds on the number of sessions.
     #[command(flatten)]
     pub(crate) supervision: SupervisionArgs,
+    /// Listeners on the network.
+    #[command(flatten)]
+    pub(crate) network: NetworkArgs,
     /// Answer processes of the daemon's own sessions too
     ///
     /// They are refused otherwise: an agent that can reach the socket could drive its own manager.

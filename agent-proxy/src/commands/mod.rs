@@ -33,6 +33,7 @@ mod several;
 mod shell;
 mod start;
 mod stop;
+mod tokens;
 mod transfer;
 
 use proxy_child::ChildToken;
@@ -67,6 +68,7 @@ pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), CommandFailur
         CliCommand::Agents(args) => agents::run(child, &args, global.config_dir.as_deref(), global.json).await,
         CliCommand::Profiles(args) => profiles::run(args, global.config_dir.as_deref(), global.json),
         CliCommand::Models(args) => models::run(args, global.config_dir.as_deref(), global.json),
+        CliCommand::Tokens(args) => tokens::run(args, global.config_dir.as_deref(), global.json),
         CliCommand::Serve(args) => serve::run(child, args, &global, &socket(&global)?).await,
         CliCommand::Orphans(args) => orphans::run(args, global.config_dir.as_deref(), global.json).await,
         CliCommand::Leaktest(args) => leaktest::run(child, args, global.json).await,
@@ -144,6 +146,7 @@ async fn run_client(command: CliCommand, client: &DaemonClient, as_json: bool) -
         | CliCommand::Agents(_)
         | CliCommand::Profiles(_)
         | CliCommand::Models(_)
+        | CliCommand::Tokens(_)
         | CliCommand::Serve(_)
         | CliCommand::Orphans(_)
         | CliCommand::Leaktest(_)

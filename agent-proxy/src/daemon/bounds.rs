@@ -17,14 +17,17 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
-use interprocess::local_socket::tokio::Stream;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
     time::timeout,
 };
 
-use super::{peers, socket::BoundSocket};
+use super::{
+    network::NetworkListener,
+    peers::{self, ClientStream},
+    socket::BoundSocket,
+};
 use proxy_server::{MAX_BODY, ProblemDetails};
 
 /// Connections at once, at most.
@@ -54,32 +57,112 @@ pub(super) fn descriptor_reserve(limit: u64) -> u64 {
     connections(limit) + FOR_REQUESTS
 }
 
-/// Serves until `stopped` says so, and then until the connections that have a request are done with it.
-pub(super) async fn serve(mut listener: BoundSocket, router: Router, limit: u64, mut stopped: watch::Receiver<()>) {
-    let bodies = BodyBudget(Arc::new(Semaphore::new(BODIES / UNIT)));
-    let router = router.layer(axum::middleware::from_fn_with_state(bodies, bounded));
-    let connections = usize::try_from(connections(limit)).unwrap_or(usize::MAX);
-    let (room, refused) = (Arc::new(Semaphore::new(connections)), peers::refusals());
-    let mut open = JoinSet::new();
-    loop {
-        let stream = tokio::select! {
-            (stream, ()) = listener.accept() => stream,
-            _ = stopped.changed() => break,
-            Some(_) = open.join_next() => continue,
-        };
-        match room.clone().try_acquire_owned() {
-            Ok(place) => drop(open.spawn(connection(stream, router.clone(), place, stopped.clone()))),
-            Err(_) => {
-                let detail = format!("{connections} connections are open, which is all there may be: close some");
-                peers::refuse(&refused, stream, ProblemDetails::new("overloaded", detail));
+/// Bounds that all listeners share, and the connections that are open.
+#[derive(Clone, Debug)]
+pub(super) struct ConnectionBounds {
+    most: usize,
+    room: Arc<Semaphore>,
+    bodies: BodyBudget,
+    refused: Arc<Semaphore>,
+}
+
+impl ConnectionBounds {
+    /// Makes the bounds under this limit on open files.
+    pub(super) fn new(limit: u64) -> Self {
+        let most = usize::try_from(connections(limit)).unwrap_or(usize::MAX);
+        let bodies = BodyBudget(Arc::new(Semaphore::new(BODIES / UNIT)));
+        Self { most, room: Arc::new(Semaphore::new(most)), bodies, refused: peers::refusals() }
+    }
+
+    /// Serves the local socket until `stopped` says so, and then until the connections that have a request are done with it.
+    pub(super) async fn serve_local(self, mut listener: BoundSocket, router: Router, stopped: watch::Receiver<()>) {
+        let mut server = self.server(router, stopped);
+        while let Some(stream) = server.next(listener.accept()).await {
+            let (stream, ()) = stream;
+            match server.place() {
+                Some(place) => server.spawn(place, std::future::ready(Some(stream))),
+                None => server.refuse(stream),
+            }
+        }
+        drop(listener);
+        server.finish().await;
+    }
+
+    /// Serves an address in the same way.
+    pub(super) async fn serve_network(self, listener: NetworkListener, router: Router, stopped: watch::Receiver<()>) {
+        let mut server = self.server(router, stopped);
+        while let Some(client) = server.next(listener.accept()).await {
+            match server.place() {
+                Some(place) => server.spawn(place, client.admit()),
+                None => server.refuse(client.stream),
+            }
+        }
+        drop(listener);
+        server.finish().await;
+    }
+
+    fn server(self, router: Router, stopped: watch::Receiver<()>) -> BoundedServer {
+        let router = router.layer(axum::middleware::from_fn_with_state(self.bodies.clone(), bounded));
+        BoundedServer { bounds: self, router, stopped, open: JoinSet::new() }
+    }
+}
+
+/// Server of one listener.
+struct BoundedServer {
+    bounds: ConnectionBounds,
+    router: Router,
+    stopped: watch::Receiver<()>,
+    open: JoinSet<()>,
+}
+
+impl BoundedServer {
+    /// Waits for the next client; `None` once the daemon ends.
+    async fn next<C>(&mut self, accept: impl Future<Output = C>) -> Option<C> {
+        let mut accept = std::pin::pin!(accept);
+        loop {
+            tokio::select! {
+                client = accept.as_mut() => return Some(client),
+                _ = self.stopped.changed() => return None,
+                Some(_) = self.open.join_next() => {}
             }
         }
     }
-    drop(listener);
-    while open.join_next().await.is_some() {}
+
+    /// Takes a place among the connections, if there is one.
+    fn place(&self) -> Option<OwnedSemaphorePermit> {
+        self.bounds.room.clone().try_acquire_owned().ok()
+    }
+
+    /// Serves a client that is admitted.
+    fn spawn<S: ClientStream>(
+        &mut self,
+        place: OwnedSemaphorePermit,
+        admitted: impl Future<Output = Option<S>> + Send + 'static,
+    ) {
+        let (router, stopped) = (self.router.clone(), self.stopped.clone());
+        self.open.spawn(async move {
+            if let Some(stream) = admitted.await {
+                connection(stream, router, place, stopped).await;
+            }
+        });
+    }
+
+    fn refuse(&self, stream: impl ClientStream) {
+        let detail = format!("{} connections are open, which is all there may be: close some", self.bounds.most);
+        peers::refuse(&self.bounds.refused, stream, ProblemDetails::new("overloaded", detail));
+    }
+
+    async fn finish(mut self) {
+        while self.open.join_next().await.is_some() {}
+    }
 }
 
-async fn connection(stream: Stream, router: Router, place: OwnedSemaphorePermit, mut stopped: watch::Receiver<()>) {
+async fn connection(
+    stream: impl ClientStream,
+    router: Router,
+    place: OwnedSemaphorePermit,
+    mut stopped: watch::Receiver<()>,
+) {
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(MAX_HEAD);
     let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).with_upgrades();
@@ -176,6 +259,7 @@ mod tests {
 
     use interprocess::local_socket::{
         GenericFilePath, ListenerOptions, ToFsName as _,
+        tokio::Stream,
         traits::tokio::{Listener as _, Stream as _},
     };
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -4,25 +4,30 @@ mod bounds;
 mod detach;
 mod hangup;
 mod log_file;
+mod network;
 mod peers;
 mod recovered_sessions;
 pub(crate) mod socket;
 
-use std::{path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use proxy_manager::{ChildProgram, DrainProgress, ProxyManager, Receipt};
-use proxy_server::{ConfigurationReloader, LoadedConfiguration, ProblemDetails, ServerOptions, StopMode, StopProgress};
+use proxy_server::{
+    ConfigurationReloader, LoadedConfiguration, NetworkAccess, ProblemDetails, ServerOptions, StopMode, StopProgress,
+};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
+    task::JoinSet,
 };
 
-use self::{log_file::LogFile, peers::PeerGuard};
+use self::{bounds::ConnectionBounds, log_file::LogFile, network::NetworkListener, peers::PeerGuard};
 use crate::{
-    args::ServeArgs,
+    args::{NetworkArgs, ServeArgs},
     command_failure::CommandFailure,
     environment, render,
     term::{self, TermStyle},
+    tokens,
 };
 
 const SIGXCPU: i32 = nix::sys::signal::Signal::SIGXCPU as i32;
@@ -49,6 +54,7 @@ pub(crate) async fn serve(
     let log = args.log_file.as_deref().map(LogFile::new).transpose()?;
     log.iter().try_for_each(LogFile::redirect)?;
     let (listener, names) = socket::bind(socket)?;
+    let configuration_directory = configuration.directory().map(|directory| directory.path().to_owned());
     // Install the handlers before the daemon is announced: a signal must find its handler.
     let mut terminate = handler(SignalKind::terminate())?;
     let mut interrupt = handler(SignalKind::interrupt())?;
@@ -72,6 +78,7 @@ pub(crate) async fn serve(
 
     let guarded = manager.clone();
     let guard = (!args.allow_sessions).then(|| PeerGuard::new(move || guarded.fork_servers()));
+    let networks = bind_networks(&args.network, guard.as_ref()).await?;
     let listener = listener.guarded(guard);
 
     let (stop, stopped) = watch::channel(());
@@ -80,8 +87,19 @@ pub(crate) async fn serve(
     tokio::spawn(hangup::follow(hangup, log, manager.clone(), configuration.clone()));
     let options = ServerOptions::default().with_configuration(configuration).with_stop(stopping.clone());
     let router = proxy_server::router(manager.clone(), options);
-    let server = tokio::spawn(bounds::serve(listener, router, limit, stopped));
-    announce(socket, &manager, as_json)?;
+    let bounds = ConnectionBounds::new(limit);
+    let mut servers = JoinSet::new();
+    let mut addresses = Vec::new();
+    if !networks.is_empty() {
+        let access = network_access(&args.network, &configuration_directory)?;
+        let guarded = proxy_server::require_token(router.clone(), access);
+        for network in networks {
+            addresses.extend(network.address().ok());
+            servers.spawn(bounds.clone().serve_network(network, guarded.clone(), stopped.clone()));
+        }
+    }
+    servers.spawn(bounds.serve_local(listener, router, stopped));
+    announce(socket, &addresses, &manager, as_json)?;
 
     let first = tokio::select! {
         _ = terminate.recv() => StopMode::AfterTurns,
@@ -110,7 +128,7 @@ pub(crate) async fn serve(
     stopping.stopped(&manager, &receipts);
     // The streams of all sessions have ended with them; other connections get a moment to finish.
     stop.send_replace(());
-    let _ = tokio::time::timeout(LINGER, server).await;
+    let _ = tokio::time::timeout(LINGER, servers.join_all()).await;
     drop(names);
     report(&receipts, as_json)
 }
@@ -127,6 +145,28 @@ fn report_drain(progress: DrainProgress, longest: Duration, as_json: bool) {
     }
 }
 
+/// Binds the addresses of the network before anything starts: one that is taken ends the daemon at once.
+async fn bind_networks(args: &NetworkArgs, guard: Option<&PeerGuard>) -> Result<Vec<NetworkListener>, ProblemDetails> {
+    let mut networks = Vec::new();
+    for address in &args.listen {
+        networks.push(NetworkListener::bind(*address, args.insecure).await?.guarded(guard.cloned()));
+    }
+    Ok(networks)
+}
+
+/// Returns who is admitted over the network. At the first start there is a first token.
+fn network_access(
+    args: &NetworkArgs,
+    directory: &Result<PathBuf, ProblemDetails>,
+) -> Result<NetworkAccess, ProblemDetails> {
+    let tokens = tokens::file(directory.as_ref().map_err(Clone::clone)?);
+    if let Some(first) = tokens::create_first(&tokens)? {
+        term::error_line(format_args!("the first token, of the role admin, is in {}", first.display()));
+    }
+    let access = args.host.iter().fold(NetworkAccess::new(tokens), |access, host| access.with_host(host));
+    Ok(args.origin.iter().fold(access, |access, origin| access.with_origin(origin)))
+}
+
 fn handler(kind: SignalKind) -> Result<tokio::signal::unix::Signal, ProblemDetails> {
     signal(kind).map_err(|error| ProblemDetails::failed(format!("handling signals failed: {error}")))
 }
@@ -139,6 +179,7 @@ fn absolute(directory: PathBuf) -> Result<PathBuf, ProblemDetails> {
 /// Announces the socket, the sessions recovered after the death of all their supervisors, and the reattached ones.
 fn announce(
     socket: &crate::socket_path::SocketPath,
+    addresses: &[SocketAddr],
     manager: &ProxyManager,
     as_json: bool,
 ) -> Result<(), CommandFailure> {
@@ -146,7 +187,7 @@ fn announce(
     let said = if as_json {
         let recovered: Vec<_> = recovered.iter().map(recovered_sessions::json).collect();
         term::json(
-            &serde_json::json!({ "socket": socket.path, "pid": std::process::id(), "recovered": recovered, "reattached": reattached }),
+            &serde_json::json!({ "socket": socket.path, "addresses": addresses, "pid": std::process::id(), "recovered": recovered, "reattached": reattached }),
         )
     } else {
         for found in recovered {
@@ -154,6 +195,9 @@ fn announce(
         }
         for session in reattached {
             term::error_line(format_args!("reattached session {session}"));
+        }
+        for address in addresses {
+            term::error_line(format_args!("listening on http://{address}"));
         }
         term::line(format_args!("listening on {}", socket.path.display()))
     };

@@ -10,13 +10,18 @@ use std::{io, sync::Arc, time::Duration};
 use interprocess::local_socket::tokio::Stream;
 use proxy_manager::ProcessId;
 use registry::{DescriptorUse, local_socket::SocketPeer};
-use rustix::net::Shutdown;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::TcpStream,
     sync::Semaphore,
 };
 
 use proxy_server::ProblemDetails;
+
+/// Connection of a client.
+pub(super) trait ClientStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> ClientStream for T {}
 
 /// Number of refused clients that get an answer concurrently. Others are disconnected silently: a session must not
 /// use up descriptors.
@@ -54,21 +59,45 @@ impl PeerGuard {
             Ok(_) => return Some(stream),
             Err(why) => why,
         };
-        let problem = match registry::descriptors() {
-            // To look at it takes one, so nothing was seen.
-            Ok(DescriptorUse { limit, free: 0 }) => ProblemDetails::new(
-                "fds-exhausted",
-                format!(
-                    "all {limit} file descriptors of the daemon are open: raise the limit (ulimit -n), end sessions or close connections"
-                ),
-            ),
-            _ => {
-                let advice = "such clients are refused: start the daemon with `serve --allow-sessions` to answer them";
-                ProblemDetails::new("refused", format!("{why}, and {advice}"))
-            }
-        };
-        refuse(&self.refusals, stream, problem);
+        refuse(&self.refusals, stream, refusal(&why));
         None
+    }
+
+    /// Returns the connection over the network if its client is admitted; else answers with the reason, and closes it.
+    pub(super) async fn admit_network(&self, stream: TcpStream) -> Option<TcpStream> {
+        let ends = stream.peer_addr().and_then(|client| Ok((client, stream.local_addr()?)));
+        let judged = match ends {
+            Ok((client, server)) => {
+                let tops = (self.fork_servers)();
+                let look = move || registry::check_tcp_client(client, server, &tops, "this daemon's own sessions");
+                tokio::task::spawn_blocking(look).await.unwrap_or_else(|error| Err(error.to_string()))
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        match judged {
+            Ok(()) => Some(stream),
+            Err(why) => {
+                refuse(&self.refusals, stream, refusal(&why));
+                None
+            }
+        }
+    }
+}
+
+/// Why a client is refused.
+fn refusal(why: &str) -> ProblemDetails {
+    match registry::descriptors() {
+        // To look at it takes one, so nothing was seen.
+        Ok(DescriptorUse { limit, free: 0 }) => ProblemDetails::new(
+            "fds-exhausted",
+            format!(
+                "all {limit} file descriptors of the daemon are open: raise the limit (ulimit -n), end sessions or close connections"
+            ),
+        ),
+        _ => {
+            let advice = "such clients are refused: start the daemon with `serve --allow-sessions` to answer them";
+            ProblemDetails::new("refused", format!("{why}, and {advice}"))
+        }
     }
 }
 
@@ -78,7 +107,7 @@ pub(super) fn refusals() -> Arc<Semaphore> {
 }
 
 /// Answers whatever a client asks with this, if there is room for one more, and closes the connection.
-pub(super) fn refuse(refusals: &Arc<Semaphore>, stream: Stream, problem: ProblemDetails) {
+pub(super) fn refuse(refusals: &Arc<Semaphore>, stream: impl ClientStream, problem: ProblemDetails) {
     tracing::info!(why = problem.detail, "a client is refused");
     if let Ok(place) = refusals.clone().try_acquire_owned() {
         tokio::spawn(async move {
@@ -90,7 +119,7 @@ pub(super) fn refuse(refusals: &Arc<Semaphore>, stream: Stream, problem: Problem
 }
 
 /// Answers whatever is asked with the problem.
-async fn send_refusal(mut stream: Stream, problem: &ProblemDetails) -> io::Result<()> {
+async fn send_refusal(mut stream: impl ClientStream, problem: &ProblemDetails) -> io::Result<()> {
     let mut head = Vec::new();
     while !head.windows(4).any(|bytes| bytes == b"\r\n\r\n") && head.len() < MAX_HEAD {
         if stream.read_buf(&mut head).await? == 0 {
@@ -106,8 +135,7 @@ async fn send_refusal(mut stream: Stream, problem: &ProblemDetails) -> io::Resul
         body.len()
     );
     stream.write_all(answer.as_bytes()).await?;
-    let Stream::UdSocket(socket) = &stream;
-    rustix::net::shutdown(socket, Shutdown::Write)?;
+    stream.shutdown().await?;
     // A close with unread data would be a reset, which can overtake the answer.
     while stream.read(&mut [0; 4096]).await? > 0 {}
     Ok(())

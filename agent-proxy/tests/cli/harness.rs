@@ -4,6 +4,7 @@ use std::{
     collections::BTreeSet,
     fs,
     io::{BufRead, BufReader, Lines, Read, Write as _},
+    net::SocketAddr,
     os::unix::{
         net::UnixStream,
         process::{CommandExt, ExitStatusExt},
@@ -168,6 +169,15 @@ impl Place {
     /// Starts a daemon with these flags, and returns once it answers.
     pub(crate) fn serve_with(&self, flags: &[&str]) -> Daemon<'_> {
         self.serve_as(&[&[PROGRAM, "serve"], flags].concat())
+    }
+
+    /// Starts a daemon that listens on the network too, and returns its address.
+    pub(crate) fn serve_network(&self, flags: &[&str]) -> (Daemon<'_>, SocketAddr) {
+        let mut running = self.spawn(&[&["serve", "--json", "--listen", "127.0.0.1:0"], flags].concat());
+        let Some(line) = running.line() else { panic!("{}", running.end().stderr) };
+        let announced: Value = serde_json::from_str(&line).expect("JSON");
+        let address = announced["addresses"][0].as_str().expect("an address").parse().expect("an address");
+        (Daemon { place: self, running: Some(running) }, address)
     }
 
     /// Starts another program, which becomes a daemon, and returns once it answers.

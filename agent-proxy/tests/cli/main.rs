@@ -14,6 +14,7 @@ mod harness;
 mod lasting;
 mod leaktest;
 mod listings;
+mod network;
 mod operations;
 mod orphans;
 mod peers;

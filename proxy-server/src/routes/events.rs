@@ -4,7 +4,7 @@ use std::{fs::File, io::BufReader};
 
 use axum::{
     Router,
-    extract::{Path, Query, State},
+    extract::{Path, Query},
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -13,11 +13,11 @@ use proxy_manager::{FeedStart, ImportSummary, ProxyManager, SessionId, SessionSt
 
 use crate::{
     ApiState, ProblemDetails,
+    access::Caller,
     api::{AppendRequest, AppendResponse, ImportRequest, ImportResponse},
     event_filter::EventsQuery,
     event_page,
-    requests::{Body, JsonBody, RouteResult, UrlQuery, find, parse, to_the_end},
-    session_ids::session_id,
+    requests::{Body, JsonBody, RouteResult, UrlQuery, parse, to_the_end},
     stream::{self, EventFormat, EventRange},
 };
 
@@ -31,20 +31,20 @@ pub(super) fn routes() -> Router<ApiState> {
 /// Streams a session's events: as JSON lines, to the last one or with `follow` to the session's end; as server-sent events, always to
 /// the session's end; or as one page of JSON.
 async fn events(
-    State(manager): State<ProxyManager>,
+    caller: Caller,
     Path(id): Path<String>,
     query: UrlQuery<EventsQuery>,
     headers: HeaderMap,
 ) -> RouteResult<Response> {
     let Query(query) = query.map_err(|error| ProblemDetails::usage(error.to_string()))?;
     let format = EventFormat::of(&headers);
-    let id = session_id(&manager, &id)?;
-    let last = manager.session(&id).ok().map(|session| session.info().last_offset);
+    let id = caller.session_id(&id)?;
+    let last = caller.manager.session(&id).ok().map(|session| session.info().last_offset);
     let from = match query.start(last_event_id(&headers))? {
         FeedStart::After(from) => from,
         FeedStart::Latest => last.unwrap_or(u64::MAX - 1),
     };
-    let mut subscription = manager.subscribe_from(&id, from)?;
+    let mut subscription = caller.manager.subscribe_from(&id, from)?;
     if format == EventFormat::Page {
         let limit = query.page_limit()?;
         return Ok(JsonBody(event_page::of_session(&mut subscription, from, last, query.selection()?, limit).await?)
@@ -53,7 +53,7 @@ async fn events(
     let follows = query.follow || format == EventFormat::ServerSent;
     // A session of an earlier daemon has an end, or does not exist.
     let range = EventRange { from, last, until: last.filter(|_| !follows) };
-    if format == EventFormat::ServerSent && is_over(&manager, &id, from) {
+    if format == EventFormat::ServerSent && is_over(&caller.manager, &id, from) {
         // The one answer after which a browser does not connect again.
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
@@ -76,37 +76,35 @@ fn last_event_id(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Streams the events of all sessions: as JSON lines, to the last one or with `follow` for good; as server-sent events, for good.
-async fn all_events(
-    State(manager): State<ProxyManager>,
-    query: UrlQuery<EventsQuery>,
-    headers: HeaderMap,
-) -> RouteResult<Response> {
+async fn all_events(caller: Caller, query: UrlQuery<EventsQuery>, headers: HeaderMap) -> RouteResult<Response> {
     let Query(query) = query.map_err(|error| ProblemDetails::usage(error.to_string()))?;
+    caller.check_all_users("the events of all sessions")?;
     let (format, start) = (EventFormat::of(&headers), query.start(last_event_id(&headers))?);
     if format == EventFormat::Page {
         let (limit, selection) = (query.page_limit()?, query.selection()?);
-        return Ok(JsonBody(event_page::of_all(&manager, start, selection, limit).await?).into_response());
+        return Ok(JsonBody(event_page::of_all(&caller.manager, start, selection, limit).await?).into_response());
     }
     let follows = query.follow || format == EventFormat::ServerSent;
     let from = match start {
         FeedStart::After(from) => from,
-        FeedStart::Latest => manager.follow_all(start).await?.position(),
+        FeedStart::Latest => caller.manager.follow_all(start).await?.position(),
     };
-    stream::all_events(manager, from, query.selection()?, format, follows).await
+    stream::all_events(caller.manager, from, query.selection()?, format, follows).await
 }
 
-async fn append(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
+async fn append(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
     let AppendRequest { kind, version, payload } = parse(body)?;
-    let id = find(&manager, &id)?.id().clone();
-    let offset = to_the_end(async move { manager.append_event(&id, &kind, version, payload).await }).await?;
+    let id = caller.find(&id)?.id().clone();
+    let offset = to_the_end(async move { caller.manager.append_event(&id, &kind, version, payload).await }).await?;
     Ok((StatusCode::CREATED, JsonBody(AppendResponse { offset: format!("{offset:020}") })).into_response())
 }
 
-async fn import(State(manager): State<ProxyManager>, body: Body) -> RouteResult<JsonBody<ImportResponse>> {
+async fn import(caller: Caller, body: Body) -> RouteResult<JsonBody<ImportResponse>> {
+    caller.check_all_users("an import")?;
     let ImportRequest { path } = parse(body)?;
     let opened = tokio::task::spawn_blocking(move || open(&path)).await;
     let file = opened.map_err(|error| ProblemDetails::failed(format!("opening the file broke off: {error}")))??;
-    let imported = to_the_end(async move { manager.import_events(BufReader::new(file)).await }).await?;
+    let imported = to_the_end(async move { caller.manager.import_events(BufReader::new(file)).await }).await?;
     let offset = |offset: u64| format!("{offset:020}");
     let ImportSummary { session, first, last } = imported;
     Ok(JsonBody(ImportResponse { session_id: session, first: offset(first), last: offset(last) }))

@@ -11,10 +11,10 @@ mod stop;
 mod suspension;
 mod terminal;
 
-use axum::{Router, extract::DefaultBodyLimit};
+use axum::{Router, extract::DefaultBodyLimit, middleware::from_fn};
 
 pub use self::stop::{StopMode, StopProgress, StopRequests};
-use crate::{ApiState, ProblemDetails, requests::MAX_BODY};
+use crate::{ApiState, ProblemDetails, access::check_role, requests::MAX_BODY};
 
 /// Builds the router of all routes.
 pub(crate) fn router(state: ApiState) -> Router {
@@ -38,5 +38,7 @@ pub(crate) fn router(state: ApiState) -> Router {
         .method_not_allowed_fallback(async || {
             ProblemDetails::new("method-not-allowed", "this route has another method")
         })
+        // Of routes that were found alone: what there is not needs no role.
+        .route_layer(from_fn(check_role))
         .layer(DefaultBodyLimit::max(MAX_BODY))
 }

@@ -2,18 +2,18 @@
 
 use axum::{
     Router,
-    extract::{Path, State},
+    extract::Path,
     http::StatusCode,
     response::{IntoResponse, Response},
     routing::post,
 };
-use proxy_manager::{ProxyManager, SilentHandler, StreamOptions, TurnStream};
+use proxy_manager::{SilentHandler, StreamOptions, TurnStream};
 
 use crate::{
     ApiState,
+    access::Caller,
     api::{AbortRequest, PromptAccepted, PromptRequest, SteerRequest},
-    requests::{Body, JsonBody, RouteResult, find, parse, to_the_end},
-    session_ids::session_id,
+    requests::{Body, JsonBody, RouteResult, parse, to_the_end},
     stream,
 };
 
@@ -25,11 +25,11 @@ pub(super) fn routes() -> Router<ApiState> {
         .route("/v1/sessions/{id}/abort", post(abort))
 }
 
-async fn prompt(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
+async fn prompt(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
     let request: PromptRequest = parse(body)?;
-    let id = session_id(&manager, &id)?;
-    let (mode, wait, session) = (request.mode, request.wait, manager.session(&id)?);
-    let send = async move { manager.send_prompt(&id, request, mode).await };
+    let id = caller.session_id(&id)?;
+    let (mode, wait, session) = (request.mode, request.wait, caller.manager.session(&id)?);
+    let send = async move { caller.manager.send_prompt(&id, request, mode).await };
     // The prompt may resume the session, which must not be left half done.
     let turn = to_the_end(TurnStream::follow(session, send)).await?;
     if wait {
@@ -40,25 +40,25 @@ async fn prompt(State(manager): State<ProxyManager>, Path(id): Path<String>, bod
 
 /// Waits for the answer, or streams it as it grows. The turn continues if the client leaves. The body's field
 /// `wait` is ignored here.
-async fn ask(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
+async fn ask(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
     let request: PromptRequest = parse(body)?;
     let options = StreamOptions { mode: request.mode, ..StreamOptions::default() };
-    let session = manager.awake(&session_id(&manager, &id)?).await?;
+    let session = caller.manager.awake(&caller.session_id(&id)?).await?;
     if request.stream {
         return Ok(stream::calls(session, request.into(), options));
     }
     Ok(JsonBody(session.stream_with(request, &mut SilentHandler, options).await?).into_response())
 }
 
-async fn steer(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> RouteResult<StatusCode> {
+async fn steer(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<StatusCode> {
     let request: SteerRequest = parse(body)?;
-    find(&manager, &id)?.steer(request).await?;
+    caller.find(&id)?.steer(request).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn abort(State(manager): State<ProxyManager>, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
+async fn abort(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
     let AbortRequest { policy } = parse(body)?;
-    let session = find(&manager, &id)?;
+    let session = caller.find(&id)?;
     Ok(match to_the_end(async move { session.abort(policy).await }).await? {
         Some(receipt) => JsonBody(receipt).into_response(),
         None => StatusCode::NO_CONTENT.into_response(),

@@ -4,22 +4,21 @@ use std::time::Duration;
 
 use axum::{
     Router,
-    extract::{Path, Query, State},
+    extract::{Path, Query},
     http::StatusCode,
     response::{IntoResponse, Response},
     routing::{get, post},
 };
 use proxy_manager::{
-    AgentSessionConfig, KillOptions, KillScope, Operation, ProxyManager, Receipt, ResumeFrom, ResumeRequest,
-    SessionInfo,
+    AgentSessionConfig, KillOptions, KillScope, Operation, Receipt, ResumeFrom, ResumeRequest, SessionInfo,
 };
 use serde::Deserialize;
 
 use crate::{
     ApiState, ProblemDetails,
+    access::Caller,
     api::{KillRequest, TranscriptResponse},
-    requests::{Body, JsonBody, RouteResult, UrlQuery, find, parse, to_the_end},
-    session_ids::session_id,
+    requests::{Body, JsonBody, RouteResult, UrlQuery, parse, to_the_end},
 };
 
 pub(super) fn routes() -> Router<ApiState> {
@@ -41,62 +40,49 @@ struct SessionsQuery {
     archived: bool,
 }
 
-async fn sessions(
-    State(manager): State<ProxyManager>,
-    listing: UrlQuery<SessionsQuery>,
-) -> RouteResult<JsonBody<Vec<SessionInfo>>> {
+async fn sessions(caller: Caller, listing: UrlQuery<SessionsQuery>) -> RouteResult<JsonBody<Vec<SessionInfo>>> {
     let listing = listing.map_err(|error| ProblemDetails::usage(error.to_string()))?;
     let Query(SessionsQuery { process_use, archived }) = listing;
-    let mut sessions = if process_use { manager.measured_sessions().await } else { manager.list_sessions() };
-    sessions.retain(|session| archived || !session.archived);
+    let mut sessions =
+        if process_use { caller.manager.measured_sessions().await } else { caller.manager.list_sessions() };
+    sessions.retain(|session| (archived || !session.archived) && caller.sees(session.metadata.user_id.as_deref()));
     Ok(JsonBody(sessions))
 }
 
-async fn start(State(state): State<ApiState>, body: Body) -> RouteResult<Response> {
-    let manager = state.manager.clone();
+async fn start(caller: Caller, body: Body) -> RouteResult<Response> {
     let mut config: AgentSessionConfig = parse(body)?;
+    caller.own(&mut config)?;
     if let Some(ResumeRequest { from: ResumeFrom::Session { id }, .. }) = &mut config.resume {
-        *id = session_id(&manager, id.as_str())?;
+        *id = caller.session_id(id.as_str())?;
     }
-    state.refresh().await?;
-    let session = manager.start_session(config).await?;
+    caller.refresh().await?;
+    let session = caller.manager.start_session(config).await?;
     Ok((StatusCode::CREATED, JsonBody(session.info())).into_response())
 }
 
-async fn session(State(manager): State<ProxyManager>, Path(id): Path<String>) -> RouteResult<JsonBody<SessionInfo>> {
-    Ok(JsonBody(find(&manager, &id)?.info()))
+async fn session(caller: Caller, Path(id): Path<String>) -> RouteResult<JsonBody<SessionInfo>> {
+    Ok(JsonBody(caller.find(&id)?.info()))
 }
 
-async fn delete(State(manager): State<ProxyManager>, Path(id): Path<String>) -> RouteResult<StatusCode> {
-    manager.delete_session(&session_id(&manager, &id)?).await?;
+async fn delete(caller: Caller, Path(id): Path<String>) -> RouteResult<StatusCode> {
+    caller.manager.delete_session(&caller.session_id(&id)?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Performs the [`Operation`] in the body: `"compact"`, `{"compactWith":{"instructions":"…"}}`, `{"setModel":{"model":"M"}}`. The answer is the agent's.
-async fn operate(
-    State(manager): State<ProxyManager>,
-    Path(id): Path<String>,
-    body: Body,
-) -> RouteResult<JsonBody<proxy_manager::Json>> {
+async fn operate(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<JsonBody<proxy_manager::Json>> {
     let operation: Operation = parse(body)?;
-    Ok(JsonBody(find(&manager, &id)?.operate(operation).await?))
+    Ok(JsonBody(caller.find(&id)?.operate(operation).await?))
 }
 
-async fn transcript(
-    State(manager): State<ProxyManager>,
-    Path(id): Path<String>,
-) -> RouteResult<JsonBody<TranscriptResponse>> {
-    Ok(JsonBody(TranscriptResponse { transcript: manager.transcript(&session_id(&manager, &id)?).await? }))
+async fn transcript(caller: Caller, Path(id): Path<String>) -> RouteResult<JsonBody<TranscriptResponse>> {
+    Ok(JsonBody(TranscriptResponse { transcript: caller.manager.transcript(&caller.session_id(&id)?).await? }))
 }
 
-async fn kill(
-    State(manager): State<ProxyManager>,
-    Path(id): Path<String>,
-    body: Body,
-) -> RouteResult<JsonBody<Receipt>> {
+async fn kill(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<JsonBody<Receipt>> {
     let KillRequest { pid, tree, keep_agent, grace_ms } = parse(body)?;
     let options = grace_ms.map_or_else(KillOptions::default, |ms| KillOptions::grace(Duration::from_millis(ms)));
-    let session = find(&manager, &id)?;
+    let session = caller.find(&id)?;
     let refused = |reason: &str| proxy_manager::Error::InvalidConfig { field: "kill", reason: reason.into() };
     let scope = match (pid, tree, keep_agent) {
         (Some(pid), tree, false) => KillScope::Process { pid, tree },

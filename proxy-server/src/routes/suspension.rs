@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use axum::{
     Router,
-    extract::{Path, State},
+    extract::Path,
     routing::{get, post},
 };
 use proxy_manager::{KillOptions, ProxyManager, SessionId, SessionInfo, SessionMetadata, SessionSnapshot};
 
 use crate::{
     ApiState,
+    access::Caller,
     api::{AttachCommandResponse, ResumeRequest, SuspendRequest},
     requests::{Body, JsonBody, RouteResult, parse, to_the_end},
-    session_ids::session_id,
 };
 
 pub(super) fn routes() -> Router<ApiState> {
@@ -30,65 +30,44 @@ fn options(SuspendRequest { grace_ms }: SuspendRequest) -> KillOptions {
     grace_ms.map_or_else(KillOptions::default, |ms| KillOptions::grace(Duration::from_millis(ms)))
 }
 
-async fn suspend(
-    State(manager): State<ProxyManager>,
-    Path(id): Path<String>,
-    body: Body,
-) -> RouteResult<JsonBody<SessionSnapshot>> {
-    let (id, options) = (session_id(&manager, &id)?, options(parse(body)?));
-    to_the_end(async move { manager.suspend_session(&id, options).await }).await.map(JsonBody)
+async fn suspend(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<JsonBody<SessionSnapshot>> {
+    let (id, options) = (caller.session_id(&id)?, options(parse(body)?));
+    to_the_end(async move { caller.manager.suspend_session(&id, options).await }).await.map(JsonBody)
 }
 
-async fn resume(
-    State(state): State<ApiState>,
-    Path(id): Path<String>,
-    body: Body,
-) -> RouteResult<JsonBody<SessionInfo>> {
-    let manager = state.manager.clone();
-    let (id, options) = (session_id(&manager, &id)?, parse(body)?);
-    state.refresh().await?;
-    let session = to_the_end(async move { manager.resume_session_with(&id, options).await }).await?;
+async fn resume(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<JsonBody<SessionInfo>> {
+    let (id, options) = (caller.session_id(&id)?, parse(body)?);
+    caller.refresh().await?;
+    let session = to_the_end(async move { caller.manager.resume_session_with(&id, options).await }).await?;
     Ok(JsonBody(session.info()))
 }
 
-async fn resume_snapshot(State(state): State<ApiState>, body: Body) -> RouteResult<JsonBody<SessionInfo>> {
-    let ResumeRequest { snapshot, options } = parse(body)?;
-    let manager = state.manager.clone();
-    state.refresh().await?;
-    let session = to_the_end(async move { manager.resume_snapshot(snapshot, options).await }).await?;
+async fn resume_snapshot(caller: Caller, body: Body) -> RouteResult<JsonBody<SessionInfo>> {
+    let ResumeRequest { mut snapshot, options } = parse(body)?;
+    caller.own(&mut snapshot.config)?;
+    caller.refresh().await?;
+    let session = to_the_end(async move { caller.manager.resume_snapshot(snapshot, options).await }).await?;
     Ok(JsonBody(session.info()))
 }
 
-async fn take_back(
-    State(state): State<ApiState>,
-    Path(id): Path<String>,
-    body: Body,
-) -> RouteResult<JsonBody<SessionInfo>> {
-    let manager = state.manager.clone();
-    let (id, options) = (session_id(&manager, &id)?, parse(body)?);
-    state.refresh().await?;
-    let session = to_the_end(async move { manager.take_back_with(&id, options).await }).await?;
+async fn take_back(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<JsonBody<SessionInfo>> {
+    let (id, options) = (caller.session_id(&id)?, parse(body)?);
+    caller.refresh().await?;
+    let session = to_the_end(async move { caller.manager.take_back_with(&id, options).await }).await?;
     Ok(JsonBody(session.info()))
 }
 
-async fn attach_command(
-    State(manager): State<ProxyManager>,
-    Path(id): Path<String>,
-) -> RouteResult<JsonBody<AttachCommandResponse>> {
-    let id = session_id(&manager, &id)?;
-    let command = manager.attach_command(&id)?;
-    attach(&manager, &id, command)
+async fn attach_command(caller: Caller, Path(id): Path<String>) -> RouteResult<JsonBody<AttachCommandResponse>> {
+    let id = caller.session_id(&id)?;
+    let command = caller.manager.attach_command(&id)?;
+    attach(&caller.manager, &id, command)
 }
 
-async fn hand_over(
-    State(manager): State<ProxyManager>,
-    Path(id): Path<String>,
-    body: Body,
-) -> RouteResult<JsonBody<AttachCommandResponse>> {
-    let (id, options) = (session_id(&manager, &id)?, options(parse(body)?));
-    let (owner, of) = (manager.clone(), id.clone());
+async fn hand_over(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<JsonBody<AttachCommandResponse>> {
+    let (id, options) = (caller.session_id(&id)?, options(parse(body)?));
+    let (owner, of) = (caller.manager.clone(), id.clone());
     let command = to_the_end(async move { owner.hand_over(&of, options).await }).await?;
-    attach(&manager, &id, command)
+    attach(&caller.manager, &id, command)
 }
 
 fn attach(

@@ -4,13 +4,13 @@
 
 use axum::{
     Router,
-    extract::{Path, Request, State},
+    extract::{Path, Request},
     http::{StatusCode, header},
     response::Response,
     routing::{get, post},
 };
 use hyper_util::rt::TokioIo;
-use proxy_manager::{ProxyManager, SessionInfo, terminal::TerminalViewer};
+use proxy_manager::{SessionInfo, terminal::TerminalViewer};
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt},
     net::UnixStream,
@@ -18,9 +18,9 @@ use tokio::{
 
 use crate::{
     ApiState, ProblemDetails,
+    access::Caller,
     api::TERMINAL_PROTOCOL,
-    requests::{Body, JsonBody, RouteResult, find, parse, to_the_end},
-    session_ids::session_id,
+    requests::{Body, JsonBody, RouteResult, parse, to_the_end},
 };
 
 pub(super) fn routes() -> Router<ApiState> {
@@ -31,28 +31,20 @@ pub(super) fn routes() -> Router<ApiState> {
 }
 
 /// Starts the agent's own screen in the session's terminal. The session goes on as before when its program has ended.
-async fn visit(
-    State(manager): State<ProxyManager>,
-    Path(id): Path<String>,
-    body: Body,
-) -> RouteResult<JsonBody<SessionInfo>> {
-    let (id, terminal) = (session_id(&manager, &id)?, parse(body)?);
-    let visited = to_the_end(async move { manager.visit(&id, terminal).await }).await?;
+async fn visit(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<JsonBody<SessionInfo>> {
+    let (id, terminal) = (caller.session_id(&id)?, parse(body)?);
+    let visited = to_the_end(async move { caller.manager.visit(&id, terminal).await }).await?;
     Ok(JsonBody(visited.info()))
 }
 
-async fn terminal(
-    State(manager): State<ProxyManager>,
-    Path(id): Path<String>,
-    request: Request,
-) -> RouteResult<Response> {
+async fn terminal(caller: Caller, Path(id): Path<String>, request: Request) -> RouteResult<Response> {
     check_upgrade(&request)?;
-    upgrade(request, find(&manager, &id)?.view_terminal().await?)
+    upgrade(request, caller.find(&id)?.view_terminal().await?)
 }
 
-async fn shell(State(manager): State<ProxyManager>, Path(id): Path<String>, request: Request) -> RouteResult<Response> {
+async fn shell(caller: Caller, Path(id): Path<String>, request: Request) -> RouteResult<Response> {
     check_upgrade(&request)?;
-    upgrade(request, find(&manager, &id)?.shell().await?)
+    upgrade(request, caller.find(&id)?.shell().await?)
 }
 
 fn check_upgrade(request: &Request) -> RouteResult<()> {

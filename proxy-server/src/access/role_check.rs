@@ -1,0 +1,67 @@
+//! Roles of routes.
+
+use axum::{
+    extract::{MatchedPath, Request},
+    http::Method,
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+
+use super::{Identity, Role};
+use crate::ProblemDetails;
+
+/// Routes that need another role than their method says.
+const ROLES: [(&str, Role); 4] = [
+    ("/v1/import", Role::Admin),
+    ("/v1/stop", Role::Admin),
+    // They are asked for with GET, and type.
+    ("/v1/sessions/{id}/shell", Role::Operate),
+    ("/v1/sessions/{id}/terminal", Role::Operate),
+];
+
+/// Returns the least role for a route.
+fn role_for(method: &Method, path: &str) -> Role {
+    let named = ROLES.iter().find(|(route, _)| path.ends_with(route));
+    match named {
+        Some((_, role)) => *role,
+        None if matches!(*method, Method::GET | Method::HEAD) => Role::Read,
+        None => Role::Operate,
+    }
+}
+
+/// Refuses callers whose role is too small for the route.
+pub(crate) async fn check_role(request: Request, next: Next) -> Response {
+    let path = request.extensions().get::<MatchedPath>().map_or_else(|| request.uri().path(), MatchedPath::as_str);
+    let needed = role_for(request.method(), path);
+    match request.extensions().get::<Identity>() {
+        Some(Identity { name, role, .. }) if *role < needed => {
+            let detail = format!(
+                "{} {path} needs the role {needed}, and {name:?} has {role}: ask for another token (`agent-proxy tokens create \
+                 NAME --role {needed}`)",
+                request.method()
+            );
+            ProblemDetails::new("refused", detail).into_response()
+        }
+        _ => next.run(request).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_of_routes() {
+        for (method, path, role) in [
+            (Method::GET, "/v1/sessions", Role::Read),
+            (Method::POST, "/v1/sessions", Role::Operate),
+            (Method::DELETE, "/v1/sessions/{id}", Role::Operate),
+            (Method::GET, "/v1/sessions/{id}/terminal", Role::Operate),
+            (Method::GET, "/agents/v1/sessions/{id}/shell", Role::Operate),
+            (Method::POST, "/agents/v1/stop", Role::Admin),
+            (Method::POST, "/v1/import", Role::Admin),
+        ] {
+            assert_eq!(role_for(&method, path), role, "{method} {path}");
+        }
+    }
+}

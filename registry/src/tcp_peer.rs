@@ -1,0 +1,177 @@
+//! Processes that connect over TCP on this machine.
+//!
+//! The kernel does not say who is at the other end of a TCP connection. Its table of sockets names the inode of the other end, and
+//! each process lists its descriptors: a process of a session that holds that inode is found.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
+
+use ipc_protocol::{Pid, ProcessId};
+
+use crate::{ancestry::is_below, process_table, procfs};
+
+/// Most descriptors of a process that are looked at.
+const MAX_DESCRIPTORS: usize = 65_536;
+
+/// Checks that no process below any of `tops` holds the client's end of a connection on this machine. `sessions` says whose
+/// sessions those are. A client on another machine, or in another network namespace, is in no session of ours that has this
+/// network.
+///
+/// # Errors
+/// The reason why one does, or why that is unknown, for the user who runs it.
+pub fn check_tcp_client(
+    client: SocketAddr,
+    server: SocketAddr,
+    tops: &[ProcessId],
+    sessions: &str,
+) -> Result<(), String> {
+    let (client, server) = (canonical(client), canonical(server));
+    if !client.ip().is_loopback() && client.ip() != server.ip() {
+        return Ok(());
+    }
+    let unknown = |error: io::Error| format!("the connection from {client} cannot be looked at ({error})");
+    let Some(end) = client_end(client, server).map_err(unknown)? else {
+        return Err(format!("the connection from {client} is gone"));
+    };
+    let name = format!("socket:[{}]", end.inode);
+    let mut is_held = false;
+    for (process, _) in process_table::all_processes(u64::MAX).map_err(unknown)? {
+        let pid = process.id.pid;
+        if holds(pid, &name) {
+            is_held = true;
+            if is_below(pid, tops)? {
+                return Err(format!("your process {pid} belongs to one of {sessions}"));
+            }
+        }
+    }
+    // Another user's descriptors cannot be read. Sessions are this user's, and one of theirs can hide its descriptors.
+    if !is_held && end.user == nix::unistd::geteuid().as_raw() {
+        return Err(format!("the process behind the connection from {client} cannot be seen"));
+    }
+    Ok(())
+}
+
+/// Client's end of a connection.
+#[derive(Debug, PartialEq)]
+struct ClientEnd {
+    user: u32,
+    inode: u64,
+}
+
+/// Returns true if one of the process's descriptors is this socket.
+fn holds(pid: Pid, name: &str) -> bool {
+    let Ok(descriptors) = procfs::numbers_in_proc(&format!("{pid}/fd"), MAX_DESCRIPTORS) else { return false };
+    descriptors.iter().any(|fd| procfs::read_link(&format!("{pid}/fd/{fd}")).is_ok_and(|link| link == name))
+}
+
+fn client_end(client: SocketAddr, server: SocketAddr) -> io::Result<Option<ClientEnd>> {
+    for table in ["net/tcp", "net/tcp6"] {
+        let text = match procfs::read_text(&format!("self/{table}")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            text => text?,
+        };
+        if let Some(end) = text.lines().skip(1).find_map(|line| end_in(line, client, server)) {
+            return Ok(Some(end));
+        }
+    }
+    Ok(None)
+}
+
+/// Parses a line of the kernel's table; `None` if it is not of this end of the connection.
+fn end_in(line: &str, local: SocketAddr, remote: SocketAddr) -> Option<ClientEnd> {
+    let mut fields = line.split_ascii_whitespace();
+    let (here, there) = (address(fields.nth(1)?)?, address(fields.next()?)?);
+    let end = ClientEnd { user: fields.nth(4)?.parse().ok()?, inode: fields.nth(1)?.parse().ok()? };
+    // 0 once the socket is closed.
+    (here == local && there == remote && end.inode != 0).then_some(end)
+}
+
+/// Parses `0100007F:1F90`: the address in words of the machine's byte order, and the port.
+fn address(text: &str) -> Option<SocketAddr> {
+    let (address, port) = text.split_once(':')?;
+    let words: Option<Vec<u32>> = (0..address.len() / 8)
+        .map(|at| u32::from_str_radix(address.get(at * 8..at * 8 + 8)?, 16).ok().map(|word| u32::from_be(word.to_be())))
+        .collect();
+    let bytes: Vec<u8> = words?.into_iter().flat_map(u32::to_ne_bytes).collect();
+    let ip = match <[u8; 4]>::try_from(&bytes[..]) {
+        Ok(four) => IpAddr::V4(Ipv4Addr::from(four)),
+        Err(_) => IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(&bytes[..]).ok()?)),
+    };
+    Some(canonical(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?)))
+}
+
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::identify;
+
+    #[test]
+    fn addresses_of_the_kernel_s_table() {
+        if cfg!(target_endian = "little") {
+            assert_eq!(address("0100007F:1F90"), Some("127.0.0.1:8080".parse().expect("an address")));
+            assert_eq!(address("00000000000000000000000001000000:0050"), Some("[::1]:80".parse().expect("an address")));
+            assert_eq!(
+                address("0000000000000000FFFF00000100007F:0050"),
+                Some("127.0.0.1:80".parse().expect("an address")),
+                "one of version 4 in a table of version 6"
+            );
+        }
+        for wrong in ["", "0100007F", "0100007:1", "ZZ00007F:1F90", "0100007F:1F9000"] {
+            assert_eq!(address(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_client_is_found_by_what_it_holds() {
+        for listening in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
+            let Ok(listener) = TcpListener::bind(listening) else {
+                // A machine without version 6 has nothing to find.
+                assert_ne!(listening, "127.0.0.1:0");
+                continue;
+            };
+            let port = listener.local_addr().expect("an address").port();
+            let host = if listening.contains("::1") { "[::1]" } else { "127.0.0.1" };
+            let client = TcpStream::connect(format!("{host}:{port}")).expect("connected");
+            let (server, from) = listener.accept().expect("accepted");
+            let at = server.local_addr().expect("an address");
+            let ourselves = identify(std::process::id()).expect("alive");
+            let found = check_tcp_client(from, at, &[ourselves], "these sessions").expect_err("we hold it");
+            assert!(
+                found.contains(&format!("your process {} belongs to one of these sessions", ourselves.pid)),
+                "{found}"
+            );
+            assert_eq!(check_tcp_client(from, at, &[], "these sessions"), Ok(()), "there are no sessions");
+            drop(client);
+            drop(server);
+            let gone = check_tcp_client(from, at, &[ourselves], "these sessions").expect_err("nobody holds it");
+            assert!(gone.ends_with("is gone"), "{gone}");
+        }
+    }
+
+    #[test]
+    fn lines_of_the_kernel_s_table() {
+        let line =
+            "  12: 0100007F:D2F0 0100007F:1F90 01 00000000:00000000 02:000A 00000000  1000  0 48151 2 0 20 4 30 10 -1";
+        let address = |text: &str| text.parse().expect("an address");
+        let (client, server) = (address("127.0.0.1:54000"), address("127.0.0.1:8080"));
+        if cfg!(target_endian = "little") {
+            assert_eq!(end_in(line, client, server), Some(ClientEnd { user: 1000, inode: 48151 }));
+        }
+        assert_eq!(end_in(line, server, client), None);
+        assert_eq!(end_in("", client, server), None);
+    }
+
+    #[test]
+    fn a_client_elsewhere_is_in_no_session() {
+        let address = |text: &str| text.parse().expect("an address");
+        assert_eq!(check_tcp_client(address("192.0.2.1:5000"), address("192.0.2.7:80"), &[], "x"), Ok(()));
+    }
+}
