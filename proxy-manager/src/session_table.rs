@@ -294,7 +294,7 @@ mod tests {
         directory.insert(&first).expect("free");
         first_log.push(0, Event::SessionIdle {});
         first_log.commit();
-        let mut all = Subscription::all(directory.clone());
+        let mut all = Subscription::all(directory.clone(), false);
         assert_eq!(next(&mut all).await, Some(("first".into(), 1, None)));
         // Two more begin and end before it looks again; only one ended session is remembered.
         for id in ["second", "third"] {

@@ -6,6 +6,7 @@ fn every_route_is_there() {
     let sources = [
         include_str!("routes/events.rs"),
         include_str!("routes/health.rs"),
+        include_str!("routes/metrics.rs"),
         include_str!("routes/permissions.rs"),
         include_str!("routes/processes.rs"),
         include_str!("routes/prompts.rs"),
@@ -26,9 +27,7 @@ fn every_route_is_there() {
         }
     }
     assert_eq!(
-        page.matches("| `GET /v1").count()
-            + page.matches("| `POST /v1").count()
-            + page.matches("| `DELETE /v1").count(),
+        page.matches("| `GET /").count() + page.matches("| `POST /").count() + page.matches("| `DELETE /").count(),
         count
     );
 }

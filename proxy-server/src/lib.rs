@@ -26,6 +26,7 @@ mod event_filter;
 mod event_page;
 pub mod exit;
 mod file_stamps;
+mod metrics;
 mod problem;
 mod requests;
 mod routes;
@@ -41,6 +42,7 @@ pub use self::{
     configuration_reloader::ConfigurationReloader,
     error_text::error_text,
     exit::ProgramExit,
+    metrics::ServerMetrics,
     problem::{KINDS, ProblemDetails},
     requests::MAX_BODY,
     routes::{StopMode, StopProgress, StopRequests},
@@ -54,9 +56,17 @@ pub struct ServerOptions {
     pub configuration: Option<ConfigurationReloader>,
     /// End of the program, for `POST /v1/stop`. Without it there is no such route.
     pub stop: Option<StopProgress>,
+    /// Metrics, for `GET /metrics`. Without them there is no such route.
+    pub metrics: Option<ServerMetrics>,
 }
 
 impl ServerOptions {
+    /// Serves metrics.
+    #[must_use]
+    pub fn with_metrics(self, metrics: ServerMetrics) -> Self {
+        Self { metrics: Some(metrics), ..self }
+    }
+
     /// Reads changes of configuration files before a session starts.
     #[must_use]
     pub fn with_configuration(self, configuration: ConfigurationReloader) -> Self {
@@ -72,8 +82,8 @@ impl ServerOptions {
 
 /// Builds the router of the whole API. Its routes begin with `/v1`.
 pub fn router(manager: ProxyManager, options: ServerOptions) -> Router {
-    let ServerOptions { configuration, stop } = options;
-    routes::router(ApiState { manager, configuration, stop })
+    let ServerOptions { configuration, stop, metrics } = options;
+    routes::router(ApiState { manager, configuration, stop, metrics })
 }
 
 /// State of the routes.
@@ -82,4 +92,5 @@ pub(crate) struct ApiState {
     manager: ProxyManager,
     configuration: Option<ConfigurationReloader>,
     stop: Option<StopProgress>,
+    metrics: Option<ServerMetrics>,
 }

@@ -13,7 +13,8 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use proxy_manager::{ChildProgram, DrainProgress, ProxyManager, Receipt};
 use proxy_server::{
-    ConfigurationReloader, LoadedConfiguration, NetworkAccess, ProblemDetails, ServerOptions, StopMode, StopProgress,
+    ConfigurationReloader, LoadedConfiguration, NetworkAccess, ProblemDetails, ServerMetrics, ServerOptions, StopMode,
+    StopProgress,
 };
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -85,13 +86,15 @@ pub(crate) async fn serve(
     let (stopping, mut stop_requests) = StopProgress::new();
     let configuration = ConfigurationReloader::new(configuration);
     tokio::spawn(hangup::follow(hangup, log, manager.clone(), configuration.clone()));
+    let metrics = ServerMetrics::start(&manager);
     let options = ServerOptions::default().with_configuration(configuration).with_stop(stopping.clone());
+    let options = options.with_metrics(metrics.clone());
     let router = proxy_server::router(manager.clone(), options);
     let bounds = ConnectionBounds::new(limit);
     let mut servers = JoinSet::new();
     let mut addresses = Vec::new();
     if !networks.is_empty() {
-        let access = network_access(&args.network, &configuration_directory)?;
+        let access = network_access(&args.network, &configuration_directory)?.with_metrics(metrics);
         let guarded = proxy_server::require_token(router.clone(), access);
         for network in networks {
             addresses.extend(network.address().ok());

@@ -87,6 +87,8 @@ pub(crate) struct SessionHistory {
     session: Arc<SessionId>,
     ring: Mutex<HistoryRing>,
     limits: HistoryLimits,
+    /// Offset of this manager's first event: those before it are of earlier managers.
+    begin: u64,
     /// Offset of the last readable event, readable without the lock.
     last: AtomicU64,
     /// Last offset assigned.
@@ -154,6 +156,7 @@ impl SessionHistory {
             session,
             ring: Mutex::new(HistoryRing { first: last + 1, ..HistoryRing::default() }),
             limits: streams.limits,
+            begin: last + 1,
             last: AtomicU64::new(last),
             assigned: AtomicU64::new(last),
             source: AtomicU64::new(source),

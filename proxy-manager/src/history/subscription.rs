@@ -120,6 +120,8 @@ pub(crate) struct ForgottenHistory {
 
 struct AllSessions {
     table: Arc<dyn HistoryTable>,
+    /// True to leave out events of earlier managers.
+    own: bool,
     wake: watch::Receiver<()>,
     cursors: Vec<HistoryCursor>,
     /// Sessions that were forgotten before this subscription saw them.
@@ -139,11 +141,12 @@ impl Subscription {
         Self::new(SubscriptionSource::One { cursor: HistoryCursor { history, next }, wake, ahead: None })
     }
 
-    /// Events of all sessions.
-    pub(crate) fn all(table: Arc<dyn HistoryTable>) -> Self {
+    /// Events of all sessions; without those of earlier managers if `own` is true.
+    pub(crate) fn all(table: Arc<dyn HistoryTable>, own: bool) -> Self {
         let wake = table.everyone().subscribe();
         let all = AllSessions {
             table,
+            own,
             wake,
             cursors: Vec::new(),
             missed: VecDeque::new(),
@@ -348,7 +351,8 @@ impl AllSessions {
         // Read before the sessions are: a session added later is seen at the next wake.
         let closed = self.table.is_closed();
         let AddedHistories { histories, forgotten } = self.table.added_since(&mut self.last_serial);
-        self.cursors.extend(histories.into_iter().map(|history| HistoryCursor { history, next: 1 }));
+        let first = |history: &SessionHistory| if self.own { history.begin } else { 1 };
+        self.cursors.extend(histories.into_iter().map(|history| HistoryCursor { next: first(&history), history }));
         self.missed.extend(forgotten.into_iter().filter(|forgotten| forgotten.last_offset > 0));
         let mut left = PAGE;
         while left > 0

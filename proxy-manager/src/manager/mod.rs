@@ -22,7 +22,7 @@ use std::{
 };
 
 use agents::{Catalog, ModelConfig, Profiles};
-use event_log::{EventLog, ReadLimit};
+use event_log::{EventLog, LogMetrics, ReadLimit};
 use ipc_protocol::{
     AbortPolicy, EndReason, Envelope, ErrorChain, KillOptions, ProcessId, ProcessInfo, Prompt, Proof, Receipt, SHAPES,
     SessionId,
@@ -372,7 +372,17 @@ impl ProxyManager {
     /// within a session, not between sessions. A session that ended and was forgotten before the subscription reached
     /// it yields one `session:gap`.
     pub fn subscribe_all(&self) -> Subscription {
-        Subscription::all(self.inner.session_table.clone())
+        Subscription::all(self.inner.session_table.clone(), false)
+    }
+
+    /// Subscribes as [`ProxyManager::subscribe_all`] does, without the events of earlier managers.
+    pub fn subscribe_own(&self) -> Subscription {
+        Subscription::all(self.inner.session_table.clone(), true)
+    }
+
+    /// Returns counts of the event log's work; `None` without a state directory.
+    pub fn log_metrics(&self) -> Option<LogMetrics> {
+        self.inner.streams.log.get().map(|log| log.metrics())
     }
 
     /// Reads the events of all sessions together, including those of earlier managers, in the order of the event log:

@@ -15,7 +15,7 @@ use axum::{
 use tokio::task::spawn_blocking;
 
 use super::{Identity, TokenFile};
-use crate::ProblemDetails;
+use crate::{ProblemDetails, ServerMetrics};
 
 /// What a request over the network needs.
 #[derive(Clone, Debug)]
@@ -25,12 +25,14 @@ pub struct NetworkAccess {
     hosts: Vec<String>,
     /// Origins of pages that may send requests: `https://example.com`.
     origins: Vec<String>,
+    /// Metrics that count refusals.
+    metrics: Option<ServerMetrics>,
 }
 
 impl NetworkAccess {
     /// Admits holders of these tokens, who name this machine by an IP address or as `localhost`.
     pub fn new(tokens: TokenFile) -> Self {
-        Self { tokens, hosts: Vec::new(), origins: Vec::new() }
+        Self { tokens, hosts: Vec::new(), origins: Vec::new(), metrics: None }
     }
 
     /// Admits requests that name this host.
@@ -45,6 +47,12 @@ impl NetworkAccess {
     pub fn with_origin(mut self, origin: &str) -> Self {
         self.origins.push(origin.to_ascii_lowercase());
         self
+    }
+
+    /// Counts refusals.
+    #[must_use]
+    pub fn with_metrics(self, metrics: ServerMetrics) -> Self {
+        Self { metrics: Some(metrics), ..self }
     }
 
     async fn admit(&self, headers: &HeaderMap) -> Result<Identity, ProblemDetails> {
@@ -117,7 +125,11 @@ async fn admit(State(access): State<NetworkAccess>, mut request: Request, next: 
         }
         Err(problem) => {
             tracing::info!(why = problem.detail, "a request is refused");
-            problem.into_response()
+            let response = problem.into_response();
+            if let Some(metrics) = &access.metrics {
+                metrics.count_refusal(response.status());
+            }
+            response
         }
     }
 }

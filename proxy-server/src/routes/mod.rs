@@ -2,6 +2,7 @@
 
 mod events;
 mod health;
+mod metrics;
 mod permissions;
 mod processes;
 mod prompts;
@@ -11,14 +12,20 @@ mod stop;
 mod suspension;
 mod terminal;
 
-use axum::{Router, extract::DefaultBodyLimit, middleware::from_fn};
+use axum::{
+    Router,
+    extract::{DefaultBodyLimit, Request, State},
+    http::StatusCode,
+    middleware::{Next, from_fn, from_fn_with_state},
+    response::Response,
+};
 
 pub use self::stop::{StopMode, StopProgress, StopRequests};
-use crate::{ApiState, ProblemDetails, access::check_role, requests::MAX_BODY};
+use crate::{ApiState, ProblemDetails, ServerMetrics, access::check_role, requests::MAX_BODY};
 
 /// Builds the router of all routes.
 pub(crate) fn router(state: ApiState) -> Router {
-    let stop = state.stop.clone();
+    let (stop, metrics) = (state.stop.clone(), state.metrics.clone());
     let routes = Router::new()
         .merge(events::routes())
         .merge(health::routes())
@@ -30,7 +37,10 @@ pub(crate) fn router(state: ApiState) -> Router {
         .merge(suspension::routes())
         .merge(terminal::routes())
         .with_state(state);
-    stop.map_or_else(Router::new, stop::routes)
+    let counted = metrics.clone();
+    let router = stop
+        .map_or_else(Router::new, stop::routes)
+        .merge(metrics.map_or_else(Router::new, metrics::routes))
         .merge(routes)
         .fallback(async || {
             ProblemDetails::new("unknown-route", "no such route: they start with /v1, see GET /v1/health")
@@ -40,5 +50,17 @@ pub(crate) fn router(state: ApiState) -> Router {
         })
         // Of routes that were found alone: what there is not needs no role.
         .route_layer(from_fn(check_role))
-        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(DefaultBodyLimit::max(MAX_BODY));
+    match counted {
+        Some(metrics) => router.layer(from_fn_with_state(metrics, count_refusals)),
+        None => router,
+    }
+}
+
+async fn count_refusals(State(metrics): State<ServerMetrics>, request: Request, next: Next) -> Response {
+    let response = next.run(request).await;
+    if matches!(response.status(), StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS) {
+        metrics.count_refusal(response.status());
+    }
+    response
 }

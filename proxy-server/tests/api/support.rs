@@ -14,7 +14,7 @@ use serde_json::Value;
 use tower::ServiceExt as _;
 
 /// Longest wait for anything.
-const DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Manager behind a router.
 pub(crate) struct ApiUnderTest {

@@ -1,0 +1,73 @@
+//! Metrics.
+
+use axum::{Router, http::StatusCode};
+use proxy_server::{Identity, Role, ServerMetrics, ServerOptions};
+
+use crate::support::{ApiUnderTest, DEADLINE, text};
+
+/// Value of a metric with these labels.
+fn value(metrics: &str, name: &str, labels: &[&str]) -> Option<f64> {
+    let line = metrics.lines().find(|line| {
+        let at = line.find(['{', ' ']).unwrap_or(0);
+        &line[..at] == name && labels.iter().all(|label| line.contains(label))
+    })?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+#[tokio::test]
+async fn what_sessions_do_is_counted() {
+    let mut api = ApiUnderTest::new().await;
+    let metrics = ServerMetrics::start(&api.manager);
+    api.router = proxy_server::router(api.manager.clone(), ServerOptions::default().with_metrics(metrics));
+    api.start("s-1").await;
+    api.turn("s-1", "say one\nsetsid exec sleep 600").await;
+    let reader = Identity::new("reader", Role::Read);
+    let refused = Router::clone(&api.router).layer(axum::Extension(reader));
+    let mine = std::mem::replace(&mut api.router, refused);
+    assert_eq!(api.json("POST /v1/sessions/s-1/kill", "{}").await.0, StatusCode::FORBIDDEN);
+    api.router = mine;
+
+    let read = async || text(api.send("GET /metrics", &[], "").await).await;
+    let now = read().await;
+    assert_eq!(value(&now, "agent_proxy_sessions", &["agent=\"fake\"", "state=\"idle\""]), Some(1.0), "{now}");
+    assert!(
+        value(&now, "agent_proxy_processes", &["agent=\"fake\""]).is_some_and(|processes| processes >= 2.0),
+        "{now}"
+    );
+    assert!(value(&now, "agent_proxy_memory_bytes", &[]).is_some_and(|bytes| bytes > 0.0), "{now}");
+    assert_eq!(value(&now, "agent_proxy_denied_requests_total", &["status=\"403\""]), Some(1.0), "{now}");
+    assert!(now.ends_with("# EOF\n"));
+
+    api.json("POST /v1/sessions/s-1/kill", "{}").await;
+    // The events are read by a task of their own.
+    let counted = async {
+        loop {
+            let after = read().await;
+            if value(&after, "agent_proxy_kills_total", &[]) == Some(1.0) {
+                return after;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let after = tokio::time::timeout(DEADLINE, counted).await.expect("counted in time");
+    for (name, labels, expected) in [
+        ("agent_proxy_session_starts_total", &["agent=\"fake\""][..], 1.0),
+        ("agent_proxy_session_start_seconds_count", &["agent=\"fake\""], 1.0),
+        ("agent_proxy_session_ends_total", &["agent=\"fake\"", "how=\"ended\""], 1.0),
+        ("agent_proxy_turns_total", &["agent=\"fake\""], 1.0),
+        ("agent_proxy_kill_seconds_count", &[], 1.0),
+        ("agent_proxy_escapees_total", &[], 1.0),
+        ("agent_proxy_survivors_total", &[], 0.0),
+        ("agent_proxy_unproven_kills_total", &[], 0.0),
+    ] {
+        assert_eq!(value(&after, name, labels), Some(expected), "{name}: {after}");
+    }
+    api.end().await;
+}
+
+#[tokio::test]
+async fn a_router_without_metrics_has_no_such_route() {
+    let api = ApiUnderTest::new().await;
+    assert_eq!(api.send("GET /metrics", &[], "").await.status(), StatusCode::NOT_FOUND);
+    api.end().await;
+}
