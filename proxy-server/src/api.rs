@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use agents::{ModelApi, Secret};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use proxy_manager::{
-    AbortPolicy, Event, Json, PermissionAnswer, ProcessId, Prompt, PromptMode, PromptPart, Receipt, ResumeOptions,
-    SessionId, SessionSnapshot, SessionStatus,
+    AbortPolicy, Event, Json, OpenPermission, PermissionAnswer, ProcessId, Prompt, PromptMode, PromptPart, Receipt,
+    ResumeOptions, SessionId, SessionSnapshot, SessionStatus,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -266,6 +267,52 @@ pub struct StoppedSession {
     pub status: SessionStatus,
     /// Receipt for its processes.
     pub receipt: Receipt,
+}
+
+/// Body of `POST /v1/models`: a model configuration. `key` is written to a file that the server's user alone can read.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct NewModel {
+    pub(crate) name: String,
+    pub(crate) provider: String,
+    #[serde(default)]
+    pub(crate) api: Option<ModelApi>,
+    #[serde(default)]
+    pub(crate) base_url: Option<String>,
+    #[serde(default)]
+    pub(crate) model: Option<String>,
+    #[serde(default)]
+    pub(crate) key: Option<Secret>,
+    /// Variable of the server's environment that has the key.
+    #[serde(default)]
+    pub(crate) key_env: Option<String>,
+}
+
+/// Permission request that is open, with its session.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionPermission {
+    /// Session that waits for the answer.
+    pub session_id: SessionId,
+    /// The request. In JSON its fields are among these.
+    #[serde(flatten)]
+    pub request: OpenPermission,
+}
+
+/// Answer to `GET /v1/ready`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ReadyResponse {
+    /// True if sessions can be started.
+    pub ready: bool,
+    /// Why not, a line each.
+    pub degraded: Vec<String>,
+}
+
+/// Answer to `GET /v1/version`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct VersionResponse {
+    /// Version of the server.
+    pub version: String,
 }
 
 /// Answer to `GET /v1/sessions/{id}/transcript`.

@@ -3,12 +3,18 @@
 use std::collections::BTreeMap;
 
 use agents::{
-    Catalog, ConfigDir, ConfigError, ModelConfig, PROTOCOLS, Profiles, StoredModel,
+    AgentSpec, Catalog, ConfigDir, ConfigError, KeySource, ModelApi, ModelConfig, PROTOCOLS, Profile, Profiles,
+    SaveMode, StoredModel,
     discovery::{self, SearchPaths},
 };
 use proxy_manager::{AgentSessionConfig, ManagerBuilder};
+use serde_json::{Value, json};
 
-use crate::{ProblemDetails, file_stamps::FileStamps};
+use crate::{
+    ProblemDetails,
+    file_stamps::FileStamps,
+    installed_agents::{self, InstalledAgent},
+};
 
 /// Place of a configuration, and of the programs that it is about. A library reads no environment: its program says what is there.
 #[derive(Clone, Debug)]
@@ -126,4 +132,80 @@ impl LoadedConfiguration {
         };
         self.models.keys().filter_map(usable).collect()
     }
+
+    /// Saves a profile after checking that its agent and model configuration exist, and that its rules are valid. Blocks.
+    ///
+    /// # Errors
+    /// `unknown-agent`, `unknown-model`, `usage` for a rule; those of the files.
+    pub fn save_profile(&self, profile: &Profile, save: SaveMode) -> Result<(), ProblemDetails> {
+        if !self.catalog.rows().iter().any(|row| row.id == profile.agent) {
+            let known: Vec<&str> = self.catalog.rows().iter().map(|row| row.id.as_str()).collect();
+            let detail = format!("no agent is called {:?}: there are {}", profile.agent, known.join(", "));
+            return Err(ProblemDetails::new("unknown-agent", detail));
+        }
+        if let Some(name) = profile.model_config.as_ref().filter(|name| !self.models.contains_key(*name)) {
+            return Err(self.no_model(name));
+        }
+        let mut config = AgentSessionConfig::new("");
+        profile.apply(&mut config)?;
+        agents::permission::check(&config.permissions).map_err(|error| ProblemDetails::usage(error.to_string()))?;
+        Ok(self.directory()?.save_profile(profile, save)?)
+    }
+
+    /// Returns the profile of that name, if it is in a file.
+    ///
+    /// # Errors
+    /// `unknown-profile`.
+    pub fn stored_profile(&self, name: &str) -> Result<&Profile, ProblemDetails> {
+        let profile = self.profiles.get(name)?;
+        if profile.computed {
+            let advice = "make one of that name, which then takes its place";
+            return Err(ProblemDetails::new("unknown-profile", format!("profile {name:?} is in no file: {advice}")));
+        }
+        Ok(profile)
+    }
+
+    /// Returns the stored model configuration of that name.
+    ///
+    /// # Errors
+    /// `unknown-model` with the existing names.
+    pub fn stored_model(&self, name: &str) -> Result<&StoredModel, ProblemDetails> {
+        self.models.get(name).ok_or_else(|| self.no_model(name))
+    }
+
+    /// Looks for the agents of the catalog, without starting one. Blocks.
+    pub fn agents(&self) -> Vec<InstalledAgent> {
+        let described = |row: &AgentSpec| {
+            let variable = |name: &String| Some((name.clone(), (self.source.variable)(name)?));
+            let env = row.required_env.iter().filter_map(variable).collect();
+            installed_agents::describe(row, discovery::discover(row, &self.source.places), &env, None)
+        };
+        self.catalog.rows().iter().map(described).collect()
+    }
+}
+
+/// Formats a profile as JSON.
+pub fn profile_json(profile: &Profile) -> Value {
+    let mut value = serde_json::to_value(profile).unwrap_or_default();
+    value["name"] = json!(profile.name);
+    value["computed"] = json!(profile.computed);
+    value
+}
+
+/// Formats a model configuration as JSON, without its key.
+pub fn model_json(name: &str, stored: &StoredModel) -> Value {
+    let key = match stored.key_source() {
+        KeySource::None => "none".to_owned(),
+        KeySource::Stored => "stored".to_owned(),
+        KeySource::Env(name) => format!("${name}"),
+        KeySource::File(path) => path.display().to_string(),
+    };
+    json!({
+        "name": name,
+        "provider": stored.provider,
+        "api": stored.api.unwrap_or(ModelApi::of_provider(&stored.provider)).name(),
+        "baseUrl": stored.base_url,
+        "model": stored.model,
+        "key": key,
+    })
 }

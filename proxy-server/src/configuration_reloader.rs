@@ -42,4 +42,19 @@ impl ConfigurationReloader {
         let looked = spawn_blocking(look).await;
         looked.map_err(|error| ProblemDetails::failed(format!("failed to look at the configuration: {error}")))?
     }
+
+    /// Runs `work` on the configuration as the files have it now. One at a time.
+    ///
+    /// # Errors
+    /// As [`ConfigurationReloader::refresh`], and those of `work`.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        manager: &ProxyManager,
+        work: impl FnOnce(&LoadedConfiguration) -> Result<T, ProblemDetails> + Send + 'static,
+    ) -> Result<T, ProblemDetails> {
+        self.refresh(manager).await?;
+        let current = self.0.clone().lock_owned().await;
+        let done = spawn_blocking(move || work(&current)).await;
+        done.map_err(|error| ProblemDetails::failed(format!("the work on the configuration broke off: {error}")))?
+    }
 }

@@ -26,6 +26,8 @@ mod event_filter;
 mod event_page;
 pub mod exit;
 mod file_stamps;
+pub mod installed_agents;
+mod list_page;
 mod metrics;
 mod problem;
 mod requests;
@@ -38,7 +40,7 @@ use proxy_manager::ProxyManager;
 
 pub use self::{
     access::{Identity, NetworkAccess, Role, TokenError, TokenFile, TokenInfo, require_token, write_private},
-    configuration::{ConfigurationSource, LoadedConfiguration},
+    configuration::{ConfigurationSource, LoadedConfiguration, model_json, profile_json},
     configuration_reloader::ConfigurationReloader,
     error_text::error_text,
     exit::ProgramExit,

@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use agents::{KeySource, ModelApi, Secret, StoredModel};
-use proxy_server::{LoadedConfiguration, ProblemDetails};
-use serde_json::{Value, json};
+use agents::{Secret, StoredModel};
+use proxy_server::{LoadedConfiguration, ProblemDetails, model_json};
 
 use crate::{
     args::{CreateModelArgs, FormatArgs, ListingFormat, ModelsArgs, ModelsCommand},
@@ -41,48 +40,17 @@ const COLUMNS: &[Column] = &[
 
 fn list(configuration: &LoadedConfiguration, form: &ListingFormat) -> Result<(), CommandFailure> {
     let row = |(name, stored): (&String, &StoredModel)| {
-        let text = |text: &Option<String>| term::printable(text.as_deref().unwrap_or_default(), false);
-        let cells = vec![
-            name.clone(),
-            term::printable(&stored.provider, false),
-            api(stored).name().to_owned(),
-            text(&stored.model),
-            text(&stored.base_url),
-            term::printable(&key(stored), false),
-        ];
-        ListingRow { cells, json: view(name, stored) }
+        let json = model_json(name, stored);
+        let text = |member: &str| term::printable(json[member].as_str().unwrap_or_default(), false);
+        let cells = ["name", "provider", "api", "model", "baseUrl", "key"].map(text).to_vec();
+        ListingRow { cells, json }
     };
     let rows = configuration.models.iter().map(row).collect();
     Listing { columns: COLUMNS, rows }.print(form, "no model configurations: make one with `agent-proxy models create`")
 }
 
-fn api(stored: &StoredModel) -> ModelApi {
-    stored.api.unwrap_or(ModelApi::of_provider(&stored.provider))
-}
-
-/// Describes the location of the key.
-fn key(stored: &StoredModel) -> String {
-    match stored.key_source() {
-        KeySource::None => "none".to_owned(),
-        KeySource::Stored => "stored".to_owned(),
-        KeySource::Env(name) => format!("${name}"),
-        KeySource::File(path) => path.display().to_string(),
-    }
-}
-
-fn view(name: &str, stored: &StoredModel) -> Value {
-    json!({
-        "name": name,
-        "provider": stored.provider,
-        "api": api(stored).name(),
-        "baseUrl": stored.base_url,
-        "model": stored.model,
-        "key": key(stored),
-    })
-}
-
 fn print_model(name: &str, stored: &StoredModel, as_json: bool) -> Result<(), CommandFailure> {
-    let view = view(name, stored);
+    let view = model_json(name, stored);
     if as_json {
         return term::json(&view);
     }
@@ -107,7 +75,7 @@ fn create(configuration: &LoadedConfiguration, args: CreateModelArgs, as_json: b
         key_file,
     };
     configuration.directory()?.create_model(&args.name, &stored).map_err(ProblemDetails::from)?;
-    if as_json { term::json(&view(&args.name, &stored)) } else { Ok(()) }
+    if as_json { term::json(&model_json(&args.name, &stored)) } else { Ok(()) }
 }
 
 fn key_of_stdin() -> Result<Secret, ProblemDetails> {

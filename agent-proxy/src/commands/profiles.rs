@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use agents::{Profile, ProfileError, SaveMode};
-use proxy_server::{LoadedConfiguration, ProblemDetails};
-use serde_json::{Value, json};
+use proxy_server::{LoadedConfiguration, ProblemDetails, profile_json};
 
 use crate::{
     args::{
@@ -25,7 +24,7 @@ pub(super) fn run(args: ProfilesArgs, directory: Option<&Path>, as_json: bool) -
         ProfilesCommand::Create(args) => create(&configuration, args, as_json),
         ProfilesCommand::Change(args) => change(&configuration, args, as_json),
         ProfilesCommand::Delete(args) => {
-            stored(&configuration, &args.name)?;
+            configuration.stored_profile(&args.name)?;
             configuration.directory()?.delete_profile(&args.name).map_err(|error| ProblemDetails::from(error).into())
         }
     }
@@ -49,7 +48,7 @@ fn list(configuration: &LoadedConfiguration, form: &ListingFormat) -> Result<(),
             text(&profile.mode),
             text(&profile.description),
         ];
-        ListingRow { cells, json: view(profile) }
+        ListingRow { cells, json: profile_json(profile) }
     };
     let rows = configuration.profiles.iter().map(row).collect();
     Listing { columns: COLUMNS, rows }
@@ -57,16 +56,9 @@ fn list(configuration: &LoadedConfiguration, form: &ListingFormat) -> Result<(),
 }
 
 /// Converts a profile to its form in a file, with its name.
-fn view(profile: &Profile) -> Value {
-    let mut value = serde_json::to_value(profile).unwrap_or_default();
-    value["name"] = json!(profile.name);
-    value["computed"] = json!(profile.computed);
-    value
-}
-
 fn print_profile(profile: &Profile, as_json: bool) -> Result<(), CommandFailure> {
     if as_json {
-        return term::json(&view(profile));
+        return term::json(&profile_json(profile));
     }
     let text = profile.to_toml().map_err(ProblemDetails::failed)?;
     if profile.computed {
@@ -83,7 +75,7 @@ fn create(configuration: &LoadedConfiguration, args: CreateProfileArgs, as_json:
 }
 
 fn change(configuration: &LoadedConfiguration, args: ChangeProfileArgs, as_json: bool) -> Result<(), CommandFailure> {
-    let mut profile = stored(configuration, &args.name)?.clone();
+    let mut profile = configuration.stored_profile(&args.name)?.clone();
     args.unset.into_iter().for_each(|field| unset(&mut profile, field));
     if let Some(agent) = args.agent {
         profile.agent = agent;
@@ -91,16 +83,6 @@ fn change(configuration: &LoadedConfiguration, args: ChangeProfileArgs, as_json:
     profile.description = args.description.or(profile.description);
     args.choice.apply_to(&mut profile)?;
     save(configuration, &profile, SaveMode::Changed, as_json)
-}
-
-/// Returns the profile of that name, if it is in a file.
-fn stored<'a>(configuration: &'a LoadedConfiguration, name: &str) -> Result<&'a Profile, ProblemDetails> {
-    let profile = configuration.profiles.get(name)?;
-    if profile.computed {
-        let advice = "make one of that name, which then takes its place";
-        return Err(ProblemDetails::new("unknown-profile", format!("profile {name:?} is in no file: {advice}")));
-    }
-    Ok(profile)
 }
 
 fn unset(profile: &mut Profile, field: ProfileField) {
@@ -121,26 +103,14 @@ fn unset(profile: &mut Profile, field: ProfileField) {
     }
 }
 
-/// Saves a profile after checking that its agent and model configuration exist, and that its rules are valid.
 fn save(
     configuration: &LoadedConfiguration,
     profile: &Profile,
     save: SaveMode,
     as_json: bool,
 ) -> Result<(), CommandFailure> {
-    if !configuration.catalog.rows().iter().any(|row| row.id == profile.agent) {
-        let known: Vec<&str> = configuration.catalog.rows().iter().map(|row| row.id.as_str()).collect();
-        let detail = format!("no agent is called {:?}: there are {}", profile.agent, known.join(", "));
-        return Err(ProblemDetails::new("unknown-agent", detail).into());
-    }
-    if let Some(name) = profile.model_config.as_ref().filter(|name| !configuration.models.contains_key(*name)) {
-        return Err(configuration.no_model(name).into());
-    }
-    let mut config = proxy_manager::AgentSessionConfig::new("");
-    profile.apply(&mut config).map_err(ProblemDetails::from)?;
-    agents::permission::check(&config.permissions).map_err(|error| ProblemDetails::usage(error.to_string()))?;
-    configuration.directory()?.save_profile(profile, save).map_err(ProblemDetails::from)?;
-    if as_json { term::json(&view(profile)) } else { Ok(()) }
+    configuration.save_profile(profile, save)?;
+    if as_json { term::json(&profile_json(profile)) } else { Ok(()) }
 }
 
 impl From<ProfileError> for CommandFailure {

@@ -1,10 +1,9 @@
 //! Table of agents, one a line, and their missing requirements.
 
 use super::listing::{Column, ColumnFit, Listing, ListingRow};
-use crate::{
-    installed_agents::InstalledAgent,
-    term::{TermStyle, printable},
-};
+use proxy_server::installed_agents::InstalledAgent;
+
+use crate::term::{TermStyle, printable};
 
 const COLUMNS: &[Column] = &[
     Column { key: "id", heading: "AGENT", fit: ColumnFit::Whole, from: 0 },
@@ -78,7 +77,7 @@ mod tests {
             mcp_config_files: Vec::new(),
             default_model: None,
             capabilities: Vec::new(),
-            supports: crate::installed_agents::AgentSupport::default(),
+            supports: proxy_server::installed_agents::AgentSupport::default(),
         };
         let here = |id: &str| InstalledAgent { found: true, path: Some(format!("/bin/{id}").into()), ..agent(id) };
         let agents = [

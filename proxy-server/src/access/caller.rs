@@ -4,7 +4,9 @@ use axum::{extract::FromRequestParts, http::request::Parts};
 use proxy_manager::{AgentSessionConfig, ProxyManager, SessionFilter, SessionHandle, SessionId};
 
 use super::{Identity, Role};
-use crate::{ApiState, ConfigurationReloader, ProblemDetails, requests::RouteResult, session_ids::resolve};
+use crate::{
+    ApiState, ConfigurationReloader, LoadedConfiguration, ProblemDetails, requests::RouteResult, session_ids::resolve,
+};
 
 /// Caller of a route, and the manager behind it.
 #[derive(Clone, Debug)]
@@ -66,6 +68,20 @@ impl Caller {
         match &self.configuration {
             Some(configuration) => configuration.refresh(&self.manager).await,
             None => Ok(()),
+        }
+    }
+
+    /// Runs `work` on the configuration as its files have it now.
+    ///
+    /// # Errors
+    /// `unsupported` for a server without configuration files; those of the files, and of `work`.
+    pub(crate) async fn configured<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&LoadedConfiguration) -> RouteResult<T> + Send + 'static,
+    ) -> RouteResult<T> {
+        match &self.configuration {
+            Some(configuration) => configuration.run(&self.manager, work).await,
+            None => Err(ProblemDetails::new("unsupported", "this server has no configuration files")),
         }
     }
 

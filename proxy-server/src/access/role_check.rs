@@ -24,6 +24,8 @@ fn role_for(method: &Method, path: &str) -> Role {
     let named = ROLES.iter().find(|(route, _)| path.ends_with(route));
     match named {
         Some((_, role)) => *role,
+        // Profiles and model configurations decide what others' sessions run, and with which keys.
+        None if *method != Method::GET && (path.contains("/v1/profiles") || path.contains("/v1/models")) => Role::Admin,
         None if matches!(*method, Method::GET | Method::HEAD) => Role::Read,
         None => Role::Operate,
     }
@@ -60,6 +62,9 @@ mod tests {
             (Method::GET, "/agents/v1/sessions/{id}/shell", Role::Operate),
             (Method::POST, "/agents/v1/stop", Role::Admin),
             (Method::POST, "/v1/import", Role::Admin),
+            (Method::GET, "/v1/profiles", Role::Read),
+            (Method::PUT, "/v1/profiles/{name}", Role::Admin),
+            (Method::DELETE, "/v1/models/{name}", Role::Admin),
         ] {
             assert_eq!(role_for(&method, path), role, "{method} {path}");
         }

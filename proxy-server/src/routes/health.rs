@@ -1,12 +1,22 @@
 //! Health.
 
-use axum::{Router, routing::get};
+use axum::{
+    Router,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::get,
+};
 use proxy_manager::SessionInfo;
 
-use crate::{ApiState, access::Caller, api::HealthResponse, requests::JsonBody};
+use crate::{
+    ApiState,
+    access::Caller,
+    api::{HealthResponse, ReadyResponse, VersionResponse},
+    requests::JsonBody,
+};
 
 pub(super) fn routes() -> Router<ApiState> {
-    Router::new().route("/v1/health", get(health))
+    Router::new().route("/v1/health", get(health)).route("/v1/ready", get(ready)).route("/v1/version", get(version))
 }
 
 async fn health(caller: Caller) -> JsonBody<HealthResponse> {
@@ -21,6 +31,18 @@ async fn health(caller: Caller) -> JsonBody<HealthResponse> {
         damaged: caller.manager.damage().iter().map(ToString::to_string).collect(),
         degraded: caller.manager.trouble(),
     })
+}
+
+/// Says whether sessions can be started; 503 if not.
+async fn ready(caller: Caller) -> Response {
+    let degraded = caller.manager.trouble();
+    let ready = degraded.is_empty();
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, JsonBody(ReadyResponse { ready, degraded })).into_response()
+}
+
+async fn version() -> JsonBody<VersionResponse> {
+    JsonBody(VersionResponse { version: env!("CARGO_PKG_VERSION").to_owned() })
 }
 
 fn is_ended(session: &SessionInfo) -> bool {

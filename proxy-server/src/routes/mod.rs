@@ -1,10 +1,13 @@
 //! Routes, a module each resource, all under `/v1`. Handlers only translate: a request into calls of the manager, its result into JSON.
 
+mod agents;
 mod events;
 mod health;
 mod metrics;
+mod models;
 mod permissions;
 mod processes;
+mod profiles;
 mod prompts;
 mod records;
 mod sessions;
@@ -27,10 +30,13 @@ use crate::{ApiState, ProblemDetails, ServerMetrics, access::check_role, request
 pub(crate) fn router(state: ApiState) -> Router {
     let (stop, metrics) = (state.stop.clone(), state.metrics.clone());
     let routes = Router::new()
+        .merge(agents::routes())
         .merge(events::routes())
         .merge(health::routes())
+        .merge(models::routes())
         .merge(permissions::routes())
         .merge(processes::routes())
+        .merge(profiles::routes())
         .merge(prompts::routes())
         .merge(records::routes())
         .merge(sessions::routes())

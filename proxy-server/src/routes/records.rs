@@ -2,34 +2,58 @@
 
 use axum::{
     Router,
-    extract::{Path, Query},
+    extract::{Path, Query, RawQuery, rejection::QueryRejection},
+    http::Uri,
+    response::{IntoResponse, Response},
     routing::get,
 };
 use proxy_manager::{SessionFilter, SessionRecord};
+use serde::Deserialize;
 
 use crate::{
     ApiState, ProblemDetails,
     access::Caller,
     api::RecordChange,
-    requests::{Body, JsonBody, RouteResult, UrlQuery, parse},
+    list_page::{ListPage, next_link},
+    requests::{Body, JsonBody, RouteResult, parse},
 };
 
 pub(super) fn routes() -> Router<ApiState> {
     Router::new().route("/v1/records", get(records)).route("/v1/records/{id}", get(record).post(change))
 }
 
-async fn records(caller: Caller, filter: UrlQuery<SessionFilter>) -> RouteResult<JsonBody<Vec<SessionRecord>>> {
-    let Query(filter) = filter.map_err(|error| ProblemDetails::usage(error.to_string()))?;
+/// Page of the records; the rest of the query filters them.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct PageQuery {
+    limit: Option<usize>,
+    cursor: Option<String>,
+}
+
+/// Lists records by id.
+async fn records(caller: Caller, RawQuery(raw): RawQuery) -> RouteResult<Response> {
+    let raw = raw.unwrap_or_default();
+    let invalid = |error: QueryRejection| ProblemDetails::usage(error.to_string());
+    let (paging, filtering): (Vec<&str>, Vec<&str>) = raw
+        .split('&')
+        .filter(|part| !part.is_empty())
+        .partition(|part| ["limit=", "cursor="].iter().any(|name| part.starts_with(name)));
+    let query = |parts: Vec<&str>| Uri::try_from(format!("/?{}", parts.join("&")));
+    let uri = |parts| query(parts).map_err(|error| ProblemDetails::usage(format!("the query is not one: {error}")));
+    let Query(filter) = Query::<SessionFilter>::try_from_uri(&uri(filtering)?).map_err(invalid)?;
+    let Query(PageQuery { limit, cursor }) = Query::<PageQuery>::try_from_uri(&uri(paging)?).map_err(invalid)?;
     let mut records = caller.manager.records(&filter);
     records.retain(|record| caller.sees(record.config.user_id.as_deref()));
-    Ok(JsonBody(records))
+    let page = ListPage { limit, cursor, descending: false };
+    let next = page.cut(&mut records, |record| record.session_id.to_string())?;
+    Ok((next_link(&raw, next.as_deref()), JsonBody(records)).into_response())
 }
 
 async fn record(caller: Caller, Path(id): Path<String>) -> RouteResult<JsonBody<SessionRecord>> {
     Ok(JsonBody(caller.manager.record(&caller.session_id(&id)?)?))
 }
 
-async fn change(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<JsonBody<SessionRecord>> {
+pub(super) async fn change(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<JsonBody<SessionRecord>> {
     let id = caller.session_id(&id)?;
     let RecordChange { title, add_tags, remove_tags, archived } = parse(body)?;
     if let Some(title) = title {

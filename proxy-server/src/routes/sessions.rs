@@ -1,30 +1,33 @@
 //! Sessions: list, start, look at, operate, kill, forget.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use axum::{
     Router,
-    extract::{Path, Query},
+    extract::{Path, Query, RawQuery},
     http::StatusCode,
     response::{IntoResponse, Response},
     routing::{get, post},
 };
 use proxy_manager::{
     AgentSessionConfig, KillOptions, KillScope, Operation, Receipt, ResumeFrom, ResumeRequest, SessionInfo,
+    SessionRecord, SessionStatus,
 };
 use serde::Deserialize;
 
+use super::records;
 use crate::{
     ApiState, ProblemDetails,
     access::Caller,
     api::{KillRequest, TranscriptResponse},
+    list_page::{ListPage, next_link},
     requests::{Body, JsonBody, RouteResult, UrlQuery, parse, to_the_end},
 };
 
 pub(super) fn routes() -> Router<ApiState> {
     Router::new()
         .route("/v1/sessions", get(sessions).post(start))
-        .route("/v1/sessions/{id}", get(session).delete(delete))
+        .route("/v1/sessions/{id}", get(session).patch(change).delete(delete))
         .route("/v1/sessions/{id}/operations", post(operate))
         .route("/v1/sessions/{id}/transcript", get(transcript))
         .route("/v1/sessions/{id}/kill", post(kill))
@@ -38,15 +41,87 @@ struct SessionsQuery {
     process_use: bool,
     /// True to include archived sessions.
     archived: bool,
+    /// Statuses with commas between them.
+    status: String,
+    agent: Option<String>,
+    user_id: Option<String>,
+    workspace_id: Option<String>,
+    /// Text in its id or working directory, in any case.
+    text: Option<String>,
+    sort: SessionOrder,
+    limit: Option<usize>,
+    cursor: Option<String>,
 }
 
-async fn sessions(caller: Caller, listing: UrlQuery<SessionsQuery>) -> RouteResult<JsonBody<Vec<SessionInfo>>> {
-    let listing = listing.map_err(|error| ProblemDetails::usage(error.to_string()))?;
-    let Query(SessionsQuery { process_use, archived }) = listing;
+/// Order of sessions.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+enum SessionOrder {
+    /// By the time of their start.
+    #[default]
+    #[serde(rename = "startedAt")]
+    Started,
+    /// The latest first.
+    #[serde(rename = "-startedAt")]
+    Latest,
+    #[serde(rename = "id")]
+    Id,
+    #[serde(rename = "-id")]
+    IdDescending,
+}
+
+impl SessionsQuery {
+    fn matches(&self, session: &SessionInfo, statuses: &[SessionStatus]) -> bool {
+        let metadata = &session.metadata;
+        let is = |wanted: &Option<String>, value: Option<&String>| wanted.is_none() || wanted.as_ref() == value;
+        let has_text = |text: &String| {
+            let text = text.to_lowercase();
+            [metadata.session_id.as_str(), &metadata.cwd].iter().any(|value| value.to_lowercase().contains(&text))
+        };
+        (self.archived || !session.archived)
+            && (statuses.is_empty() || statuses.contains(&SessionStatus::from(&session.state)))
+            && is(&self.agent, Some(&metadata.agent))
+            && is(&self.user_id, metadata.user_id.as_ref())
+            && is(&self.workspace_id, metadata.workspace_id.as_ref())
+            && self.text.as_ref().is_none_or(has_text)
+    }
+
+    fn statuses(&self) -> RouteResult<Vec<SessionStatus>> {
+        let parse = |word: &str| {
+            let status = SessionStatus::ALL.into_iter().find(|status| status.as_str() == word);
+            status.ok_or_else(|| {
+                let known: Vec<&str> = SessionStatus::ALL.iter().map(|status| status.as_str()).collect();
+                ProblemDetails::usage(format!("status {word:?} is none of {}", known.join(", ")))
+            })
+        };
+        self.status.split(',').filter(|word| !word.is_empty()).map(parse).collect()
+    }
+
+    fn page(&self) -> ListPage {
+        let descending = matches!(self.sort, SessionOrder::Latest | SessionOrder::IdDescending);
+        ListPage { limit: self.limit, cursor: self.cursor.clone(), descending }
+    }
+
+    /// Returns what a session is sorted by.
+    fn key(&self, session: &SessionInfo) -> String {
+        let id = &session.metadata.session_id;
+        match self.sort {
+            SessionOrder::Id | SessionOrder::IdDescending => id.to_string(),
+            SessionOrder::Started | SessionOrder::Latest => {
+                let began = session.metadata.started_at.duration_since(UNIX_EPOCH).unwrap_or_default();
+                format!("{:030} {id}", began.as_nanos())
+            }
+        }
+    }
+}
+
+async fn sessions(caller: Caller, listing: UrlQuery<SessionsQuery>, RawQuery(raw): RawQuery) -> RouteResult<Response> {
+    let Query(query) = listing.map_err(|error| ProblemDetails::usage(error.to_string()))?;
+    let statuses = query.statuses()?;
     let mut sessions =
-        if process_use { caller.manager.measured_sessions().await } else { caller.manager.list_sessions() };
-    sessions.retain(|session| (archived || !session.archived) && caller.sees(session.metadata.user_id.as_deref()));
-    Ok(JsonBody(sessions))
+        if query.process_use { caller.manager.measured_sessions().await } else { caller.manager.list_sessions() };
+    sessions.retain(|session| caller.sees(session.metadata.user_id.as_deref()) && query.matches(session, &statuses));
+    let next = query.page().cut(&mut sessions, |session| query.key(session))?;
+    Ok((next_link(raw.as_deref().unwrap_or_default(), next.as_deref()), JsonBody(sessions)).into_response())
 }
 
 async fn start(caller: Caller, body: Body) -> RouteResult<Response> {
@@ -62,6 +137,11 @@ async fn start(caller: Caller, body: Body) -> RouteResult<Response> {
 
 async fn session(caller: Caller, Path(id): Path<String>) -> RouteResult<JsonBody<SessionInfo>> {
     Ok(JsonBody(caller.find(&id)?.info()))
+}
+
+/// Changes the title, the tags, or whether the session is archived.
+async fn change(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<JsonBody<SessionRecord>> {
+    records::change(caller, Path(id), body).await
 }
 
 async fn delete(caller: Caller, Path(id): Path<String>) -> RouteResult<StatusCode> {

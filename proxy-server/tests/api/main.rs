@@ -1,6 +1,8 @@
 //! The API as its clients see it: requests through the router, to a manager with the fake agent.
 
+mod configuration;
 mod events;
+mod lists;
 mod metrics;
 mod support;
 

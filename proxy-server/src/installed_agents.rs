@@ -1,0 +1,224 @@
+//! Agents of the catalog, and what is found of them on this machine.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use agents::{
+    AgentSpec, KnownVersions,
+    discovery::{FoundAgent, ProgramVersion},
+};
+use ipc_protocol::EnvVars;
+use serde::Serialize;
+
+/// Agent of the catalog, with the results of its discovery.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InstalledAgent {
+    /// Catalog id.
+    pub id: String,
+    /// Title for people.
+    pub title: String,
+    /// Description for people.
+    pub description: String,
+    /// False if it is not to be used.
+    pub enabled: bool,
+    /// Protocol that it speaks.
+    pub protocol: String,
+    /// True if it runs any program, which the session's command names.
+    pub any_program: bool,
+    /// True if a session of it can be started.
+    pub usable: bool,
+    /// True if its program was found.
+    pub found: bool,
+    /// Path of the program.
+    pub path: Option<PathBuf>,
+    /// Version, if it is known.
+    pub version: Option<String>,
+    /// The versions that its row was tried with.
+    pub tried: Vec<String>,
+    /// Warning about a version that was not tried; `null` for one that was, or that is not known.
+    pub untried: Option<String>,
+    /// Requirements that the agent cannot start without.
+    pub missing: Vec<String>,
+    /// Command that installs it.
+    pub install: Option<String>,
+    /// Files that show that it is set up.
+    pub files: Vec<PathBuf>,
+    /// Files with its configured MCP servers.
+    pub mcp_config_files: Vec<PathBuf>,
+    /// Default model.
+    pub default_model: Option<String>,
+    /// Capabilities that its row names.
+    pub capabilities: Vec<String>,
+    /// Capabilities that its row states or denies.
+    pub supports: AgentSupport,
+}
+
+/// Capabilities stated in the catalog row; `null` where it states none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentSupport {
+    /// It takes MCP servers.
+    pub mcp: Option<bool>,
+    /// Its conversations can be resumed.
+    pub session_resume: Option<bool>,
+    /// It runs commands.
+    pub shell: Option<bool>,
+    /// It stays in its workspace.
+    pub workspace_only: Option<bool>,
+}
+
+impl AgentSupport {
+    fn of(row: &AgentSpec) -> Self {
+        let said = &row.discovery.discovery_capabilities;
+        Self {
+            mcp: row.discovery.supports_mcp,
+            // Either field may state it.
+            session_resume: if row.cannot_resume().is_some() { Some(false) } else { said.supports_session_resume },
+            shell: said.supports_shell,
+            workspace_only: said.supports_workspace_only,
+        }
+    }
+}
+
+/// Builds the command that prints the version of the Node.js that would run the agent.
+pub fn node_command(found: &FoundAgent) -> Option<Vec<String>> {
+    let program = found.node.as_ref()?.program.as_ref()?;
+    Some(vec![program.to_string_lossy().into_owned(), "--version".to_owned()])
+}
+
+/// Describes an agent of the catalog. `versions` has the results of the version commands; `None` if none were run.
+pub fn describe(
+    row: &AgentSpec,
+    found: FoundAgent,
+    env: &EnvVars,
+    versions: Option<&BTreeMap<Vec<String>, ProgramVersion>>,
+) -> InstalledAgent {
+    let version = |command: Option<Vec<String>>| versions.and_then(|versions| versions.get(&command?)).copied();
+    let mut missing = Vec::new();
+    match (row.cmd.first(), &found.start_program, &found.program) {
+        (Some(_), None, _) if let Some(file) = &found.not_executable => {
+            missing.push(format!("{} is not executable: allow it (chmod +x)", file.display()));
+        }
+        (Some(program), None, None) => missing.push(format!("{program} is not in PATH")),
+        (Some(program), None, Some(other)) => {
+            let other = other.display();
+            missing.push(format!(
+                "{program}, which sessions start, is not in PATH (found: {other}): put it into the row's cmd"
+            ));
+        }
+        _ => {}
+    }
+    missing.extend(row.missing_env(env).into_iter().map(|name| format!("{name} is not in the environment")));
+    if let Some(node) = found.node.as_ref().filter(|node| versions.is_some() || node.program.is_none()) {
+        missing.extend(node.missing(version(node_command(&found))));
+    }
+    let asked = version(found.version_command.clone()).map(|version| version.to_string());
+    let version = found.version.or(asked);
+    let package = found.package.as_deref().unwrap_or(&row.discovery.npm_package);
+    let program = version.as_ref().map(|version| format!("{package} {version}"));
+    let tried = row.discovery.tried.clone();
+    InstalledAgent {
+        id: row.id.clone(),
+        title: row.title().to_owned(),
+        description: row.description.clone(),
+        enabled: row.enabled,
+        protocol: row.protocol.clone(),
+        any_program: row.cmd.is_empty(),
+        usable: row.enabled && missing.is_empty(),
+        found: found.program.is_some(),
+        path: found.program,
+        version,
+        untried: KnownVersions { tried: tried.clone(), program }.untried(),
+        tried,
+        missing,
+        install: Some(row.install.clone()).filter(|install| !install.is_empty()),
+        files: found.files,
+        mcp_config_files: found.mcp_files,
+        default_model: row.default_model().map(str::to_owned),
+        capabilities: row.capabilities.clone(),
+        supports: AgentSupport::of(row),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agents::discovery::NodeRuntime;
+    use serde_json::json;
+
+    use super::*;
+
+    fn row() -> AgentSpec {
+        let mut row = AgentSpec::new("x", "acp", &["x", "acp"]);
+        row.required_env = vec!["SET".into(), "UNSET".into()];
+        row
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let env = [("SET", "1")].into_iter().collect();
+        let min = ProgramVersion::parse("22.19.0").expect("a version");
+        let node = NodeRuntime { min, program: Some("/bin/node".into()) };
+        let found = FoundAgent { node: Some(node), ..FoundAgent::default() };
+        let said = |text: &str| {
+            let version = ProgramVersion::parse(text).expect("a version");
+            BTreeMap::from([(vec!["/bin/node".to_owned(), "--version".to_owned()], version)])
+        };
+        let missing = |versions: Option<&_>| describe(&row(), found.clone(), &env, versions).missing;
+        let usual = ["x is not in PATH", "UNSET is not in the environment"];
+        assert_eq!(missing(None), usual, "nobody asked node");
+        assert_eq!(missing(Some(&said("v22.20.0"))), usual);
+        let old = "Node.js 22.19.0 or later: /bin/node is 20.1.0";
+        assert_eq!(missing(Some(&said("v20.1.0"))), [usual[0], usual[1], old]);
+        assert!(missing(Some(&BTreeMap::new()))[2].contains("does not tell its version"));
+    }
+
+    #[test]
+    fn what_a_row_says_of_its_agent_is_listed() {
+        let found = FoundAgent { mcp_files: vec!["/home/x/.mcp".into()], ..FoundAgent::default() };
+        let listed = |row: &AgentSpec| serde_json::to_value(describe(row, found.clone(), &EnvVars::default(), None));
+        let json = listed(&row()).expect("serializes");
+        let unsaid = json!({ "mcp": null, "sessionResume": null, "shell": null, "workspaceOnly": null });
+        assert_eq!((&json["supports"], &json["mcpConfigFiles"]), (&unsaid, &json!(["/home/x/.mcp"])));
+        let mut row = row();
+        row.discovery.supports_mcp = Some(false);
+        row.session_config.can_recover = Some(false);
+        row.discovery.discovery_capabilities.supports_shell = Some(true);
+        row.discovery.discovery_capabilities.supports_workspace_only = Some(false);
+        let said = json!({ "mcp": false, "sessionResume": false, "shell": true, "workspaceOnly": false });
+        assert_eq!(listed(&row).expect("serializes")["supports"], said);
+    }
+
+    #[test]
+    fn what_can_be_started() {
+        let program = Some("/bin/x".into());
+        let here = FoundAgent {
+            start_program: program.clone(),
+            program,
+            version: Some("1.2.3".into()),
+            ..FoundAgent::default()
+        };
+        let env = [("SET", "1"), ("UNSET", "2")].into_iter().collect();
+        let usable = |row: &AgentSpec, found: &FoundAgent| describe(row, found.clone(), &env, None).usable;
+        assert!(usable(&row(), &here) && !usable(&row(), &FoundAgent::default()));
+        assert!(!usable(&AgentSpec { enabled: false, ..row() }, &here));
+        let other = FoundAgent { program: Some("/bin/y".into()), ..FoundAgent::default() };
+        let missing = describe(&row(), other, &env, None).missing;
+        assert!(missing[0].starts_with("x, which sessions start,") && missing[0].contains("/bin/y"), "{missing:?}");
+        assert!(usable(&AgentSpec::new("command", "command", &[]), &FoundAgent::default()));
+    }
+
+    #[test]
+    fn a_version_that_was_not_tried_is_listed_as_such() {
+        let mut row = row();
+        row.discovery.npm_package = "@x/x".into();
+        row.discovery.tried = vec!["@x/x 1.2.0 - 1.2.3".into(), "@y/x 2.0.0".into()];
+        let untried = |version: &str, package: Option<&str>| {
+            let (version, package) = (Some(version.to_owned()), package.map(str::to_owned));
+            describe(&row, FoundAgent { version, package, ..FoundAgent::default() }, &EnvVars::default(), None).untried
+        };
+        assert_eq!((untried("1.2.3", Some("@x/x")), untried("2.0.0", Some("@y/x"))), (None, None));
+        assert_eq!(untried("1.2.3", None), None, "as it says itself");
+        let text = untried("2.0.0", Some("@x/x")).expect("not tried");
+        assert!(text.starts_with("@x/x 2.0.0 was not tried with this release"), "{text}");
+    }
+}
