@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AgentSandbox, Budget, ConfigSetting, Containment, Hardening, HomePart, Lifecycle, Limits, PermissionMode,
-    PermissionPolicy, ResumeRequest, SessionId, Timeouts, terminal::TerminalConfig,
+    PermissionPolicy, ResumeRequest, SessionId, Timeouts,
+    terminal::{Surface, TerminalConfig},
 };
 
 /// Environment variables. `Debug` shows names only: values are often secrets.
@@ -249,6 +250,10 @@ pub struct AgentSessionConfig {
     pub home_copy: Vec<HomePart>,
     /// Terminal to start the agent in; without one its standard streams are pipes.
     pub terminal: Option<TerminalConfig>,
+    /// Ways to drive the session; `null` for what `terminal` says. `both` is refused for an agent whose screen and protocol exclude
+    /// each other, unless `terminal` is given: then the session has the terminal alone.
+    #[serde(default)]
+    pub surface: Option<Surface>,
 }
 
 impl AgentSessionConfig {
@@ -296,11 +301,21 @@ impl AgentSessionConfig {
             not_secret: BTreeSet::new(),
             home_copy: Vec::new(),
             terminal: None,
+            surface: None,
         }
     }
 }
 
 impl AgentSessionConfig {
+    /// Ways in which the session is driven.
+    pub fn driving_surface(&self) -> Surface {
+        match (&self.terminal, self.surface) {
+            (_, Some(Surface::Both)) => Surface::Both,
+            (Some(_), _) => Surface::Terminal,
+            (None, _) => Surface::Machine,
+        }
+    }
+
     /// Returns a copy without its secrets, as [`AgentSessionConfig::secrets`] names them.
     #[must_use]
     pub fn without_secrets(&self) -> Self {

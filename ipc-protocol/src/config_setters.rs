@@ -3,7 +3,7 @@
 use crate::{
     AgentSandbox, AgentSessionConfig, Budget, Containment, Hardening, Home, HomePart, HostDeath, Lifecycle, Limits,
     McpServer, OnAgentExit, OnUsageLimit, PermissionMode, PermissionPolicy, ResumeRequest, SessionId, Timeouts,
-    terminal::TerminalConfig,
+    terminal::{Surface, TerminalConfig},
 };
 
 /// Defines methods that set a field: `text` as an optional `String`, `some` as another optional value, `value` as it is.
@@ -65,6 +65,7 @@ setters! {
         with_containment containment Containment,
         with_agent_sandbox agent_sandbox AgentSandbox,
         with_terminal terminal TerminalConfig,
+        with_surface surface Surface,
     ]
     value: [
         with_session_id session_id SessionId,

@@ -14,7 +14,7 @@ pub use self::{
 };
 use crate::{
     BudgetExceeded, BudgetKind, ContainmentStatus, ExitStatus, Json, LimitExceeded, LimitKind, PermissionBypassed,
-    PermissionMode, ProcessId, ProcessInfo, RawLine, Receipt, TimeoutAction, TimeoutKind,
+    PermissionMode, ProcessId, ProcessInfo, RawLine, Receipt, TimeoutAction, TimeoutKind, terminal::Surface,
 };
 
 /// Status of an [`Event::SessionStatus`] with the address of the session's own server in `detail`.
@@ -333,6 +333,9 @@ pub enum Event {
         native_session_id: Option<String>,
         /// Containment, observation and limits of the session.
         measures: Box<ContainmentStatus>,
+        /// Ways in which the session is driven.
+        #[serde(default)]
+        surface: Surface,
     },
     /// The session waits for a prompt.
     #[serde(rename = "session:idle")]
@@ -411,7 +414,7 @@ pub enum Event {
         /// Number of the viewer.
         viewer: u64,
     },
-    /// Somebody has prompted the agent on its own screen.
+    /// Somebody has prompted the agent on its own screen, or as another client of its server.
     #[serde(rename = "terminal:prompted")]
     TerminalPrompted {
         /// Text of the prompt.

@@ -17,7 +17,7 @@ use crate::{
 
 /// Version of everything in this crate that crosses a wire. Any change of a message or a type in it raises it: bincode
 /// does not describe itself, so two builds that differ cannot talk.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// First message in each direction. Its encoding never changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +42,10 @@ pub struct AgentCommand {
     pub argv: Vec<String>,
     /// Complete environment of the agent.
     pub env: EnvVars,
+    /// Program and arguments of the agent's screen beside its protocol; empty where it has none. `{endpoint}` is the address that
+    /// its server reports, `{id}` its conversation.
+    #[serde(default)]
+    pub companion: Vec<String>,
     /// Working directory of the agent; `None` for the session's.
     pub cwd: Option<String>,
     /// Settings in the catalog row for the protocol's adapter: a JSON object.

@@ -51,6 +51,19 @@ pub enum OnDetach {
     End,
 }
 
+/// Ways in which a session is driven.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Surface {
+    /// By the agent's protocol alone.
+    #[default]
+    Machine,
+    /// On the screen of a program in a terminal alone.
+    Terminal,
+    /// By both at once: what one does, the other sees.
+    Both,
+}
+
 /// Terminal of a session: the agent is started in it, as in a terminal window.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -5,7 +5,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use ipc_protocol::{EndReason, PermissionOption, PermissionRequest, ProcessId, Receipt, SessionId, Usage};
+use ipc_protocol::{
+    EndReason, PermissionOption, PermissionRequest, ProcessId, Receipt, SessionId, Usage, terminal::Surface,
+};
 use serde::{Deserialize, Serialize};
 
 /// Immutable facts of a session.
@@ -31,6 +33,9 @@ pub struct SessionMetadata {
     /// Nesting depth; 1 for a session that was started from outside any session.
     #[serde(default)]
     pub depth: u32,
+    /// Ways in which it is driven.
+    #[serde(default)]
+    pub surface: Surface,
     /// Time of the `start_session` call. RFC 3339 in JSON.
     #[serde(with = "ipc_protocol::time_text")]
     pub started_at: SystemTime,
@@ -266,6 +271,7 @@ impl SessionDescription {
             profile,
             home,
             depth,
+            surface: Surface::default(),
             started_at,
         };
         let (settings, model_config) = Default::default();

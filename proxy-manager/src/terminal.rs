@@ -23,7 +23,7 @@ use std::io;
 
 pub use ipc_protocol::{
     WireError,
-    terminal::{FromTerminal, KeyboardWish, OnDetach, TerminalConfig, TerminalSize, ToTerminal},
+    terminal::{FromTerminal, KeyboardWish, OnDetach, Surface, TerminalConfig, TerminalSize, ToTerminal},
 };
 use ipc_protocol::{
     codec::{Inbox, encode},
@@ -90,7 +90,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TerminalViewer<S> {
 }
 
 impl SessionHandle {
-    /// Connects to the session's terminal.
+    /// Connects to the session's terminal, or to the agent's screen beside its protocol ([`Surface::Both`]), which is started if it
+    /// does not run: a screen that cannot be is reported by a [`FromTerminal::Refused`].
     ///
     /// # Errors
     /// [`Error::Unsupported`] for a session without a terminal; [`Error::Ended`] and the like for one that does not run;

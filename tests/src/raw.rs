@@ -220,6 +220,7 @@ impl RawProxy {
             endpoint: None,
             max_turns: None,
             asking: ipc_protocol::message::PermissionSupport::default(),
+            companion: Vec::new(),
         };
         let config = AgentSessionConfig {
             session_id: session.clone(),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use proxy_manager::{
     SessionId,
-    terminal::{KeyboardWish, OnDetach, TerminalConfig},
+    terminal::{KeyboardWish, OnDetach, Surface, TerminalConfig},
 };
 use proxy_server::ProblemDetails;
 
@@ -44,9 +44,12 @@ impl ForegroundTerminalArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Terminal")]
 pub(crate) struct StartTerminalArgs {
-    /// Run the program in a terminal, which `attach` shows
+    /// Run the program in a terminal, which `attach` shows; Codex, OpenCode and Pi stay driven by prompts too (`--surface both`)
     #[arg(long)]
     tty: bool,
+    /// Ways to drive the agent: its protocol, its own screen, or both at once
+    #[arg(long, value_name = "WAY", value_enum)]
+    surface: Option<SurfaceArg>,
     /// Record the terminal into this new file, as asciicast (asciinema plays it)
     #[arg(long, value_name = "FILE", requires = "tty")]
     record: Option<PathBuf>,
@@ -62,9 +65,38 @@ impl StartTerminalArgs {
     /// `usage` for a path that cannot be made absolute.
     pub(crate) fn config(&self) -> Result<Option<TerminalConfig>, ProblemDetails> {
         let on_detach = self.on_detach.into();
-        self.tty
+        (self.tty || self.surface == Some(SurfaceArg::Terminal))
             .then(|| Ok(TerminalConfig { on_detach, observed: true, ..config(self.record.as_deref())? }))
             .transpose()
+    }
+
+    /// Returns the surface to ask for. A terminal is the screen of an agent that goes with its protocol, where there is one.
+    pub(crate) fn surface(&self) -> Option<Surface> {
+        match self.surface {
+            Some(surface) => Some(surface.into()),
+            None => self.tty.then_some(Surface::Both),
+        }
+    }
+}
+
+/// Ways to drive an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SurfaceArg {
+    /// Prompts alone
+    Machine,
+    /// The screen alone
+    Terminal,
+    /// Both at once: Codex, OpenCode, Pi
+    Both,
+}
+
+impl From<SurfaceArg> for Surface {
+    fn from(arg: SurfaceArg) -> Self {
+        match arg {
+            SurfaceArg::Machine => Self::Machine,
+            SurfaceArg::Terminal => Self::Terminal,
+            SurfaceArg::Both => Self::Both,
+        }
     }
 }
 

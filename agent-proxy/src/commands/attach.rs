@@ -24,11 +24,16 @@ pub(super) async fn run(client: &DaemonClient, args: &AttachArgs) -> Result<(), 
     require_terminal("attach")?;
     let id = client.whole_id(&args.id).await?;
     let mut terminal = open_terminal()?;
-    if args.native {
+    let path = format!("/v1/sessions/{id}");
+    let session: Value = if args.native {
         let TerminalAnswers { foreground, background, .. } = terminal.query();
         let visit = TerminalConfig { size: terminal.size(), foreground, background, ..TerminalConfig::default() };
-        let _: Value = client.post(&format!("/v1/sessions/{id}/visit"), &visit).await?;
-    }
+        client.post(&format!("{path}/visit"), &visit).await?
+    } else {
+        client.get(&path).await?
+    };
+    // Its screen is not its agent.
+    let is_beside = session["surface"] == "both";
     let stream = client.view_terminal(&id).await?;
     let options =
         ViewOptions { keyboard: args.keyboard(), in_place: false, detach_keys: Some(keys), typed: Vec::new() };
@@ -40,7 +45,9 @@ pub(super) async fn run(client: &DaemonClient, args: &AttachArgs) -> Result<(), 
     let short = short_ids(&[&id]).pop().unwrap_or_default();
     let is_lost = end == ViewEnd::Lost;
     let line = match end {
-        ViewEnd::Ended(_) if args.native => format!("{short} goes on as before: agent-proxy prompt {short} 'hello'"),
+        ViewEnd::Ended(exit) if if is_beside { exit.is_some() } else { args.native } => {
+            format!("{short} goes on as before: agent-proxy prompt {short} 'hello'")
+        }
         ViewEnd::Ended(exit) => {
             let how =
                 exit.map_or_else(|| "the session ended".to_owned(), |exit| format!("its program ended with {exit}"));

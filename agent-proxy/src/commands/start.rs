@@ -17,6 +17,7 @@ pub(super) async fn run(client: &DaemonClient, args: StartArgs, as_json: bool) -
         workspace_id: args.workspace,
         agent_type: args.agent_type,
         terminal: args.terminal.config()?,
+        surface: args.terminal.surface(),
         ..config::session(args.agent.as_deref(), args.start)?
     };
     if let Some(id) = args.id {

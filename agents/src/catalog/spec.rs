@@ -43,6 +43,10 @@ pub struct AgentSpec {
     /// Program and leading arguments of its own screen (TUI), for sessions in a terminal; empty where it has none.
     #[serde(default)]
     pub terminal_cmd: Vec<String>,
+    /// Program and arguments of its own screen beside a session of its protocol, as a second client of what the session runs:
+    /// `{endpoint}` is the address of its server, `{id}` its conversation. Empty where its screen and its protocol exclude each other.
+    #[serde(default)]
+    pub companion_cmd: Vec<String>,
     /// Directory that the agent starts in: `{workspace}` is the session's working directory, `{home}` its home directory.
     #[serde(default = "workspace")]
     pub working_dir: String,
@@ -382,6 +386,7 @@ impl AgentSpec {
             tag: String::new(),
             cmd: argv.iter().map(|arg| (*arg).to_owned()).collect(),
             terminal_cmd: Vec::new(),
+            companion_cmd: Vec::new(),
             working_dir: workspace(),
             required_env: Vec::new(),
             env: EnvVars::default(),

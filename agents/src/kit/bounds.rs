@@ -14,6 +14,14 @@ const MAX_OUTPUT: usize = 1024 * 1024;
 /// Longest word, title or error text from the agent, in characters.
 pub(crate) const MAX_CHARS: usize = 2000;
 
+/// Longest prompt of somebody else in an event, in characters.
+const MAX_PROMPT: usize = 64 * 1024;
+
+/// Returns the beginning of a prompt that somebody else has sent.
+pub(crate) fn prompt(text: &str) -> String {
+    text.chars().take(MAX_PROMPT).collect()
+}
+
 /// Returns `value`, or a note instead if the value is too large for an event.
 pub(crate) fn json(value: &Value) -> Json {
     let json = Json::from(value);

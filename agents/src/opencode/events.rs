@@ -156,9 +156,13 @@ impl OpenCodeSession {
         if self.content.is_copied(info) {
             return;
         }
-        let Some(turn) = self.turn.as_mut().filter(|_| whose == SessionOwner::Own && self.compaction.is_none()) else {
+        if whose != SessionOwner::Own || self.compaction.is_some() {
             return;
-        };
+        }
+        if is_new_prompt && self.turn.as_ref().is_none_or(|turn| !turn.awaits_prompt()) {
+            self.screen.prompt_shown(&info.id);
+        }
+        let Some(turn) = &mut self.turn else { return self.screen.answered(info.finish.as_deref()) };
         if is_new_prompt {
             turn.record_prompt(&info.id);
         } else if !info.is_prompt() {
@@ -170,6 +174,16 @@ impl OpenCodeSession {
         let whose = self.content.owner(&part.session, &self.session);
         if whose == SessionOwner::Foreign {
             return;
+        }
+        if part.kind == "text"
+            && !part.synthetic
+            && let Some(text) = part.text.as_deref().filter(|_| self.screen.takes_prompt(&part.message))
+        {
+            out.push(Action::Event(Event::TerminalPrompted { text: bounds::prompt(text) }));
+            if self.turn.is_none() {
+                self.content.turn_begins();
+                self.screen.begin();
+            }
         }
         if let PartEffect::Step { ours, broken } = self.content.part(part, &whose, out)
             && ours
@@ -194,6 +208,8 @@ impl OpenCodeSession {
                     (compaction.busy, compaction.idle) = (true, false);
                 } else if let Some(turn) = &mut self.turn {
                     turn.set_busy();
+                } else {
+                    self.screen.set_busy();
                 }
             }
         }
@@ -206,12 +222,20 @@ impl OpenCodeSession {
             self.check_compaction(out);
         } else if let Some(turn) = &mut self.turn {
             turn.set_idle();
+        } else if let Some(stop_reason) = self.screen.end() {
+            self.end_screen_turn(stop_reason, out);
         }
     }
 
     fn error(&mut self, error: &SessionError, out: &mut Vec<Action>) {
         let (Some(session), Some(error)) = (&error.session, &error.error) else { return };
-        let Some(turn) = self.turn.as_mut().filter(|_| *session == self.session && self.compaction.is_none()) else {
+        if *session != self.session || self.compaction.is_some() {
+            return;
+        }
+        let Some(turn) = &mut self.turn else {
+            if self.screen.failed(error.is_abort()) {
+                out.push(Action::Event(Event::error(error.code(), error.message(), error.is_retryable())));
+            }
             return;
         };
         if error.is_abort() {

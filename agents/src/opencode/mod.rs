@@ -18,6 +18,7 @@ mod opening;
 mod operations;
 mod permissions;
 mod resync;
+mod screen_turn;
 mod session;
 mod settings;
 mod turn;
@@ -29,6 +30,7 @@ use ipc_protocol::{AgentEndpoint, Operation, PermissionAnswer, Prompt, ResolvedB
 
 use self::{
     calls::OpenCodeRequestPurpose,
+    screen_turn::ScreenTurn,
     session::{OpenCodePhase, OpenCodeSession},
     turn::OpenCodeTurn,
 };
@@ -123,6 +125,8 @@ impl Adapter for OpenCodeSession {
         }
         let body = self.settings.prompt_body(prompt);
         self.turn = Some(OpenCodeTurn::new());
+        // One that runs goes on in this one.
+        self.screen = ScreenTurn::default();
         self.content.turn_begins();
         self.send_prompt(OpenCodeRequestPurpose::Prompt, body, out);
         Ok(())

@@ -9,6 +9,7 @@ use super::{
     content::{ConversationContent, SessionOwner},
     models::ProviderModels,
     permissions::{OpenCodePermissions, ServerCall},
+    screen_turn::ScreenTurn,
     settings::PromptSettings,
     turn::{OpenCodeTurn, TurnAction},
 };
@@ -67,6 +68,8 @@ pub(super) struct OpenCodeSession {
     pub(super) permissions: OpenCodePermissions,
     pub(super) models: ProviderModels,
     pub(super) turn: Option<OpenCodeTurn>,
+    /// Turn that was begun elsewhere: on the agent's screen.
+    pub(super) screen: ScreenTurn,
     pub(super) compaction: Option<OpenCodeCompaction>,
     /// Prompts that wait for the end of a compaction, or for the prompt before them, which a later one could overtake.
     pub(super) waiting: VecDeque<(OpenCodeRequestPurpose, Vec<u8>)>,
@@ -99,6 +102,7 @@ impl OpenCodeSession {
             permissions: OpenCodePermissions::default(),
             models: ProviderModels::default(),
             turn: None,
+            screen: ScreenTurn::default(),
             compaction: None,
             waiting: VecDeque::new(),
             resyncing: false,
@@ -120,7 +124,13 @@ impl OpenCodeSession {
         self.attempts = 0;
         match self.phase {
             OpenCodePhase::Connecting => self.connected(out),
-            OpenCodePhase::Ready => self.resync(out),
+            OpenCodePhase::Ready => {
+                if self.turn.is_none() && self.screen.is_running() {
+                    let reason = "the event stream was cut: what happened on the agent's screen meanwhile is missing";
+                    out.push(Action::Event(Event::SessionLossy { reason: reason.to_owned() }));
+                }
+                self.resync(out);
+            }
             _ => {}
         }
     }
@@ -259,6 +269,14 @@ impl OpenCodeSession {
         out.push(Action::TurnEnded);
     }
 
+    /// Ends a turn that was begun on the agent's screen.
+    pub(super) fn end_screen_turn(&mut self, stop_reason: StopReason, out: &mut Vec<Action>) {
+        let answers = self.permissions.reject_all(out);
+        self.send_answers(answers, out);
+        self.content.end_calls(out);
+        out.push(Action::Event(Event::Complete { stop_reason, usage: self.content.usage() }));
+    }
+
     /// Handles an event of a request other than the event stream.
     pub(super) fn answered(&mut self, id: u64, event: HttpEvent<'_>, out: &mut Vec<Action>) {
         let Some((purpose, what, answer)) = self.calls.take(id, event) else { return };
@@ -387,7 +405,7 @@ fn success(answer: OpenCodeResponse) -> Result<(), String> {
 }
 
 /// Converts the server's word for the stop reason.
-fn stop_reason(finish: Option<&str>) -> StopReason {
+pub(super) fn stop_reason(finish: Option<&str>) -> StopReason {
     match finish {
         None | Some("stop" | "tool-calls") => StopReason::EndTurn,
         Some("length") => StopReason::MaxTokens,

@@ -89,6 +89,11 @@ impl OpenCodeTurn {
         self.finish.as_deref()
     }
 
+    /// Returns whether a prompt that was sent has not been shown yet.
+    pub(super) fn awaits_prompt(&self) -> bool {
+        self.prompts_not_shown > 0
+    }
+
     /// Records another prompt that was sent.
     pub(super) fn steered(&mut self, body: Vec<u8>) {
         self.prompts_not_shown += 1;

@@ -231,6 +231,9 @@ pub(super) struct MessagePart<'a> {
     pub(super) kind: Cow<'a, str>,
     #[serde(borrow, default)]
     pub(super) text: Option<Cow<'a, str>>,
+    /// True for a text that nobody has typed.
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) synthetic: bool,
     #[serde(default, deserialize_with = "or_default")]
     pub(super) time: MessageTimes,
     pub(super) tool: Option<String>,

@@ -16,15 +16,18 @@ pub(crate) mod pi;
 mod pi_mcp;
 pub(crate) mod qwen;
 mod sandbox;
+mod surface;
 mod terminal;
 
 use std::path::{Path, PathBuf};
 
 use ipc_protocol::{
     AgentEndpoint, AgentSandbox, AgentSessionConfig, ConfigSetting, EnvVars, HomePart, NativeResume, PermissionMode,
+    terminal::Surface,
 };
 
 pub use self::sandbox::{default_sandbox, sandbox_program, settings_file};
+pub use self::surface::settle_surface;
 use crate::{AgentSpec, ModelConfig, Secret};
 
 /// Result of a provision.
@@ -86,6 +89,9 @@ pub struct Provision {
     pub bounds_turns: bool,
     /// Pipe for reports of the agent's own screen: the proxy makes it, and hooks of ours in the agent write to it.
     pub reports: Option<String>,
+    /// Program and arguments of the agent's screen beside its protocol, if the session has it: `{endpoint}` is the address that its
+    /// server reports, `{id}` its conversation.
+    pub companion: Vec<String>,
     /// The sandbox of the agent's own that the adapter asks for. `None` where a file or an argument says it.
     pub agent_sandbox: Option<AgentSandbox>,
     /// The sandbox of the agent's own, in words; `None` where it is not known.
@@ -230,6 +236,9 @@ fn provisioned(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Provi
         resume: request.resume.cloned(),
         ..Provision::default()
     };
+    if request.config.driving_surface() == Surface::Both {
+        provision.companion.clone_from(&spec.companion_cmd);
+    }
     if request.config.terminal.is_some() && !spec.cmd.is_empty() {
         terminal::check(spec, request)?;
         provision.argv.clone_from(&spec.terminal_cmd);

@@ -130,6 +130,7 @@ fn kinds() -> Vec<BoxedStrategy<Event>> {
                 proxy: process,
                 native_session_id,
                 measures: Box::default(),
+                surface: ipc_protocol::terminal::Surface::Machine,
             })
             .boxed(),
         Just(Event::SessionIdle {}).boxed(),

@@ -21,7 +21,7 @@ use agents::{
     discovery::{SearchPaths, executable, packaged_program},
     provision::{
         Provision, ProvisionError, ProvisionFile, ProvisionRequest, needs_shim_dir, provision, sandbox_program,
-        settings_file,
+        settings_file, settle_surface,
     },
 };
 use ipc_protocol::{
@@ -127,6 +127,7 @@ impl SessionLaunch {
         let kit = around.defaults;
         kit.apply_profile(&mut config)?;
         let spec = kit.agent(&config)?;
+        settle_surface(spec, &mut config).map_err(refused)?;
         spec.resource_limits.apply(&mut config.limits);
         check::config(&config, kit.max_depth)?;
         let resumable = !config.ephemeral && spec.has_conversations() && spec.cannot_resume().is_none();
@@ -168,6 +169,7 @@ impl SessionLaunch {
             // As a key, the login is in the home only while the session runs.
             attempt.keys.extend(home_copy.login_files().map(Path::to_owned));
         }
+        let surface = config.driving_surface();
         let home = home.map(|home| utf8(&home)).transpose()?;
         let conversation = conversation(spec, &attempt, home.is_some(), around.locks)?;
         let native_files = attempt.location.files().map(Path::to_owned);
@@ -184,6 +186,7 @@ impl SessionLaunch {
             profile: config.profile,
             home,
             depth: config.depth + 1,
+            surface,
             started_at: SystemTime::now(),
         };
         let settings = SessionSettings {
@@ -353,6 +356,7 @@ impl LaunchDraft<'_> {
             sandbox,
             bounds_turns,
             reports,
+            companion,
         } = provision;
         let env = self.environment(config, env);
         check::program(&argv, &env)?;
@@ -401,6 +405,7 @@ impl LaunchDraft<'_> {
             endpoint,
             max_turns: config.max_turns.filter(|_| !bounds_turns),
             asking,
+            companion,
         };
         let resume = resume.cloned();
         let preamble = preamble(context, history);

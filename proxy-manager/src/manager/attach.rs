@@ -272,6 +272,7 @@ impl ProxyManager {
                 budget,
                 on_usage_limit: handoff.on_usage_limit,
                 is_visit: session.is_visited(),
+                surface: session.metadata().surface,
             },
             enclosure: handoff.enclosure,
             conversation,

@@ -277,6 +277,9 @@ impl ProxyManager {
     /// ended, the session goes on as before, by itself. Meanwhile prompts are refused ([`Error::HandedOver`]) or wait
     /// ([`PromptMode::Queue`](crate::PromptMode::Queue)); [`ProxyManager::take_back`] ends the visit.
     ///
+    /// A session whose surface is [`Surface::Both`](crate::terminal::Surface::Both) has its screen beside the protocol: it is left as it is, or resumed, and its
+    /// first viewer starts the screen.
+    ///
     /// # Errors
     /// [`Error::Busy`] while a turn runs; [`Error::Unsupported`] if the agent has no screen of its own, or one that cannot be
     /// started as the session is configured; [`Error::HandedOver`] if somebody visits it. Else see
@@ -290,6 +293,12 @@ impl ProxyManager {
         let handle = self.session(session)?;
         if handle.session().is_visited() {
             return Err(Error::HandedOver { session: handle.id().clone() });
+        }
+        if handle.session().is_co_driven() && !handle.session().is_handed_over() {
+            return match handle.session().is_suspended() {
+                true => self.resume(session, "visit", false, ResumeOptions::default()).await,
+                false => Ok(handle),
+            };
         }
         if let SessionState::Busy { .. } = handle.info().state {
             return Err(Error::Busy { session: handle.id().clone(), permission: None });

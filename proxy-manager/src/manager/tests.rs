@@ -458,6 +458,7 @@ async fn what_is_imported_without_a_record_is_not_imported() {
             proxy: HOST,
             native_session_id: None,
             measures: Box::default(),
+            surface: crate::terminal::Surface::Machine,
         };
         let created_at = std::time::SystemTime::now();
         let envelope = Envelope { offset: 1, created_at, session: Arc::new(id("s")), turn: None, event };

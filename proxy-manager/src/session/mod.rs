@@ -35,6 +35,7 @@ use std::{
 use event_log::LogError;
 use ipc_protocol::{
     AgentSessionConfig, ContainmentStatus, EndReason, KillOptions, Prompt, Receipt, SessionId, message::ProxyCommand,
+    terminal::Surface,
 };
 use tokio::sync::{SetOnce, mpsc, oneshot, watch};
 
@@ -464,9 +465,14 @@ impl ManagedSession {
         self.config().is_some_and(visits) && RecordState::from(&self.info().state).status().is_live()
     }
 
-    /// Returns true if the agent runs in a terminal.
+    /// Returns true if there is a screen to view.
     pub(crate) fn has_terminal(&self) -> bool {
-        self.config().is_some_and(|config| config.terminal.is_some())
+        self.metadata().surface != Surface::Machine
+    }
+
+    /// Returns true if it is driven by its agent's protocol and on its screen at once.
+    pub(crate) fn is_co_driven(&self) -> bool {
+        self.metadata().surface == Surface::Both
     }
 
     /// Returns the fork server of the running incarnation.

@@ -262,6 +262,7 @@ impl SessionRecord {
     /// Describes the session as its record does.
     pub(crate) fn description(&self) -> SessionDescription {
         let config = self.config.clone();
+        let surface = config.driving_surface();
         let metadata = SessionMetadata {
             session_id: self.session_id.clone(),
             agent: config.agent,
@@ -272,6 +273,7 @@ impl SessionRecord {
             profile: config.profile,
             home: self.home.clone(),
             depth: config.depth + 1,
+            surface,
             started_at: self.created_at,
         };
         SessionDescription {

@@ -2,6 +2,7 @@
 
 mod beginning;
 mod crashing;
+mod driving;
 mod ending;
 mod keeping;
 mod place;

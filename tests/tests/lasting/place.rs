@@ -47,8 +47,12 @@ impl Place {
         let mut shown = AgentSpec { id: "shown".to_owned(), ..kept.clone() };
         shown.terminal_cmd = vec!["/bin/sh".to_owned()];
         shown.session_config.attach_command = ["/bin/sh", "-c", screen, "{id}"].map(str::to_owned).to_vec();
+        // A screen beside its protocol.
+        let screen = r#"stty -echo; echo "screen of $0 pid=$$ shown"; while read -r line; do echo "got $line"; done"#;
+        let mut driven = AgentSpec { id: "driven".to_owned(), ..kept.clone() };
+        driven.companion_cmd = ["/bin/sh", "-c", screen, "{id}"].map(str::to_owned).to_vec();
         let builder = sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), FAKE).base_env(env);
-        builder.agent(kept).agent(passing).agent(shown)
+        builder.agent(kept).agent(passing).agent(shown).agent(driven)
     }
 
     pub(crate) async fn start(&self, lifecycle: Lifecycle) -> SessionHandle {

@@ -12,14 +12,14 @@ use proxy_manager::{
 use crate::place::{Place, resumed};
 
 impl Place {
-    async fn started(&self, agent: &str) -> SessionHandle {
+    pub(crate) async fn started(&self, agent: &str) -> SessionHandle {
         let config = AgentSessionConfig { cwd: Some("/".into()), ..AgentSessionConfig::new(agent) };
         self.manager.start_session(config).await.expect("started")
     }
 }
 
 /// Attaches to a session's terminal.
-async fn attached(session: &SessionHandle) -> TerminalViewer {
+pub(crate) async fn attached(session: &SessionHandle) -> TerminalViewer {
     let mut viewer = soon("a viewer's connection", session.view_terminal()).await.expect("a terminal");
     let (size, keyboard) = (TerminalSize::bounded(24, 80), KeyboardWish::Type);
     viewer.send(&ToTerminal::Attach { size, keyboard, in_place: false }).await.expect("sent");
@@ -27,7 +27,7 @@ async fn attached(session: &SessionHandle) -> TerminalViewer {
 }
 
 /// Waits until the frames show a text, or the program ends; returns all that they held.
-async fn shown(viewer: &mut TerminalViewer, text: &str) -> String {
+pub(crate) async fn shown(viewer: &mut TerminalViewer, text: &str) -> String {
     soon(text, async {
         let mut seen = String::new();
         while !seen.contains(text) {

@@ -335,6 +335,7 @@ mod tests {
             proxy: id(2),
             native_session_id: None,
             measures: Box::new(ContainmentStatus { observer, ..ContainmentStatus::default() }),
+            surface: proxy_manager::terminal::Surface::Machine,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Random configurations, and what is said to an agent.
 
 use ipc_protocol::{
-    terminal::{OnDetach, TerminalConfig, TerminalSize},
+    terminal::{OnDetach, Surface, TerminalConfig, TerminalSize},
     *,
 };
 use proptest::{
@@ -150,7 +150,7 @@ pub(crate) fn config() -> BoxedStrategy<Box<AgentSessionConfig>> {
     let bounds = (of(any::<u32>()), of(any::<u32>()));
     let policies = (permission_mode(), bounds, limits(), ends, containment, hardening, permission_policy());
     let names = (of(text()), of(text()), of(text()), of(text()), of(text()));
-    let places = (of(one_of(&[Home::Shared, Home::Own])), of(terminal()));
+    let places = (of(one_of(&[Home::Shared, Home::Own])), of(terminal()), of(surface()));
     let conversation = (of(resume()), any::<bool>(), places, of(any::<bool>()));
     let part = prop_oneof![
         Just(HomePart::Login),
@@ -171,7 +171,7 @@ pub(crate) fn config() -> BoxedStrategy<Box<AgentSessionConfig>> {
                 policies;
             let (on_agent_exit, on_host_death) = ends;
             let (profile, model_config, mode, thinking, endpoint) = names;
-            let (resume, ephemeral, (home, terminal), verbatim) = conversation;
+            let (resume, ephemeral, (home, terminal, surface), verbatim) = conversation;
             let (
                 timeouts,
                 runtime_context,
@@ -224,9 +224,14 @@ pub(crate) fn config() -> BoxedStrategy<Box<AgentSessionConfig>> {
                 not_secret,
                 home_copy,
                 terminal,
+                surface,
             })
         })
         .boxed()
+}
+
+pub(crate) fn surface() -> impl Strategy<Value = Surface> {
+    one_of(&[Surface::Machine, Surface::Terminal, Surface::Both])
 }
 
 fn terminal() -> BoxedStrategy<TerminalConfig> {

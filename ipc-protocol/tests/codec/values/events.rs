@@ -4,7 +4,7 @@ use ipc_protocol::*;
 use proptest::{collection::vec, option::of, prelude::*};
 
 use super::{
-    config::{budget_action, budget_kind, permission_mode, timeout_action, timeout_kind},
+    config::{budget_action, budget_kind, permission_mode, surface, timeout_action, timeout_kind},
     end_reason, exit_status, json, limit_action, limit_form, limit_kind, measures, one_of, process_id, process_info,
     receipt, text,
 };
@@ -107,9 +107,9 @@ pub(crate) fn event() -> BoxedStrategy<Event> {
     let plan_entry =
         (text(), text(), text()).prop_map(|(content, status, priority)| PlanEntry { content, status, priority });
     prop_oneof![
-        (text(), process_id(), process_id(), of(text()), measures()).prop_map(
-            |(agent, process, proxy, native_session_id, measures)| {
-                Event::SessionStarted { agent, process, proxy, native_session_id, measures }
+        (text(), process_id(), process_id(), of(text()), measures(), surface()).prop_map(
+            |(agent, process, proxy, native_session_id, measures, surface)| {
+                Event::SessionStarted { agent, process, proxy, native_session_id, measures, surface }
             }
         ),
         Just(Event::SessionIdle {}),

@@ -8,7 +8,7 @@ use std::{
 use agents::{Action, Adapter};
 use ipc_protocol::{
     EndReason, Event, KillOptions, Operation, WireError,
-    message::{FromProxy, RequestId},
+    message::{AgentFact, FromProxy, RequestId},
 };
 
 use super::{ProxySession, RunningAgent};
@@ -125,7 +125,12 @@ impl ProxySession<'_> {
                     }
                 }
                 Action::Program(program) => running.versions.program = Some(program),
-                Action::Fact(fact) => link.send(&FromProxy::Fact(fact)),
+                Action::Fact(fact) => {
+                    if let AgentFact::ServerListens { address } = &fact {
+                        self.shells.set_endpoint(address);
+                    }
+                    link.send(&FromProxy::Fact(fact));
+                }
                 Action::NativeSession(id) => {
                     self.reported_state.native_session_id = Some(id.clone());
                     link.send(&FromProxy::NativeSession { id });

@@ -2,6 +2,9 @@
 //!
 //! Each belongs to one connection ([`ToTerminal::Shell`]), which is its terminal or its standard streams. When the connection
 //! ends, the program gets SIGHUP; what it has deliberately left running stays the session's.
+//!
+//! The *companion* is the agent's own screen beside its protocol: a second client of what the session runs. The first viewer of a
+//! session without a terminal starts it, all viewers share it, and it stays when they leave. Its end is not the agent's.
 
 use std::{
     collections::VecDeque,
@@ -12,7 +15,7 @@ use std::{
 };
 
 use ipc_protocol::{
-    WireError,
+    Event, WireError,
     terminal::{FromTerminal, KeyboardWish, TerminalConfig, ToTerminal},
 };
 use registry::{PidFd, SpawnInput, SpawnOutput, SpawnRequest};
@@ -26,6 +29,9 @@ use crate::terminal::{NewViewer, ProgramPipes, Terminal, TerminalNotice, ViewerL
 const MAX_SHELLS: usize = 8;
 /// Most connections that have not sent their first message.
 const MAX_HANDSHAKES: usize = 32;
+/// Operations, for errors.
+const STARTING: &str = "starting a shell";
+const SHOWING: &str = "showing the agent's screen";
 /// Shell where the environment names none.
 const DEFAULT_SHELL: &str = "/bin/sh";
 
@@ -35,6 +41,8 @@ struct Shell {
     streams: ShellStreams,
     /// True once it was sent SIGHUP.
     is_hung_up: bool,
+    /// True for the agent's screen, which no viewer's leave ends.
+    is_companion: bool,
 }
 
 enum ShellStreams {
@@ -59,6 +67,10 @@ impl ShellStreams {
 pub(super) struct SessionShells {
     /// What a shell is started with.
     template: Option<SpawnRequest>,
+    /// Program and arguments of the companion; empty where the agent has none.
+    companion: Vec<String>,
+    /// Address that the agent's server has reported.
+    endpoint: Option<String>,
     living: Vec<Shell>,
     /// Connections that wait for their last messages.
     closing: JoinSet<()>,
@@ -69,8 +81,30 @@ pub(super) struct SessionShells {
 }
 
 impl SessionShells {
-    pub(super) fn set_template(&mut self, template: SpawnRequest) {
-        self.template = Some(template);
+    pub(super) fn set_template(&mut self, template: SpawnRequest, companion: Vec<String>) {
+        (self.template, self.companion) = (Some(template), companion);
+    }
+
+    pub(super) fn set_endpoint(&mut self, address: &str) {
+        self.endpoint = Some(address.to_owned());
+    }
+
+    /// Returns the terminal of the companion that runs.
+    fn companion_terminal(&self) -> Option<&Terminal> {
+        self.living.iter().filter(|shell| shell.is_companion).find_map(|shell| match &shell.streams {
+            ShellStreams::Terminal(terminal) => Some(terminal),
+            _ => None,
+        })
+    }
+
+    /// Returns the companion's command for a conversation, once the agent is ready.
+    fn companion_argv(&self, conversation: Option<&str>) -> Option<Vec<String>> {
+        let fill = |word: &String| match (word.contains("{endpoint}"), word.contains("{id}")) {
+            (false, false) => Some(word.clone()),
+            (true, _) => Some(word.replace("{endpoint}", self.endpoint.as_deref()?)),
+            (false, true) => Some(word.replace("{id}", conversation?)),
+        };
+        self.companion.iter().map(fill).collect()
     }
 
     /// Waits for the first message of a connection, then wakes the session. Beyond a bound the socket is closed.
@@ -106,20 +140,21 @@ impl Shell {
         }
     }
 
-    /// Handles what its viewer does.
-    fn handle_notices(&mut self) {
+    /// Handles what its viewers do. Those of the companion are the session's: their events go to `out`.
+    fn handle_notices(&mut self, out: &mut Vec<Event>) {
         let has_left = match &self.streams {
             ShellStreams::Terminal(terminal) => {
                 let mut has_left = false;
                 for notice in terminal.take_notices() {
-                    match notice {
+                    match &notice {
                         TerminalNotice::Detached { last, .. } => has_left |= last,
                         TerminalNotice::Suspend => super::terminal::suspend(terminal, &self.process),
                         TerminalNotice::Continue => signal_group(&self.process, Signal::CONT),
                         TerminalNotice::Attached { .. } | TerminalNotice::Status(_) => {}
                     }
+                    out.extend(super::terminal::notice_event(&notice).filter(|_| self.is_companion));
                 }
-                has_left
+                has_left && !self.is_companion
             }
             ShellStreams::Pipes(pipes) => pipes.is_over(),
             ShellStreams::Closed => false,
@@ -139,13 +174,11 @@ impl ProxySession<'_> {
     }
 
     /// Handles the connections that have sent their first message, and what the shells' viewers do.
-    pub(super) fn handle_shells(&mut self) {
+    pub(super) fn handle_shells(&mut self) -> Vec<Event> {
         while let Some((link, first)) = self.shells.next_arrival() {
             match first {
                 ToTerminal::Attach { size, keyboard, in_place } => {
-                    if let Some(terminal) = self.terminal() {
-                        terminal.view(NewViewer { link, size, keyboard, in_place });
-                    }
+                    self.view_screen(NewViewer { link, size, keyboard, in_place });
                 }
                 ToTerminal::Shell { argv, terminal, in_place } => self.start_shell(link, argv, terminal, in_place),
                 _ => {}
@@ -153,7 +186,50 @@ impl ProxySession<'_> {
         }
         // The number of one that was reaped may be another's.
         self.check_shells();
-        self.shells.living.iter_mut().for_each(Shell::handle_notices);
+        let mut events = Vec::new();
+        self.shells.living.iter_mut().for_each(|shell| shell.handle_notices(&mut events));
+        events
+    }
+
+    /// Shows somebody the agent's terminal, or its screen beside its protocol, which is started if it does not run.
+    fn view_screen(&mut self, viewer: NewViewer) {
+        // The number of one that was reaped may be another's.
+        self.check_shells();
+        if let Some(terminal) = self.terminal().or_else(|| self.shells.companion_terminal()) {
+            return terminal.view(viewer);
+        }
+        let config = TerminalConfig { size: viewer.size, ..TerminalConfig::default() };
+        let started = self.companion_request().and_then(|request| self.start_on_terminal(request, config));
+        match started {
+            Ok((process, StartedStreams::Terminal(terminal, _))) => {
+                terminal.view(viewer);
+                self.add_shell(process, ShellStreams::Terminal(terminal), true);
+            }
+            Ok((_, StartedStreams::Pipes(_))) => {}
+            Err(error) => self.shells.refuse(viewer.link, error),
+        }
+    }
+
+    /// Builds the request for the companion, without its streams.
+    fn companion_request(&self) -> Result<SpawnRequest, WireError> {
+        let refused = |reason: &str| WireError::System { operation: SHOWING.into(), reason: reason.into() };
+        if self.shells.companion.is_empty() {
+            return Err(refused("the session has no terminal, and its agent no screen beside its protocol"));
+        }
+        if self.running.as_ref().is_none_or(|running| running.starting.is_some() || running.exited.is_some()) {
+            return Err(refused("the agent does not run, or is not ready yet"));
+        }
+        let argv = self.shells.companion_argv(self.reported_state.native_session_id.as_deref());
+        let argv = argv.ok_or_else(|| refused("the agent has reported no address or no conversation"))?;
+        self.beside_request(argv.into_iter().map(OsString::from).collect(), SHOWING)
+    }
+
+    fn add_shell(&mut self, process: PidFd, streams: ShellStreams, is_companion: bool) {
+        if let Some(older) = &mut self.before_turn {
+            // No turn has started it.
+            older.insert(process.id());
+        }
+        self.shells.living.push(Shell { process, streams, is_hung_up: false, is_companion });
     }
 
     fn start_shell(
@@ -184,25 +260,26 @@ impl ProxySession<'_> {
         };
         // Without descriptors for its streams it ends as its viewer does.
         let Ok((process, streams)) = streams else { return };
-        if let Some(older) = &mut self.before_turn {
-            // No turn has started it.
-            older.insert(process.id());
-        }
-        self.shells.living.push(Shell { process, streams, is_hung_up: false });
+        self.add_shell(process, streams, false);
     }
 
     /// Builds the request for a shell, without its streams.
     fn shell_request(&self, argv: Vec<String>) -> Result<SpawnRequest, WireError> {
-        let refused = |reason: String| WireError::System { operation: "starting a shell".into(), reason };
+        if self.shells.living.iter().filter(|shell| !shell.is_companion).count() >= MAX_SHELLS {
+            let reason = format!("the session has {MAX_SHELLS} shells, the most there may be: leave one");
+            return Err(WireError::System { operation: STARTING.into(), reason });
+        }
+        self.beside_request(argv.into_iter().map(OsString::from).collect(), STARTING)
+    }
+
+    /// Builds the request for a program beside the agent, which is the user's shell without words of its own.
+    fn beside_request(&self, mut argv: Vec<OsString>, operation: &str) -> Result<SpawnRequest, WireError> {
+        let refused = |reason: &str| WireError::System { operation: operation.into(), reason: reason.into() };
         if self.ending.is_some() {
-            return Err(refused("the session is being ended".into()));
+            return Err(refused("the session is being ended"));
         }
-        if self.shells.living.len() >= MAX_SHELLS {
-            return Err(refused(format!("the session has {MAX_SHELLS} shells, the most there may be: leave one")));
-        }
-        let template = self.shells.template.as_ref().ok_or_else(|| refused("its agent was not started yet".into()))?;
-        let mut request = template.beside().map_err(|error| WireError::system("starting a shell", &error))?;
-        let mut argv: Vec<OsString> = argv.into_iter().map(OsString::from).collect();
+        let template = self.shells.template.as_ref().ok_or_else(|| refused("its agent was not started yet"))?;
+        let mut request = template.beside().map_err(|error| WireError::system(operation, &error))?;
         if argv.is_empty() {
             let named = request.env.iter().find(|(name, _)| name == "SHELL").map(|(_, value)| value.clone());
             argv.push(named.filter(|shell| Path::new(shell).is_file()).unwrap_or_else(|| DEFAULT_SHELL.into()));
@@ -241,13 +318,16 @@ impl ProxySession<'_> {
 
     /// Sends the viewers of shells that have exited what these have left.
     pub(super) fn check_shells(&mut self) {
-        let Self { shells: SessionShells { living, closing, .. }, registry, .. } = self;
+        let Self { shells: SessionShells { living, closing, .. }, registry, ending, .. } = self;
         while closing.try_join_next().is_some() {}
         living.retain_mut(|shell| {
             let Some(exit) = registry.exit_of(shell.process.id()) else { return true };
             let mut streams = std::mem::replace(&mut shell.streams, ShellStreams::Closed);
             match &streams {
-                ShellStreams::Terminal(terminal) => terminal.end(Some(exit)),
+                // A companion that ends with its session has not ended by itself.
+                ShellStreams::Terminal(terminal) => {
+                    terminal.end(Some(exit).filter(|_| !shell.is_companion || ending.is_none()));
+                }
                 ShellStreams::Pipes(pipes) => pipes.end(exit),
                 ShellStreams::Closed => return false,
             }

@@ -64,7 +64,7 @@ impl ProxySession<'_> {
         enclosure: ContainmentSpec,
     ) -> Result<(), WireError> {
         let AgentCommand { agent, protocol, argv, env, cwd, protocol_config, .. } = command;
-        let AgentCommand { fresh_id, resume, endpoint, max_turns, private, mut asking, .. } = command;
+        let AgentCommand { fresh_id, resume, endpoint, max_turns, private, mut asking, companion, .. } = command;
         if config.terminal.is_some() {
             // On its screen it asks its user, of whose answers nothing is known here.
             asking.asks.clear();
@@ -122,7 +122,7 @@ impl ProxySession<'_> {
         program.rlimits = limits::rlimits(&limits, &in_force);
         let template =
             program.beside().map_err(|error| WireError::system("keeping the session's containment", &error))?;
-        self.shells.set_template(template);
+        self.shells.set_template(template, companion);
         let mut spawned = if connects { None } else { Some(self.registry.spawn(program)?) };
         spawned.iter_mut().for_each(|spawned| spawned.stdout = reports.take().or(spawned.stdout.take()));
         sees_own_cgroups_only(&mut self.containment, spawned.as_ref());

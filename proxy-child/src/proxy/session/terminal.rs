@@ -27,32 +27,21 @@ impl ProxySession<'_> {
 
     /// Handles what the terminals have to tell.
     pub(crate) fn handle_terminal_notices(&mut self, link: &mut HostLink) {
-        self.handle_shells();
-        let Some(terminal) = self.terminal() else { return };
-        for notice in terminal.take_notices() {
-            let event = match notice {
-                TerminalNotice::Attached { viewer, size } => {
-                    Event::TerminalAttached { viewer, rows: size.rows, columns: size.columns }
-                }
-                TerminalNotice::Detached { viewer, last } => {
-                    if last && self.running.as_ref().is_some_and(|running| running.on_detach == OnDetach::End) {
+        let mut events = self.handle_shells();
+        for notice in self.terminal().map(Terminal::take_notices).unwrap_or_default() {
+            match &notice {
+                TerminalNotice::Detached { last: true, .. } => {
+                    if self.running.as_ref().is_some_and(|running| running.on_detach == OnDetach::End) {
                         self.end(EndReason::Killed, KillOptions::default());
                     }
-                    Event::TerminalDetached { viewer }
                 }
-                TerminalNotice::Status(status) => {
-                    let Some((status, detail)) = parse_status(&status) else { continue };
-                    Event::TerminalStatus { status, detail }
-                }
-                TerminalNotice::Suspend => {
-                    self.suspend_leader();
-                    continue;
-                }
-                TerminalNotice::Continue => {
-                    self.signal_leader(Signal::CONT);
-                    continue;
-                }
-            };
+                TerminalNotice::Suspend => self.suspend_leader(),
+                TerminalNotice::Continue => self.signal_leader(Signal::CONT),
+                TerminalNotice::Attached { .. } | TerminalNotice::Detached { .. } | TerminalNotice::Status(_) => {}
+            }
+            events.extend(notice_event(&notice));
+        }
+        for event in events {
             link.send(&FromProxy::Event { turn: self.turn.unwrap_or(0), event });
         }
     }
@@ -81,6 +70,21 @@ impl ProxySession<'_> {
         {
             terminal.stopped();
         }
+    }
+}
+
+/// Returns the event of what a terminal has to tell.
+pub(super) fn notice_event(notice: &TerminalNotice) -> Option<Event> {
+    match notice {
+        TerminalNotice::Attached { viewer, size } => {
+            Some(Event::TerminalAttached { viewer: *viewer, rows: size.rows, columns: size.columns })
+        }
+        TerminalNotice::Detached { viewer, .. } => Some(Event::TerminalDetached { viewer: *viewer }),
+        TerminalNotice::Status(status) => {
+            let (status, detail) = parse_status(status)?;
+            Some(Event::TerminalStatus { status, detail })
+        }
+        TerminalNotice::Suspend | TerminalNotice::Continue => None,
     }
 }
 

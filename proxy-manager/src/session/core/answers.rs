@@ -131,6 +131,7 @@ impl SessionCore {
         self.exit_statuses.set_observing(measures.observer == ObserverKind::Connector);
         self.effects.push_back(SessionEffect::NoteAgent(process));
         let Some(proxy) = self.proxy else { return };
+        let surface = self.surface;
         let SessionPhase::Starting { started, .. } = &mut self.phase else { return };
         let event = |agent| Event::SessionStarted {
             agent,
@@ -138,6 +139,7 @@ impl SessionCore {
             proxy,
             native_session_id: native_session_id.clone(),
             measures,
+            surface,
         };
         *started = Some((event(self.agent_name.clone()), turns));
         match native_session_id {
@@ -181,7 +183,7 @@ impl SessionCore {
         self.timers.cancel(TimerKind::Start);
         self.timers.cancel(TimerKind::Commit);
         self.pulse.begin(&mut self.timers, now);
-        self.timers.set(TimerKind::Idle, self.lifecycle_policy.ready(now));
+        self.timers.set(TimerKind::Idle, self.lifecycle_policy.ready(now).filter(|_| !self.screen.is_used()));
     }
 
     /// Ties the conversation to the proxy's life for other managers.
@@ -266,6 +268,7 @@ impl SessionCore {
             self.note_usage_limit(&mut event);
         }
         self.note_permission(&event);
+        self.note_screen(&event, now);
         self.process_ledger.record(&event, now);
         let metered = self.meter.record(turn, &event);
         let turn_is_over = matches!(event, Event::Complete { .. });
@@ -273,6 +276,18 @@ impl SessionCore {
         self.effects.push_back(SessionEffect::Record { turn, event });
         if let Some(passed) = metered {
             self.metered(turn, passed, turn_is_over, now);
+        }
+    }
+
+    /// Stops the idle clock while somebody uses the session's screen.
+    fn note_screen(&mut self, event: &Event, now: Instant) {
+        if !self.screen.note(event) {
+            return;
+        }
+        if self.screen.is_used() {
+            self.timers.cancel(TimerKind::Idle);
+        } else if matches!(self.phase, SessionPhase::Idle) {
+            self.timers.set(TimerKind::Idle, self.lifecycle_policy.idle(now));
         }
     }
 
@@ -347,7 +362,7 @@ impl SessionCore {
         self.push(turn, Event::SessionIdle {});
         self.commit_log();
         tracing::debug!(turn, "idle");
-        self.timers.set(TimerKind::Idle, self.lifecycle_policy.idle(now));
+        self.timers.set(TimerKind::Idle, self.lifecycle_policy.idle(now).filter(|_| !self.screen.is_used()));
         self.show(|view| view.state = SessionState::Idle);
     }
 

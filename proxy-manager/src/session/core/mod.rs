@@ -54,6 +54,7 @@ mod limits;
 mod open_permissions;
 mod process_ledger;
 mod prompting;
+mod screen_use;
 mod timers;
 mod usage;
 
@@ -65,6 +66,7 @@ use ipc_protocol::{
     codec::Outbox,
     message::{AgentCommand, Hello, ProxyCommand, ToForkServer, ToProxy, VERSION},
     reattach::WireFormat,
+    terminal::Surface,
 };
 use tokio::{sync::oneshot, time::Instant};
 
@@ -78,6 +80,7 @@ use self::{
     open_permissions::OpenPermissions,
     process_ledger::ProcessLedger,
     prompting::UnsentPrompt,
+    screen_use::ScreenUse,
     usage::UsageWait,
 };
 pub(crate) use self::{
@@ -170,6 +173,8 @@ pub(crate) struct SessionRules {
     pub(crate) on_usage_limit: OnUsageLimit,
     /// True while its user visits the agent's own screen: prompts wait.
     pub(crate) is_visit: bool,
+    /// Ways in which it is driven.
+    pub(crate) surface: Surface,
 }
 
 impl SessionRules {
@@ -182,6 +187,7 @@ impl SessionRules {
             budget: config.budget,
             on_usage_limit: config.on_usage_limit,
             is_visit: config.terminal.as_ref().is_some_and(|terminal| terminal.visit),
+            surface: config.driving_surface(),
         }
     }
 }
@@ -269,6 +275,9 @@ pub(crate) struct SessionCore {
     detach_state: Option<DetachState>,
     /// True while its user visits the agent's own screen.
     is_visit: bool,
+    surface: Surface,
+    /// What people do on its screen.
+    screen: ScreenUse,
     lifecycle_policy: LifecyclePolicy,
     crashes: CrashHistory,
     /// True if events were committed since this was last read.
@@ -350,6 +359,8 @@ impl SessionCore {
             detach_state,
             lifecycle_policy: LifecyclePolicy::new(&rules.lifecycle, past.has_been, rules.is_visit),
             is_visit: rules.is_visit,
+            surface: rules.surface,
+            screen: ScreenUse::default(),
             crashes: past.crashes,
             has_new_commit: false,
             is_left: false,
