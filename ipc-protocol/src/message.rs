@@ -46,6 +46,10 @@ pub struct AgentCommand {
     /// its server reports, `{id}` its conversation.
     #[serde(default)]
     pub companion: Vec<String>,
+    /// Path of the socket on which the agent listens for WebSocket connections, in which each message is a line of its protocol;
+    /// `None` for its standard streams.
+    #[serde(default)]
+    pub socket: Option<String>,
     /// Working directory of the agent; `None` for the session's.
     pub cwd: Option<String>,
     /// Settings in the catalog row for the protocol's adapter: a JSON object.

@@ -221,6 +221,7 @@ impl RawProxy {
             max_turns: None,
             asking: ipc_protocol::message::PermissionSupport::default(),
             companion: Vec::new(),
+            socket: None,
         };
         let config = AgentSessionConfig {
             session_id: session.clone(),

@@ -206,6 +206,7 @@ fn what_cannot_start_says_why() {
         max_turns: None,
         asking: ipc_protocol::message::PermissionSupport::default(),
         companion: Vec::new(),
+        socket: None,
     };
     let config = ipc_protocol::AgentSessionConfig::new("command");
     let (config, command, enclosure) = (Box::new(config), Box::new(command), Box::new(enclosure(&session)));

@@ -29,7 +29,9 @@ pub(crate) use start::{effort, sandbox};
 
 use std::time::Instant;
 
-use ipc_protocol::{Operation, PermissionAnswer, Prompt, PromptPart, ResolvedBy, WireError, message::RequestId};
+use ipc_protocol::{
+    Operation, PermissionAnswer, Prompt, PromptPart, ResolvedBy, StopReason, WireError, message::RequestId,
+};
 use serde_json::json;
 
 use self::{
@@ -117,12 +119,12 @@ impl Adapter for CodexSession {
         if thread.turn.is_some() || thread.compaction.is_some() || !self.peer.pending.has_room(1) {
             return Err(WireError::Busy);
         }
+        if thread.screen.is_some() {
+            thread.turn = Some(CodexTurn { held_input: Some(input), ..CodexTurn::default() });
+            return Ok(());
+        }
         thread.turn = Some(CodexTurn::default());
-        thread.tokens.begin();
-        let params = json!({ "threadId": thread.id, "input": input });
-        self.streamed.clear();
-        self.output.answer.begin();
-        self.request("turn/start", &params, CodexPurpose::TurnStart, out);
+        self.start_turn(&input, out);
         Ok(())
     }
 
@@ -146,6 +148,11 @@ impl Adapter for CodexSession {
         let Some(turn) = &mut thread.turn else { return Ok(()) };
         turn.aborting = true;
         turn.held_steers.clear();
+        if turn.held_input.is_some() {
+            // The turn that runs is not ours.
+            self.complete(StopReason::Cancelled, out);
+            return Ok(());
+        }
         self.approvals.cancel_all(out);
         for (thread, turn) in self.sub_agents.running() {
             if !self.peer.pending.has_room(2) {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use ipc_protocol::{AgentSessionConfig, Event, NativeResume, PlanEntry, WireError};
+use ipc_protocol::{AgentSessionConfig, Event, NativeResume, PlanEntry, WireError, terminal::Surface};
 use serde_json::{Value, json, value::RawValue};
 
 use super::{
@@ -211,8 +211,15 @@ impl CodexSession {
             effort: result["reasoningEffort"].clone(),
             tokens: if self.resume.is_some() { ThreadTokens::default() } else { ThreadTokens::of_new() },
             turn: None,
+            screen: None,
+            unseen_inputs: 0,
             compaction: None,
         };
+        if self.config.surface == Some(Surface::Both) && self.resume.is_none() {
+            // Codex writes a conversation's file with its first prompt, or its name, and its screen finds none without.
+            let params = json!({ "threadId": thread.id, "name": self.config.session_id.as_str() });
+            self.request("thread/name/set", &params, CodexPurpose::Ignored, out);
+        }
         let mut settings = serde_json::Map::new();
         if let Some(thinking) = &self.config.thinking {
             settings.insert("effort".to_owned(), json!(start::effort(thinking)));

@@ -44,13 +44,27 @@ pub(super) struct CodexThread {
     pub(super) effort: Value,
     pub(super) tokens: ThreadTokens,
     pub(super) turn: Option<CodexTurn>,
+    /// Turn that was begun elsewhere: on the agent's screen.
+    pub(super) screen: Option<ScreenTurn>,
+    /// Number of our inputs that were not shown as messages of the user yet.
+    pub(super) unseen_inputs: usize,
     /// Operation that compacts the conversation, until the turn for it has ended.
     pub(super) compaction: Option<RequestId>,
+}
+
+/// Turn in progress that is not ours.
+#[derive(Debug)]
+pub(super) struct ScreenTurn {
+    pub(super) id: String,
+    /// True if its error was emitted.
+    pub(super) error_is_reported: bool,
 }
 
 /// Turn in progress.
 #[derive(Debug, Default)]
 pub(super) struct CodexTurn {
+    /// Input that waits for the end of a turn that is not ours: Codex would add it to that one.
+    pub(super) held_input: Option<Value>,
     /// Id of the turn, once the agent has sent it.
     pub(super) id: Option<String>,
     /// True if the turn is to be interrupted.

@@ -6,17 +6,31 @@ use serde_json::{Value, json};
 use super::{
     errors, items,
     session::{CodexSession, status},
-    state::{CodexPurpose, CodexState},
+    state::{CodexPurpose, CodexState, ScreenTurn},
     usage::{self, TokenUsageUpdate},
     wire::CodexResponse,
 };
 use crate::{
     Action,
-    kit::bounds::{MAX_ID, words},
+    kit::bounds::{self, MAX_ID, words},
 };
 
 impl CodexSession {
+    /// Sends the prompt of a turn.
+    pub(super) fn start_turn(&mut self, input: &Value, out: &mut Vec<Action>) {
+        let CodexState::Ready(thread) = &mut self.state else { return };
+        thread.tokens.begin();
+        thread.unseen_inputs = 1;
+        let params = json!({ "threadId": thread.id, "input": input });
+        self.streamed.clear();
+        self.output.answer.begin();
+        self.request("turn/start", &params, CodexPurpose::TurnStart, out);
+    }
+
     pub(super) fn send_steer(&mut self, thread: &str, turn: &str, input: &Value, out: &mut Vec<Action>) {
+        if let CodexState::Ready(thread) = &mut self.state {
+            thread.unseen_inputs += 1;
+        }
         let params = json!({ "threadId": thread, "expectedTurnId": turn, "input": input });
         self.request("turn/steer", &params, CodexPurpose::Steer, out);
     }
@@ -85,6 +99,7 @@ impl CodexSession {
             "item/reasoning/summaryPartAdded" if ours && params["summaryIndex"] != 0 => {
                 out.push(Action::Event(Event::Thinking { text: "\n\n".to_owned() }));
             }
+            "turn/started" if ours && self.is_begun_elsewhere() => self.screen_turn_begins(turn_id),
             "turn/started" if ours => self.turn_named(turn_id, out),
             "turn/started" if turn_id.len() <= MAX_ID && thread.len() <= MAX_ID => {
                 self.sub_agents.turn_started(thread, turn_id);
@@ -98,6 +113,62 @@ impl CodexSession {
             "error" if ours => self.error(params, out),
             _ => {}
         }
+    }
+
+    /// Returns whether a turn that starts now is not ours.
+    fn is_begun_elsewhere(&self) -> bool {
+        let CodexState::Ready(thread) = &self.state else { return false };
+        let is_ours = thread.turn.as_ref().is_some_and(|turn| turn.held_input.is_none());
+        !is_ours && thread.compaction.is_none()
+    }
+
+    fn screen_turn_begins(&mut self, id: &str) {
+        let CodexState::Ready(thread) = &mut self.state else { return };
+        // An empty id would match no end of a turn.
+        if !id.is_empty() && id.len() <= MAX_ID {
+            thread.tokens.begin();
+            thread.unseen_inputs = 0;
+            thread.screen = Some(ScreenTurn { id: id.to_owned(), error_is_reported: false });
+            self.streamed.clear();
+            self.output.answer.begin();
+        }
+    }
+
+    /// Ends a turn that is not ours, and starts ours that has waited for that.
+    fn screen_turn_completed(&mut self, turn: &Value, out: &mut Vec<Action>) {
+        let CodexState::Ready(thread) = &mut self.state else { return };
+        let Some(ScreenTurn { error_is_reported, .. }) = thread.screen.take() else { return };
+        let (id, usage) = (thread.id.clone(), thread.tokens.of_turn());
+        let held = thread.turn.as_mut().and_then(|turn| turn.held_input.take());
+        self.approvals.close_thread(&id, out);
+        self.calls.end_all(Some(&id), out);
+        let stop_reason = match turn["status"].as_str().unwrap_or_default() {
+            "interrupted" => StopReason::Cancelled,
+            "failed" => {
+                if !error_is_reported {
+                    let (code, message, retryable) = errors::describe(&turn["error"]);
+                    out.push(Action::Event(Event::error(code, message, retryable)));
+                }
+                StopReason::Other("failed".to_owned())
+            }
+            _ => StopReason::EndTurn,
+        };
+        out.push(Action::Event(Event::Complete { stop_reason, usage }));
+        if let Some(input) = held {
+            self.start_turn(&input, out);
+        }
+    }
+
+    /// Emits a message of the user that is not ours.
+    fn user_message(&mut self, item: &Value, out: &mut Vec<Action>) {
+        let CodexState::Ready(thread) = &mut self.state else { return };
+        if let Some(fewer) = thread.unseen_inputs.checked_sub(1) {
+            thread.unseen_inputs = fewer;
+            return;
+        }
+        let parts = item["content"].as_array().into_iter().flatten();
+        let text = parts.filter_map(|part| part["text"].as_str()).collect::<Vec<_>>().join("\n");
+        out.push(Action::Event(Event::TerminalPrompted { text: bounds::prompt(&text) }));
     }
 
     fn item(&mut self, item: &Value, thread: &str, ours: bool, done: bool, out: &mut Vec<Action>) {
@@ -121,6 +192,7 @@ impl CodexSession {
         }
         match (kind, done) {
             ("agentMessage" | "plan" | "reasoning", true) => self.whole_text(item, kind == "reasoning", out),
+            ("userMessage", true) => self.user_message(item, out),
             ("contextCompaction", _) => out.push(status("compaction", stage_name(done))),
             ("enteredReviewMode" | "exitedReviewMode", true) => {
                 out.push(status("review", words(item["review"].as_str().unwrap_or_default())));
@@ -157,7 +229,8 @@ impl CodexSession {
     fn usage(&mut self, params: &Value, out: &mut Vec<Action>) {
         let CodexState::Ready(thread) = &mut self.state else { return };
         let Ok(update) = serde_json::from_value::<TokenUsageUpdate>(params["tokenUsage"].clone()) else { return };
-        let running = thread.turn.as_ref().and_then(|turn| turn.id.as_deref());
+        let elsewhere = thread.screen.as_ref().map(|screen| screen.id.as_str());
+        let running = thread.turn.as_ref().and_then(|turn| turn.id.as_deref()).or(elsewhere);
         let news = thread.tokens.update(&update, running.is_some() && running == params["turnId"].as_str());
         if let Some(usage) = news.usage {
             out.push(Action::Event(Event::Usage(Box::new(usage))));
@@ -172,7 +245,14 @@ impl CodexSession {
         let CodexState::Ready(thread) = &mut self.state else { return };
         let error = &params["error"];
         let (code, message, retryable) = errors::describe(error);
-        let Some(turn) = &mut thread.turn else {
+        let running = thread.turn.as_mut().filter(|turn| turn.held_input.is_none());
+        let Some(turn) = running else {
+            if params["willRetry"] == true {
+                out.extend(self.output.answer.void());
+                out.push(Action::Event(Event::retry(code, message, None, None)));
+                return;
+            }
+            thread.screen.iter_mut().for_each(|screen| screen.error_is_reported = true);
             out.push(Action::Event(Event::error(code, message, retryable)));
             return;
         };
@@ -195,6 +275,9 @@ impl CodexSession {
 
     fn turn_completed(&mut self, turn: &Value, out: &mut Vec<Action>) {
         let CodexState::Ready(thread) = &mut self.state else { return };
+        if thread.screen.as_ref().is_some_and(|screen| turn["id"] == *screen.id) {
+            return self.screen_turn_completed(turn, out);
+        }
         let status = turn["status"].as_str().unwrap_or_default();
         let Some(running) = &mut thread.turn else {
             if let Some(request) = thread.compaction.take() {
@@ -226,6 +309,7 @@ impl CodexSession {
         let CodexState::Ready(thread) = &self.state else { return };
         let ours = params["threadId"] == *thread.id;
         let status = match &thread.turn {
+            Some(turn) if turn.held_input.is_some() => "completed",
             Some(turn) if turn.aborting => "interrupted",
             Some(turn) if turn.error_is_reported => "failed",
             _ => "completed",
@@ -245,7 +329,7 @@ impl CodexSession {
         self.complete(StopReason::Cancelled, out);
     }
 
-    fn complete(&mut self, stop_reason: StopReason, out: &mut Vec<Action>) {
+    pub(super) fn complete(&mut self, stop_reason: StopReason, out: &mut Vec<Action>) {
         let CodexState::Ready(thread) = &self.state else { return };
         let usage = thread.tokens.of_turn();
         self.end_turn(Some(Event::Complete { stop_reason, usage }), out);

@@ -19,6 +19,9 @@ const CODEX_HOME: &str = ".codex";
 /// The program that has Codex ask, in the session's folder, and its script beside it.
 const ASKING: &str = "codex-asking";
 const ASKING_SCRIPT: &str = "codex-asking.cjs";
+/// Socket of the app-server, in the session's folder; `MAX_SOCKET` is the longest path that the system takes.
+const SOCKET: &str = "codex.sock";
+const MAX_SOCKET: usize = 107;
 /// Name of a model configuration's provider in `config.toml`.
 const PROVIDER: &str = "session";
 
@@ -43,6 +46,9 @@ fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut P
     if request.config.terminal.is_some() {
         on_screen(request, provision);
     }
+    if !provision.companion.is_empty() {
+        server(spec, request, provision)?;
+    }
     let Some(home) = request.home else {
         return match request.model {
             Some(_) => Err(ProvisionError::NeedsHome { agent: spec.id.clone(), what: "a model configuration" }),
@@ -64,6 +70,29 @@ fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut P
         config.insert("projects".to_owned(), Table::from_iter([(cwd.clone(), trusted.into())]).into());
     }
     file("config.toml", config.to_string(), provision);
+    Ok(())
+}
+
+/// Has the app-server listen on a socket in the session's folder, for its screen and for us.
+fn server(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut Provision) -> Result<()> {
+    let refused = |operation: String| ProvisionError::unsupported(spec, operation);
+    if request.config.ephemeral {
+        let operation =
+            "show its screen beside its protocol and keep nothing of a conversation: the screen reads its file";
+        return Err(refused(operation.to_owned()));
+    }
+    let folder = request.shim_dir.ok_or_else(|| refused("listen without a folder of the session's own".to_owned()))?;
+    let socket = folder.join(SOCKET).to_string_lossy().into_owned();
+    if socket.len() > MAX_SOCKET {
+        let operation = format!(
+            "listen at {socket:?}: a socket's path has {MAX_SOCKET} bytes at most; name a shorter state directory, or a shorter id"
+        );
+        return Err(refused(operation));
+    }
+    let endpoint = format!("unix://{socket}");
+    provision.argv.extend(["--listen".to_owned(), endpoint.clone()]);
+    provision.companion.iter_mut().for_each(|word| *word = word.replace("{endpoint}", &endpoint));
+    provision.socket = Some(socket);
     Ok(())
 }
 

@@ -92,6 +92,8 @@ pub struct Provision {
     /// Program and arguments of the agent's screen beside its protocol, if the session has it: `{endpoint}` is the address that its
     /// server reports, `{id}` its conversation.
     pub companion: Vec<String>,
+    /// Path of the socket on which the agent speaks its protocol instead of its standard streams.
+    pub socket: Option<String>,
     /// The sandbox of the agent's own that the adapter asks for. `None` where a file or an argument says it.
     pub agent_sandbox: Option<AgentSandbox>,
     /// The sandbox of the agent's own, in words; `None` where it is not known.
@@ -168,7 +170,8 @@ fn allows_all(config: &AgentSessionConfig) -> bool {
 pub fn needs_shim_dir(spec: &AgentSpec, config: &AgentSessionConfig) -> bool {
     match spec.family() {
         Some("opencode") => spec.protocol != "acp" && config.terminal.is_none(),
-        Some("codex") => spec.protocol == "acp" && !allows_all(config),
+        Some("codex") if spec.protocol == "acp" => !allows_all(config),
+        Some("codex") => config.driving_surface() == Surface::Both,
         Some("gemini" | "qwen") => asks(config),
         Some("claude") => is_observed(config),
         Some("pi") => asks(config) || !config.mcp_servers.is_empty(),

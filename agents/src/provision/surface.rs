@@ -28,10 +28,15 @@ pub fn settle_surface(spec: &AgentSpec, config: &mut AgentSessionConfig) -> Resu
                 false => config.surface = None,
             }
         }
-        (None, None) if has_companion => config.surface = Some(Surface::Both),
+        (None, None) if has_companion && !needs_server(spec) => config.surface = Some(Surface::Both),
         _ => {}
     }
     Ok(())
+}
+
+/// Returns whether the agent has to be started as a server for its screen, and is none by itself.
+fn needs_server(spec: &AgentSpec) -> bool {
+    !spec.is_server() && spec.companion_cmd.iter().any(|word| word.contains("{endpoint}"))
 }
 
 #[cfg(test)]
@@ -58,6 +63,10 @@ mod tests {
         assert_eq!(settled(&shown, None, None), Ok((Surface::Both, false)));
         assert_eq!(settled(&shown, None, plain()), Ok((Surface::Terminal, true)));
         assert_eq!(settled(&shown, Some(Surface::Machine), None), Ok((Surface::Machine, false)));
+        let companion_cmd = vec!["screen".to_owned(), "{endpoint}".to_owned()];
+        let served = AgentSpec { companion_cmd, ..alone.clone() };
+        assert_eq!(settled(&served, both, plain()), Ok((Surface::Both, false)));
+        assert_eq!(settled(&served, None, None), Ok((Surface::Machine, false)));
         assert_eq!(settled(&alone, both, plain()), Ok((Surface::Terminal, true)));
         assert_eq!(settled(&alone, None, None), Ok((Surface::Machine, false)));
         assert!(settled(&alone, both, None).is_err());

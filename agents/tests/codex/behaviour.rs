@@ -7,7 +7,7 @@ use agents::{
 use ipc_protocol::{
     AgentSandbox, AgentSessionConfig, EnvVars, Event, Json, McpServer, McpTransport, NativeResume, Operation,
     PermissionAnswer, PermissionMode, PermissionPolicy, PermissionRule, Prompt, PromptPart, ResolvedBy, RuleDecision,
-    StopReason, WireError,
+    StopReason, WireError, terminal::Surface,
 };
 use serde_json::{Value, json};
 
@@ -478,4 +478,66 @@ fn what_is_not_understood_is_logged_and_what_is_not_ours_is_not() {
     replay.says(&completed("completed", &Value::Null));
     let complete = Event::Complete { stop_reason: StopReason::EndTurn, usage: None };
     assert_eq!(replay.actions, [Action::Event(complete), Action::TurnEnded]);
+}
+
+/// What a turn of the thread `t` that nobody here has begun is reported with.
+fn elsewhere(method: &str, mut turn: Value) -> Value {
+    turn["id"] = json!("s");
+    json!({"method": method, "params": {"threadId": "t", "turn": turn}})
+}
+
+#[test]
+fn a_turn_that_was_begun_on_the_screen_is_reported_without_one() {
+    let mut replay = ready();
+    let typed = |text: &str| {
+        let item = json!({"type": "userMessage", "id": "i", "content": [{"type": "text", "text": text}]});
+        notification("item/completed", json!({ "item": item }))
+    };
+    replay.says(&elsewhere("turn/started", json!({})));
+    replay.says(&typed("hi"));
+    let delta = json!({"itemId": "a", "delta": "yes"});
+    replay.says(&notification("item/agentMessage/delta", delta));
+    let mut ask = notification("item/commandExecution/requestApproval", json!({"itemId": "c", "command": "ls"}));
+    ask["id"] = json!(0);
+    replay.says(&ask);
+    // It is answered there.
+    replay.says(&notification("serverRequest/resolved", json!({"requestId": 0})));
+    // Ours waits: Codex would add it to that turn.
+    replay.step(&Step::Prompt("go".into())).expect("ready");
+    assert!(writes(&replay.actions).is_empty(), "{:?}", replay.actions);
+    replay.says(&elsewhere("turn/completed", json!({"status": "completed"})));
+    let expected =
+        ["terminal:prompted", "stream:text", "permission:requested", "permission:resolved", "stream:complete"];
+    assert_eq!(kinds(&replay.actions), expected);
+    assert_eq!(last_write(&replay)["method"], "turn/start");
+    let id = last_write(&replay)["id"].clone();
+    replay.says(&json!({"id": id, "result": {"turn": {"id": "u"}}}));
+    replay.clear();
+    replay.says(&typed("go"));
+    replay.says(&completed("completed", &Value::Null));
+    assert_eq!(kinds(&replay.actions), ["stream:complete"], "our own prompt is none of the screen's");
+    assert_eq!(replay.actions.last(), Some(&Action::TurnEnded));
+}
+
+#[test]
+fn a_prompt_that_waits_for_the_screen_is_aborted_at_once() {
+    let mut replay = ready();
+    replay.says(&elsewhere("turn/started", json!({})));
+    replay.step(&Step::Prompt("go".into())).expect("ready");
+    replay.step(&Step::Abort).expect("it waits");
+    assert_eq!(kinds(&replay.actions), ["stream:complete"]);
+    assert_eq!(replay.actions.last(), Some(&Action::TurnEnded));
+    assert!(writes(&replay.actions).is_empty(), "the screen's turn goes on: {:?}", replay.actions);
+    replay.clear();
+    replay.says(&elsewhere("turn/completed", json!({"status": "interrupted"})));
+    assert_eq!(kinds(&replay.actions), ["stream:complete"]);
+}
+
+#[test]
+fn a_conversation_has_a_file_before_its_screen_comes() {
+    let both = AgentSessionConfig { surface: Some(Surface::Both), ..AgentSessionConfig::new("codex") };
+    let mut replay = Replay::new(codex::make, setup(both));
+    replay.says(&json!({"id": 1, "result": {"userAgent": "x"}}));
+    replay.says(&json!({"id": 2, "result": {"thread": {"id": "t"}, "model": "m", "reasoningEffort": null}}));
+    assert_eq!(last_write(&replay)["method"], "thread/name/set");
 }

@@ -6,7 +6,7 @@ use agents::{
     AgentSpec, ModelApi, ModelConfig, Secret,
     provision::{Provision, ProvisionError, ProvisionRequest, provision},
 };
-use ipc_protocol::{AgentSandbox, AgentSessionConfig, PermissionMode};
+use ipc_protocol::{AgentSandbox, AgentSessionConfig, PermissionMode, terminal::Surface};
 
 const KEY: &str = "sk-dummy-secret";
 
@@ -168,4 +168,35 @@ fn trap_websockets_are_tried_first() {
     let own = provisioned("codex", &AgentSessionConfig::new("codex"), Some(&model), Some("/homes/s-1"));
     let own = files(&own.expect("provisioned"));
     assert!(own.contains("supports_websockets = false"), "{own}");
+}
+
+#[test]
+fn with_its_screen_it_listens_on_a_socket_of_the_sessions_own() {
+    let mut spec = spec("codex");
+    spec.companion_cmd = ["codex", "--remote", "{endpoint}", "resume", "{id}"].map(str::to_owned).to_vec();
+    let provisioned = |config: &AgentSessionConfig, folder: &str| {
+        let request = ProvisionRequest {
+            config,
+            model: None,
+            home: None,
+            shared_home: None,
+            user_settings: None,
+            shim_dir: Some(Path::new(folder)),
+            resume: None,
+            fresh_id: "0193a5a8-0000-7000-8000-000000000000",
+            fresh_secret: &Secret::from("fresh".to_owned()),
+        };
+        provision(&spec, &request)
+    };
+    let both = AgentSessionConfig { surface: Some(Surface::Both), ..AgentSessionConfig::new("codex") };
+    let Provision { argv, socket, companion, .. } = provisioned(&both, "/folder").expect("provisioned");
+    assert_eq!(argv, ["codex", "app-server", "--listen", "unix:///folder/codex.sock"]);
+    assert_eq!(socket.as_deref(), Some("/folder/codex.sock"));
+    assert_eq!(companion, ["codex", "--remote", "unix:///folder/codex.sock", "resume", "{id}"]);
+    let refused = provisioned(&both, &format!("/{}", "x".repeat(100))).expect_err("too long");
+    assert!(refused.to_string().contains("107 bytes"), "{refused}");
+    let unkept = AgentSessionConfig { ephemeral: true, ..both };
+    assert!(provisioned(&unkept, "/folder").is_err());
+    let machine = provisioned(&AgentSessionConfig::new("codex"), "/folder").expect("provisioned");
+    assert!(machine.socket.is_none() && machine.companion.is_empty() && machine.argv == ["codex", "app-server"]);
 }

@@ -60,6 +60,7 @@ mod http;
 mod http;
 pub(crate) mod limits;
 mod link;
+mod message_socket;
 mod operations;
 mod permissions;
 mod polling;

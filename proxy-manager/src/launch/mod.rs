@@ -357,6 +357,7 @@ impl LaunchDraft<'_> {
             bounds_turns,
             reports,
             companion,
+            socket,
         } = provision;
         let env = self.environment(config, env);
         check::program(&argv, &env)?;
@@ -406,6 +407,7 @@ impl LaunchDraft<'_> {
             max_turns: config.max_turns.filter(|_| !bounds_turns),
             asking,
             companion,
+            socket,
         };
         let resume = resume.cloned();
         let preamble = preamble(context, history);

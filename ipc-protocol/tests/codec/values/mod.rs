@@ -296,9 +296,9 @@ fn agent_command() -> impl Strategy<Value = Box<AgentCommand>> {
             sandbox,
         },
     );
-    let places = (private, asking, of(any::<u32>()), vec(text(), 0..3));
+    let places = (private, asking, of(any::<u32>()), vec(text(), 0..3), of(text()));
     (names, of(native_resume()), of(endpoint), places).prop_map(
-        |(names, resume, endpoint, (private, asking, max_turns, companion))| {
+        |(names, resume, endpoint, (private, asking, max_turns, companion, socket))| {
             let (agent, protocol, argv, env, cwd, protocol_config, fresh_id) = names;
             Box::new(AgentCommand {
                 agent,
@@ -314,6 +314,7 @@ fn agent_command() -> impl Strategy<Value = Box<AgentCommand>> {
                 private,
                 asking,
                 companion,
+                socket,
             })
         },
     )

@@ -16,6 +16,7 @@ use crate::proxy::{
     event_split,
     files::{self, FileListing},
     link::HostLink,
+    message_socket::MessageSocket,
 };
 
 /// The lists' share of the proxy's one thread, after which kills and requests have their turn.
@@ -162,6 +163,17 @@ impl ProxySession<'_> {
             first.into_iter().rev().for_each(|action| actions.push_front(action));
         }
         result
+    }
+
+    /// Fails the session if the connection to the agent's socket has ended, and the agent has not.
+    pub(super) fn check_socket(&mut self, link: &mut HostLink) {
+        let Some(running) = self.running.as_mut().filter(|running| running.exited.is_none()) else { return };
+        if let Some(reason) = running.socket.as_mut().and_then(MessageSocket::take_failure)
+            && self.ending.is_none()
+        {
+            let agent = running.adapter.agent().to_owned();
+            self.fail(WireError::AgentProtocol { agent, reason }, link);
+        }
     }
 
     /// Fails the session, since the agent is not usable any more.

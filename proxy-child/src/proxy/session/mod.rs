@@ -26,8 +26,8 @@ use registry::ProcessRegistry;
 use self::{reported_state::ReportedState, shells::SessionShells, termination::ActiveKill};
 use super::{
     HIGH_WATER, agent::AgentProcess, files::FileListing, http::HttpClients, limits::SessionLimiter, link::HostLink,
-    operations::OpenOperations, permissions::SessionPermissions, polling::ProcessPolling, raw_lines::RawLineStream,
-    reply_limit::ReplyLimit,
+    message_socket::MessageSocket, operations::OpenOperations, permissions::SessionPermissions,
+    polling::ProcessPolling, raw_lines::RawLineStream, reply_limit::ReplyLimit,
 };
 use crate::terminal::Terminal;
 
@@ -43,6 +43,8 @@ struct RunningAgent {
     adapter: Box<dyn Adapter>,
     /// Process of the agent; `None` if its server was already running.
     agent: Option<AgentProcess>,
+    /// Connection to its socket, if it speaks there.
+    socket: Option<MessageSocket>,
     /// Terminal that it runs in.
     terminal: Option<Terminal>,
     /// Effect of the last viewer's leave.
@@ -348,6 +350,7 @@ impl<'a> ProxySession<'a> {
         self.send_held_prompt(link);
         self.emit_process_events(link, HIGH_WATER);
         self.check_agent(link);
+        self.check_socket(link);
         self.check_shells();
         self.tick_adapter(now, link);
         self.check_deadlines(now, link);

@@ -1,6 +1,6 @@
 //! Start of the agent, in its containment.
 
-use std::{collections::VecDeque, ffi::OsString, os::fd::OwnedFd};
+use std::{collections::VecDeque, ffi::OsString, os::fd::OwnedFd, path::Path};
 
 use agents::{AdapterSetup, KnownVersions};
 use ipc_protocol::{
@@ -20,6 +20,7 @@ use crate::{
         containment::{enclose, sees_own_cgroups_only},
         limits::{self, SessionLimiter},
         link::HostLink,
+        message_socket::{MessageSocket, SocketPipes},
         operations::OpenOperations,
         permissions::SessionPermissions,
         polling::FAST_INTERVAL,
@@ -64,7 +65,8 @@ impl ProxySession<'_> {
         enclosure: ContainmentSpec,
     ) -> Result<(), WireError> {
         let AgentCommand { agent, protocol, argv, env, cwd, protocol_config, .. } = command;
-        let AgentCommand { fresh_id, resume, endpoint, max_turns, private, mut asking, companion, .. } = command;
+        let AgentCommand { fresh_id, resume, endpoint, max_turns, private, mut asking, companion, socket, .. } =
+            command;
         if config.terminal.is_some() {
             // On its screen it asks its user, of whose answers nothing is known here.
             asking.asks.clear();
@@ -99,6 +101,9 @@ impl ProxySession<'_> {
             reports = wanted.reports.as_deref().map(open_reports).transpose().map_err(failed)?;
             terminal = Some((wanted, controller));
         }
+        if socket.is_some() {
+            (program.stdin, program.stdout) = (SpawnInput::Null, SpawnOutput::Null);
+        }
         self.containment = enclose(&mut self.registry, &mut program, self.proxy, &config, (enclosure, &private))?;
         self.containment.agent_sandbox.clone_from(&asking.sandbox);
         let known = KnownVersions { tried: asking.tried.clone(), program: asking.program.clone() };
@@ -125,6 +130,12 @@ impl ProxySession<'_> {
         self.shells.set_template(template, companion);
         let mut spawned = if connects { None } else { Some(self.registry.spawn(program)?) };
         spawned.iter_mut().for_each(|spawned| spawned.stdout = reports.take().or(spawned.stdout.take()));
+        let socket = socket.map(|path| MessageSocket::connect(Path::new(&path), self.shells.wake.clone())).transpose();
+        let socket = socket.map_err(|error| WireError::system("connecting to the agent's socket", &error))?;
+        let (socket, pipes) = socket.unzip();
+        if let (Some(spawned), Some(SocketPipes { stdin, stdout })) = (&mut spawned, pipes) {
+            (spawned.stdin, spawned.stdout) = (Some(stdin), Some(stdout));
+        }
         sees_own_cgroups_only(&mut self.containment, spawned.as_ref());
         self.limiter = SessionLimiter::new(limits, in_force, spawned.as_ref().map_or(self.proxy, SpawnedProcess::id));
         let agent = spawned
@@ -138,6 +149,7 @@ impl ProxySession<'_> {
         self.running = Some(RunningAgent {
             adapter,
             agent,
+            socket,
             terminal,
             on_detach,
             stdout: RawLineStream::new(verbatim.clone()),
