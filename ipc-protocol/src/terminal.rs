@@ -95,6 +95,11 @@ pub struct TerminalConfig {
     /// Path of the pipe for these reports. The manager fills it in.
     #[doc(hidden)]
     pub reports: Option<String>,
+    /// Path of the pipe for commands to a screen that speaks the agent's protocol, whose messages are those reports. The manager
+    /// fills it in.
+    #[doc(hidden)]
+    #[serde(default)]
+    pub commands: Option<String>,
 }
 
 /// Wish of a viewer for the keyboard. One viewer at a time has it.

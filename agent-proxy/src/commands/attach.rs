@@ -32,12 +32,16 @@ pub(super) async fn run(client: &DaemonClient, args: &AttachArgs) -> Result<(), 
     } else {
         client.get(&path).await?
     };
-    // Its screen is not its agent.
     let is_beside = session["surface"] == "both";
     let stream = client.view_terminal(&id).await?;
     let options =
         ViewOptions { keyboard: args.keyboard(), in_place: false, detach_keys: Some(keys), typed: Vec::new() };
     let ended = view(TerminalViewer::over(stream), &mut terminal, options).await;
+    // Pi is its screen: the session ends with it.
+    let goes_on = match &ended {
+        Ok(ViewEnd::Ended(exit)) if is_beside => exit.is_some() && lives(client, &path).await,
+        _ => args.native,
+    };
     let was_alternate = terminal.alternate;
     terminal.leave();
     drop(terminal);
@@ -45,7 +49,7 @@ pub(super) async fn run(client: &DaemonClient, args: &AttachArgs) -> Result<(), 
     let short = short_ids(&[&id]).pop().unwrap_or_default();
     let is_lost = end == ViewEnd::Lost;
     let line = match end {
-        ViewEnd::Ended(exit) if if is_beside { exit.is_some() } else { args.native } => {
+        ViewEnd::Ended(_) if goes_on => {
             format!("{short} goes on as before: agent-proxy prompt {short} 'hello'")
         }
         ViewEnd::Ended(exit) => {
@@ -68,6 +72,12 @@ pub(super) async fn run(client: &DaemonClient, args: &AttachArgs) -> Result<(), 
         true => Err(ProblemDetails::new("no-daemon", "the daemon closed the connection: has it ended?").into()),
         false => Ok(()),
     }
+}
+
+/// Returns whether a session goes on without the program that has ended.
+async fn lives(client: &DaemonClient, path: &str) -> bool {
+    let session = client.get::<Value>(path).await.unwrap_or_default();
+    session["ending"] == false && ["starting", "idle", "busy"].iter().any(|status| session["status"] == *status)
 }
 
 /// Checks that standard input and output are a terminal.

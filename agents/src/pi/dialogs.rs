@@ -86,6 +86,13 @@ impl PiDialogs {
         Ok(())
     }
 
+    /// Closes a dialog that was answered on the agent's screen.
+    pub(super) fn answered_elsewhere(&mut self, dialog: &str, option: &str, out: &mut Vec<Action>) {
+        let Some(open) = self.0.iter().find(|open| open.context.dialog == dialog) else { return };
+        let (id, option) = (open.id.clone(), Some(option.to_owned()).filter(|option| open.has(option)));
+        self.0.resolve(&id, option, ResolvedBy::Agent, |_, _| {}, out);
+    }
+
     /// Dismisses all open dialogs: the turn is being aborted, and the agent reads no abort while it waits for an answer.
     pub(super) fn cancel_all(&mut self, out: &mut Vec<Action>) {
         let cancel = |about: PiReplyTo, out: &mut Vec<Action>| dismiss(&about.dialog, out);

@@ -116,6 +116,8 @@ impl Adapter for PiSession {
             PiState::Ready(_) => return Err(WireError::Busy),
             _ => return Err(self.unsupported("take a prompt: its session is not ready, or over")),
         }
+        // One that runs goes on in this one.
+        self.screen = None;
         self.output.answer.begin();
         self.command("prompt", session::message(prompt), PiPurpose::Prompt, out);
         Ok(())

@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 
 use super::{
     dialogs::{self, PiDialogs},
-    state::{PiPending, PiPurpose, PiState},
+    state::{PiPending, PiPurpose, PiState, PiTurn},
     tools::PiToolCalls,
     wire::{self, PiDelta, PiResponse},
 };
 use crate::{
     Action, Adapter as _, AdapterSetup, Result,
     kit::{
-        bounds::{MAX_ID, words},
+        bounds::{self, MAX_ID, words},
         json_lines::{AgentOutput, JsonLinesAgent},
         missing_conversation,
         pending::PendingRequests,
@@ -31,6 +31,8 @@ pub(super) struct PiSession {
     pub(super) state: PiState,
     pub(super) output: AgentOutput,
     pub(super) turns: u64,
+    /// Turn that was begun on the agent's screen.
+    pub(super) screen: Option<PiTurn>,
     pub(super) pending: PendingRequests<PiPending>,
     pub(super) dialogs: PiDialogs,
     pub(super) calls: PiToolCalls,
@@ -61,6 +63,7 @@ impl PiSession {
             state: PiState::New,
             output: AgentOutput::default(),
             turns: 0,
+            screen: None,
             pending: PendingRequests::default(),
             dialogs: PiDialogs::default(),
             calls: PiToolCalls::default(),
@@ -216,6 +219,13 @@ impl PiSession {
                 let aborted = if message["aborted"] == true { "aborted" } else { "done" };
                 out.push(status("compaction", failed.unwrap_or_else(|| aborted.to_owned())));
                 self.run_ended(message, out);
+            }
+            "screen_prompt" => out.push(Action::Event(Event::TerminalPrompted { text: bounds::prompt(text("text")) })),
+            "screen_answered" => self.dialogs.answered_elsewhere(text("id"), text("option"), out),
+            "screen_conversation" => {
+                let before = self.native_id.clone();
+                self.record_state(message);
+                out.extend(self.native_id.clone().filter(|id| before.as_ref() != Some(id)).map(Action::NativeSession));
             }
             "session_info_changed" => out.push(status("title", words(text("name")))),
             "extension_error" => {

@@ -3,7 +3,7 @@
 //! A prompt leads to one run of the agent or to several: Pi retries failures, and continues with steers. Newer agents report the end
 //! of the last run (`agent_settled`). Older agents report the end of each run, and the adapter asks whether it was the last.
 
-use ipc_protocol::{Event, ResolvedBy, StopReason};
+use ipc_protocol::{Event, ResolvedBy, StopReason, terminal::Surface};
 use serde_json::{Value, json};
 
 use super::{
@@ -18,6 +18,37 @@ impl PiSession {
         match &mut self.state {
             PiState::Ready(turn) => turn.as_mut(),
             _ => None,
+        }
+    }
+
+    /// Returns the turn that runs, whoever has begun it.
+    fn running_turn(&mut self) -> Option<&mut PiTurn> {
+        match &mut self.state {
+            PiState::Ready(Some(turn)) => Some(turn),
+            _ => self.screen.as_mut(),
+        }
+    }
+
+    /// Handles an event of a turn that was begun on the agent's screen.
+    fn screen_event(&mut self, event: &str, out: &mut Vec<Action>) {
+        if self.config.surface != Some(Surface::Both) {
+            return;
+        }
+        match event {
+            "agent_start" => _ = self.screen.get_or_insert_default(),
+            "agent_settled" => {
+                let Some(mut turn) = self.screen.take() else { return };
+                self.dialogs.close_all(&ResolvedBy::Abort, out);
+                self.calls.fail(|_| true, out);
+                let last = last_event(&mut turn);
+                let is_error = matches!(last, Event::Error { .. });
+                out.push(Action::Event(last));
+                if is_error {
+                    let (stop_reason, usage) = (StopReason::Other("failed".to_owned()), turn.usage.map(Box::new));
+                    out.push(Action::Event(Event::Complete { stop_reason, usage }));
+                }
+            }
+            _ => {}
         }
     }
 
@@ -66,7 +97,7 @@ impl PiSession {
     }
 
     pub(super) fn turn_event(&mut self, event: &str, message: &Value, out: &mut Vec<Action>) {
-        let Some(turn) = self.turn() else { return };
+        let Some(turn) = self.turn() else { return self.screen_event(event, out) };
         match event {
             "agent_start" => {
                 let again = turn.aborting && !turn.has_begun;
@@ -107,7 +138,7 @@ impl PiSession {
             return;
         }
         let window = self.context_window;
-        let Some(turn) = self.turn() else { return };
+        let Some(turn) = self.running_turn() else { return };
         turn.last = Some(LastAnswer {
             stop: words(message["stopReason"].as_str().unwrap_or_default()),
             error: message["errorMessage"].as_str().map(str::to_owned),
@@ -137,23 +168,7 @@ impl PiSession {
     /// Completes the turn, since the agent is done.
     fn complete(&mut self, out: &mut Vec<Action>) {
         let Some(turn) = self.turn() else { return };
-        let usage = turn.usage.map(Box::new);
-        let queued = turn.queued;
-        let complete = |stop_reason| Event::Complete { stop_reason, usage };
-        let event = match (turn.last.take(), turn.aborting) {
-            (Some(LastAnswer { stop, error, .. }), false) if stop == "error" => {
-                let (code, message, later) = describe(error.as_deref());
-                Event::error(code, message, turn.retries_exhausted || later)
-            }
-            (Some(LastAnswer { stop, .. }), aborting) => complete(match (stop.as_str(), aborting) {
-                ("aborted", _) | (_, true) => StopReason::Cancelled,
-                ("length", _) => StopReason::MaxTokens,
-                ("stop" | "toolUse", _) => StopReason::EndTurn,
-                (other, _) => StopReason::Other(other.to_owned()),
-            }),
-            (None, true) => complete(StopReason::Cancelled),
-            (None, false) => complete(StopReason::EndTurn),
-        };
+        let (queued, event) = (turn.queued, last_event(turn));
         if queued > 0 {
             // Otherwise the agent would send the rest with the next prompt.
             self.command("clear_queue", Value::Null, PiPurpose::Ignored, out);
@@ -172,6 +187,26 @@ impl PiSession {
         self.calls.fail(|_| true, out);
         out.push(Action::Event(last));
         out.push(Action::TurnEnded);
+    }
+}
+
+/// Makes the last event of a turn.
+fn last_event(turn: &mut PiTurn) -> Event {
+    let usage = turn.usage.map(Box::new);
+    let complete = |stop_reason| Event::Complete { stop_reason, usage };
+    match (turn.last.take(), turn.aborting) {
+        (Some(LastAnswer { stop, error, .. }), false) if stop == "error" => {
+            let (code, message, later) = describe(error.as_deref());
+            Event::error(code, message, turn.retries_exhausted || later)
+        }
+        (Some(LastAnswer { stop, .. }), aborting) => complete(match (stop.as_str(), aborting) {
+            ("aborted", _) | (_, true) => StopReason::Cancelled,
+            ("length", _) => StopReason::MaxTokens,
+            ("stop" | "toolUse", _) => StopReason::EndTurn,
+            (other, _) => StopReason::Other(other.to_owned()),
+        }),
+        (None, true) => complete(StopReason::Cancelled),
+        (None, false) => complete(StopReason::EndTurn),
     }
 }
 

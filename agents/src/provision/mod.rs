@@ -89,6 +89,8 @@ pub struct Provision {
     pub bounds_turns: bool,
     /// Pipe for reports of the agent's own screen: the proxy makes it, and hooks of ours in the agent write to it.
     pub reports: Option<String>,
+    /// Pipe for commands to the agent's own screen, which speaks its protocol: its messages are those reports.
+    pub commands: Option<String>,
     /// Program and arguments of the agent's screen beside its protocol, if the session has it: `{endpoint}` is the address that its
     /// server reports, `{id}` its conversation.
     pub companion: Vec<String>,
@@ -153,7 +155,8 @@ impl ProvisionRequest<'_> {
 /// itself, unless the session names a policy.
 fn asks(config: &AgentSessionConfig) -> bool {
     let names_policy = config.explicit.contains(&ConfigSetting::PermissionMode) || !config.permissions.rules.is_empty();
-    !allows_all(config) && (config.terminal.is_none() || names_policy)
+    let is_terminal = config.driving_surface() == Surface::Terminal;
+    !allows_all(config) && (!is_terminal || names_policy)
 }
 
 /// Returns whether the agent is to report what happens on its own screen.
@@ -174,7 +177,7 @@ pub fn needs_shim_dir(spec: &AgentSpec, config: &AgentSessionConfig) -> bool {
         Some("codex") => config.driving_surface() == Surface::Both,
         Some("gemini" | "qwen") => asks(config),
         Some("claude") => is_observed(config),
-        Some("pi") => asks(config) || !config.mcp_servers.is_empty(),
+        Some("pi") => asks(config) || !config.mcp_servers.is_empty() || config.driving_surface() == Surface::Both,
         _ => false,
     }
 }

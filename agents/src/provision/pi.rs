@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use ipc_protocol::terminal::Surface;
 use serde_json::{Value, json};
 
 use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest, Result, pi_mcp};
@@ -18,6 +19,11 @@ use crate::{
 const AGENT_DIR: &str = ".pi/agent";
 /// Extension that asks for permission, in the session's folder.
 const EXTENSION: &str = "permissions.js";
+/// Extension with which its own screen speaks its protocol, its pipes beside it, and the variable that has it ask for permission.
+const SCREEN: &str = "screen.js";
+const REPORTS: &str = "screen-reports";
+const COMMANDS: &str = "screen-commands";
+const ASKS: &str = "AGENT_PROXY_PI_ASKS";
 const SYSTEM_PROMPT: &str = ".pi/system-prompt.md";
 /// Name in `models.json` of a model configuration's provider that has an address.
 const PROVIDER: &str = "session";
@@ -74,12 +80,26 @@ fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut P
         (Some(prompt), None) => flag("--append-system-prompt", prompt, provision),
         (None, _) => {}
     }
-    if super::asks(config) {
+    if config.driving_surface() == Surface::Both {
+        on_screen(spec, request, provision)?;
+    } else if super::asks(config) {
         let extension = super::shim_file(spec, request, EXTENSION, include_str!("pi-permissions.js"), provision)?;
         flag("--extension", &extension, provision);
     }
     pi_mcp::bridge(spec, request, provision)?;
     conversation(spec, request, provision)
+}
+
+/// Has its own screen speak its protocol, through two pipes in the session's folder.
+fn on_screen(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut Provision) -> Result<()> {
+    let extension = super::shim_file(spec, request, SCREEN, include_str!("pi-screen.js"), provision)?;
+    let beside = |name: &str| Path::new(&extension).with_file_name(name).to_string_lossy().into_owned();
+    (provision.reports, provision.commands) = (Some(beside(REPORTS)), Some(beside(COMMANDS)));
+    if super::asks(request.config) {
+        provision.env.0.insert(ASKS.to_owned(), "1".to_owned());
+    }
+    flag("--extension", &extension, provision);
+    Ok(())
 }
 
 /// Adds the conversation to continue. The adapter copies the most recent one.

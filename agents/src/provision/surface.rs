@@ -2,7 +2,7 @@
 
 use ipc_protocol::{
     AgentSessionConfig,
-    terminal::{OnDetach, Surface},
+    terminal::{OnDetach, Surface, TerminalConfig},
 };
 
 use super::{ProvisionError, Result};
@@ -15,7 +15,10 @@ use crate::AgentSpec;
 /// [`ProvisionError::Unsupported`] if the session asks for `both` alone, and its agent cannot.
 pub fn settle_surface(spec: &AgentSpec, config: &mut AgentSessionConfig) -> Result<()> {
     let has_companion = !spec.companion_cmd.is_empty() && config.endpoint.is_none();
+    let screen_speaks = speaks_on_screen(spec);
     match (config.surface, &config.terminal) {
+        (Some(Surface::Both), None) if screen_speaks => config.terminal = Some(TerminalConfig::default()),
+        (Some(Surface::Both), Some(terminal)) if screen_speaks && !terminal.visit => {}
         (Some(Surface::Both), None) if !has_companion => {
             let operation = "be driven on its own screen and by its protocol at once";
             return Err(ProvisionError::unsupported(spec, operation));
@@ -34,6 +37,11 @@ pub fn settle_surface(spec: &AgentSpec, config: &mut AgentSessionConfig) -> Resu
     Ok(())
 }
 
+/// Returns whether the agent's own screen speaks its protocol too, by an extension of ours.
+fn speaks_on_screen(spec: &AgentSpec) -> bool {
+    spec.family() == Some("pi") && spec.protocol == "pi" && !spec.terminal_cmd.is_empty()
+}
+
 /// Returns whether the agent has to be started as a server for its screen, and is none by itself.
 fn needs_server(spec: &AgentSpec) -> bool {
     !spec.is_server() && spec.companion_cmd.iter().any(|word| word.contains("{endpoint}"))
@@ -41,8 +49,6 @@ fn needs_server(spec: &AgentSpec) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use ipc_protocol::terminal::TerminalConfig;
-
     use super::*;
 
     #[test]
@@ -70,5 +76,11 @@ mod tests {
         assert_eq!(settled(&alone, both, plain()), Ok((Surface::Terminal, true)));
         assert_eq!(settled(&alone, None, None), Ok((Surface::Machine, false)));
         assert!(settled(&alone, both, None).is_err());
+        let mut speaking = AgentSpec { terminal_cmd: vec!["pi".to_owned()], ..AgentSpec::new("pi", "pi", &["pi"]) };
+        speaking.protocol_config = serde_json::json!({ "config": "pi" });
+        assert_eq!(settled(&speaking, both, None), Ok((Surface::Both, true)));
+        assert_eq!(settled(&speaking, both, plain()), Ok((Surface::Both, true)));
+        assert_eq!(settled(&speaking, None, plain()), Ok((Surface::Terminal, true)));
+        assert_eq!(settled(&speaking, None, None), Ok((Surface::Machine, false)));
     }
 }

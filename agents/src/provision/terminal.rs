@@ -1,6 +1,6 @@
 //! What an agent's own screen (TUI) cannot be started with.
 
-use ipc_protocol::PermissionMode;
+use ipc_protocol::{PermissionMode, terminal::Surface};
 
 use super::{ProvisionError, ProvisionRequest, Result};
 use crate::AgentSpec;
@@ -11,6 +11,10 @@ pub(super) fn check(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<
     if spec.terminal_cmd.is_empty() {
         let operation = "be shown in a terminal: its row in the catalog has no `terminal_cmd`";
         return Err(ProvisionError::unsupported(spec, operation));
+    }
+    if config.driving_surface() == Surface::Both {
+        // Its screen speaks the protocol, too.
+        return Ok(());
     }
     let family = spec.family().unwrap_or_default();
     let is_one_of = |families: &[&str]| families.contains(&family);

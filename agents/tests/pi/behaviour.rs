@@ -3,7 +3,7 @@
 use agents::{Action, AdapterSetup, ListedFile, pi};
 use ipc_protocol::{
     AgentSessionConfig, Event, Json, NativeResume, Operation, PermissionAnswer, Prompt, PromptPart, StopReason,
-    WireError,
+    WireError, terminal::Surface,
 };
 use serde_json::{Value, json};
 
@@ -335,4 +335,58 @@ fn what_is_not_understood_is_logged_and_what_is_not_ours_is_not() {
     replay.says(&json!({"type": "turn_start"}));
     replay.says(&json!({"type": "entry_appended", "entry": {}}));
     assert_eq!(replay.actions, []);
+}
+
+/// An adapter of a session whose screen speaks, too.
+fn on_screen() -> Replay {
+    let config = AgentSessionConfig { surface: Some(Surface::Both), ..AgentSessionConfig::new("pi") };
+    let mut replay = started(config, None, &state("1", &json!({})));
+    replay.clear();
+    replay
+}
+
+#[test]
+fn a_turn_that_was_begun_on_the_screen_is_reported_without_one() {
+    let mut replay = on_screen();
+    replay.says(&json!({"type": "screen_prompt", "text": "hi"}));
+    replay.says(&json!({"type": "agent_start"}));
+    let asked = json!({"agentProxy": "permission", "toolCallId": "c", "tool": "bash", "input": {"command": "ls"}});
+    let dialog = json!({"type": "extension_ui_request", "id": "screen-1", "method": "select", "title": asked.to_string(),
+        "options": ["allow", "deny"]});
+    replay.says(&dialog);
+    // The person answers it there.
+    replay.says(&json!({"type": "screen_answered", "id": "screen-1", "option": "allow"}));
+    replay.says(&message_end("stop", None));
+    replay.says(&json!({"type": "agent_settled"}));
+    let expected = [
+        "terminal:prompted",
+        "permission:requested",
+        "permission:resolved",
+        "stream:usage",
+        "stream:context_window",
+        "stream:complete",
+    ];
+    assert_eq!(kinds(&replay.actions), expected);
+    assert!(writes(&replay.actions).is_empty(), "{:?}", replay.actions);
+    let usage = events(&replay.actions).into_iter().find_map(|event| match event {
+        Event::Complete { usage, .. } => usage,
+        _ => None,
+    });
+    assert_eq!(usage.and_then(|usage| usage.input_tokens), Some(10));
+    // Ours ends as ever.
+    replay.clear();
+    replay.step(&Step::Prompt("go".into())).expect("ready");
+    replay.says(&json!({"type": "agent_start"}));
+    replay.says(&json!({"type": "agent_settled"}));
+    assert_eq!(replay.actions.last(), Some(&Action::TurnEnded));
+}
+
+#[test]
+fn another_conversation_on_the_screen_is_the_sessions() {
+    let mut replay = on_screen();
+    let conversation = |id: &str| json!({"type": "screen_conversation", "sessionId": id, "sessionFile": "/f"});
+    replay.says(&conversation("s-1"));
+    assert_eq!(replay.actions, []);
+    replay.says(&conversation("s-2"));
+    assert_eq!(replay.actions, [Action::NativeSession("s-2".into())]);
 }

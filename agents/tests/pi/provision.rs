@@ -9,6 +9,7 @@ use agents::{
 use ipc_protocol::{
     AgentSessionConfig, McpServer, McpTransport, NativeResume, PermissionMode, PermissionPolicy, PermissionRule,
     RuleDecision,
+    terminal::{Surface, TerminalConfig},
 };
 
 const KEY: &str = "!sk-$dummy-secret";
@@ -216,4 +217,37 @@ fn a_conversation_is_gone_on_with_by_its_own_flag() {
         let refused = provisioned(&ephemeral, None, None, Some(&resume));
         assert!(matches!(refused, Err(ProvisionError::Unsupported { .. })), "{refused:?}");
     }
+}
+
+#[test]
+fn its_own_screen_speaks_through_pipes_in_the_sessions_folder() {
+    let mut spec = AgentSpec::new("pi", "pi", &["pi", "--mode", "rpc"]);
+    spec.protocol_config = serde_json::from_value(serde_json::json!({ "config": "pi" })).expect("an object");
+    spec.terminal_cmd = vec!["pi".to_owned()];
+    let provisioned = |permission_mode| {
+        let config = AgentSessionConfig {
+            permission_mode,
+            surface: Some(Surface::Both),
+            terminal: Some(TerminalConfig::default()),
+            ..AgentSessionConfig::new("pi")
+        };
+        let request = ProvisionRequest {
+            config: &config,
+            model: None,
+            home: None,
+            shared_home: None,
+            user_settings: None,
+            shim_dir: Some(Path::new("/run-s-1")),
+            resume: None,
+            fresh_id: "0193a5a8-0000-7000-8000-000000000000",
+            fresh_secret: &Secret::from("fresh".to_owned()),
+        };
+        provision(&spec, &request).expect("provisioned")
+    };
+    let asking = provisioned(PermissionMode::Ask);
+    assert_eq!(asking.argv, ["pi", "--extension", "/run-s-1/screen.js"]);
+    let pipes = (asking.reports.as_deref(), asking.commands.as_deref());
+    assert_eq!(pipes, (Some("/run-s-1/screen-reports"), Some("/run-s-1/screen-commands")));
+    assert_eq!(asking.env.0.get("AGENT_PROXY_PI_ASKS").map(String::as_str), Some("1"));
+    assert!(!provisioned(PermissionMode::Allow).env.0.contains_key("AGENT_PROXY_PI_ASKS"));
 }

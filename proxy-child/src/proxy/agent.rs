@@ -42,6 +42,11 @@ impl AgentProcess {
         })
     }
 
+    /// Returns whether it has a pipe for its input.
+    pub(crate) fn has_input(&self) -> bool {
+        self.stdin.is_some()
+    }
+
     pub(crate) fn id(&self) -> ProcessId {
         self.process.id()
     }

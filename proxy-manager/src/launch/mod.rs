@@ -356,6 +356,7 @@ impl LaunchDraft<'_> {
             sandbox,
             bounds_turns,
             reports,
+            commands,
             companion,
             socket,
         } = provision;
@@ -390,7 +391,9 @@ impl LaunchDraft<'_> {
         if resume.is_none() {
             config.resume = None;
         }
-        config.terminal.iter_mut().for_each(|terminal| terminal.reports.clone_from(&reports));
+        if let Some(terminal) = &mut config.terminal {
+            (terminal.reports, terminal.commands) = (reports, commands);
+        }
         let starts_in = cwd.as_deref().or(config.cwd.as_deref()).unwrap_or_default();
         let location = ConversationLocation::new(self.spec, &env, Path::new(starts_in));
         let command = AgentCommand {

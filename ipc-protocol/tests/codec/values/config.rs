@@ -237,9 +237,15 @@ pub(crate) fn surface() -> impl Strategy<Value = Surface> {
 fn terminal() -> BoxedStrategy<TerminalConfig> {
     let on_detach = prop_oneof![Just(OnDetach::Keep), Just(OnDetach::End)];
     let color = || of(any::<[u8; 3]>());
-    (any::<(u16, u16, u16, bool, bool)>(), on_detach, (of(text()), of(text())), color(), color())
+    (any::<(u16, u16, u16, bool, bool)>(), on_detach, (of(text()), of(text()), of(text())), color(), color())
         .prop_map(
-            |((rows, columns, first_row, visit, observed), on_detach, (record, reports), foreground, background)| {
+            |(
+                (rows, columns, first_row, visit, observed),
+                on_detach,
+                (record, reports, commands),
+                foreground,
+                background,
+            )| {
                 TerminalConfig {
                     size: TerminalSize { rows, columns },
                     on_detach,
@@ -250,6 +256,7 @@ fn terminal() -> BoxedStrategy<TerminalConfig> {
                     visit,
                     observed,
                     reports,
+                    commands,
                 }
             },
         )

@@ -23,6 +23,11 @@ use crate::proxy::{
 const LIST_SLICE: Duration = Duration::from_millis(5);
 
 impl RunningAgent {
+    /// Returns whether what is written to the agent is typed in its terminal.
+    fn is_typed_to(&self) -> bool {
+        self.terminal.is_some() && self.agent.as_ref().is_none_or(|agent| !agent.has_input())
+    }
+
     /// Returns true if a list of files is being made for an adapter that wants it.
     pub(super) fn is_listing(&self) -> bool {
         self.exited.is_none() && !self.listings.is_empty()
@@ -95,7 +100,7 @@ impl ProxySession<'_> {
                     let turn = self.turn.unwrap_or(0);
                     event_split::split_event(event, |event| link.send(&FromProxy::Event { turn, event }));
                 }
-                Action::Write(bytes) if running.terminal.is_some() => {
+                Action::Write(bytes) if running.is_typed_to() => {
                     running.terminal.iter().for_each(|terminal| terminal.type_prompt(&bytes));
                 }
                 Action::Write(bytes) => {

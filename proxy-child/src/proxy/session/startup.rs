@@ -67,14 +67,17 @@ impl ProxySession<'_> {
         let AgentCommand { agent, protocol, argv, env, cwd, protocol_config, .. } = command;
         let AgentCommand { fresh_id, resume, endpoint, max_turns, private, mut asking, companion, socket, .. } =
             command;
-        if config.terminal.is_some() {
+        // Its screen speaks its protocol, too.
+        let speaks = config.terminal.as_ref().is_some_and(|terminal| terminal.commands.is_some());
+        let is_screen = config.terminal.is_some() && !speaks;
+        if is_screen {
             // On its screen it asks its user, of whose answers nothing is known here.
             asking.asks.clear();
         }
         if self.running.is_some() {
             return Err(WireError::Protocol { reason: "a second start of one session".into() });
         }
-        let protocol = if config.terminal.is_some() { agents::TERMINAL_PROTOCOL.to_owned() } else { protocol };
+        let protocol = if is_screen { agents::TERMINAL_PROTOCOL.to_owned() } else { protocol };
         let make = self.adapters.get(&protocol).ok_or_else(|| WireError::Unsupported {
             agent: agent.clone(),
             operation: format!("be run: this child binary does not speak protocol {protocol:?}; build it with that feature, or link the adapter into it"),
@@ -94,11 +97,12 @@ impl ProxySession<'_> {
             ..SpawnRequest::new(argv.first().map_or("", String::as_str))
         };
         let on_detach = config.terminal.as_ref().map(|terminal| terminal.on_detach).unwrap_or_default();
-        let (mut terminal, mut reports) = (None, None);
+        let (mut terminal, mut reports, mut commands) = (None, None, None);
         if let Some(wanted) = config.terminal.clone() {
             let controller = set_terminal(&mut program, wanted.size)?;
-            let failed = |error| WireError::system("making the pipe for the agent's reports", &error);
-            reports = wanted.reports.as_deref().map(open_reports).transpose().map_err(failed)?;
+            let failed = |error| WireError::system("making the pipes for the agent's screen", &error);
+            reports = wanted.reports.as_deref().map(open_pipe).transpose().map_err(failed)?;
+            commands = wanted.commands.as_deref().map(open_pipe).transpose().map_err(failed)?;
             terminal = Some((wanted, controller));
         }
         if socket.is_some() {
@@ -129,7 +133,10 @@ impl ProxySession<'_> {
             program.beside().map_err(|error| WireError::system("keeping the session's containment", &error))?;
         self.shells.set_template(template, companion);
         let mut spawned = if connects { None } else { Some(self.registry.spawn(program)?) };
-        spawned.iter_mut().for_each(|spawned| spawned.stdout = reports.take().or(spawned.stdout.take()));
+        if let Some(spawned) = &mut spawned {
+            spawned.stdout = reports.take().or(spawned.stdout.take());
+            spawned.stdin = commands.take().or(spawned.stdin.take());
+        }
         let socket = socket.map(|path| MessageSocket::connect(Path::new(&path), self.shells.wake.clone())).transpose();
         let socket = socket.map_err(|error| WireError::system("connecting to the agent's socket", &error))?;
         let (socket, pipes) = socket.unzip();
@@ -213,8 +220,8 @@ fn with_limits_in_force(
     }
 }
 
-/// Makes the pipe for an agent's reports, and opens it. It is open for writing too, so that it has no end.
-fn open_reports(path: &str) -> std::io::Result<OwnedFd> {
+/// Makes a pipe for an agent's screen, and opens it. It is open in both directions, so that it has no end.
+fn open_pipe(path: &str) -> std::io::Result<OwnedFd> {
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
     Ok(open(path, OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?)
 }
