@@ -97,6 +97,8 @@ const RETRIES: Retries = Retries {
 const CODEX: &[&str] =
     &["-c", "model_providers.session.request_max_retries=1", "-c", "model_providers.session.stream_max_retries=1"];
 
+/// Why a session has no screen beside its protocol.
+const NO_BOTH: &str = "its screen and its protocol exclude each other";
 const NO_INSTRUCTIONS: &str = "it takes no instructions for it";
 
 /// How large the mock model's context window is: of a model that it does not know OpenCode has to be told, to tell how full it is.
@@ -132,7 +134,10 @@ pub const AGENTS: &[Agent] = &[
         files: &[],
         env: &[("CLAUDE_CODE_MAX_RETRIES", "1")],
         has_next: false,
-        cannot: &[("messages", "it has no request for the conversation, which it keeps in a file")],
+        cannot: &[
+            ("screen", NO_BOTH),
+            ("messages", "it has no request for the conversation, which it keeps in a file"),
+        ],
     },
     Agent {
         id: "codex",
@@ -230,6 +235,7 @@ pub const AGENTS: &[Agent] = &[
         env: &[("GEMINI_CLI_TRUST_WORKSPACE", "true")],
         has_next: false,
         cannot: &[
+            ("screen", NO_BOTH),
             ("compact by words", NO_INSTRUCTIONS),
             ("steer", "a prompt while it works cancels the first"),
             ("fork", "it cannot copy a conversation"),
@@ -262,6 +268,7 @@ pub const AGENTS: &[Agent] = &[
         env: &[],
         has_next: false,
         cannot: &[
+            ("screen", NO_BOTH),
             ("compact by words", NO_INSTRUCTIONS),
             ("steer", "a prompt while it works cancels the first"),
             ("fork", "it cannot copy a conversation"),
@@ -291,7 +298,11 @@ pub const AGENTS: &[Agent] = &[
         files: OPENCODE,
         env: &[],
         has_next: false,
-        cannot: &[("compact by words", NO_INSTRUCTIONS), ("messages", "it has no request for the conversation")],
+        cannot: &[
+            ("screen", NO_BOTH),
+            ("compact by words", NO_INSTRUCTIONS),
+            ("messages", "it has no request for the conversation"),
+        ],
     },
     Agent {
         id: "claude-agent-acp",
@@ -315,7 +326,7 @@ pub const AGENTS: &[Agent] = &[
         files: &[],
         env: &[("CLAUDE_CODE_MAX_RETRIES", "1")],
         has_next: true,
-        cannot: &[("messages", "it has no request for the conversation")],
+        cannot: &[("screen", NO_BOTH), ("messages", "it has no request for the conversation")],
     },
     Agent {
         id: "codex-acp",
@@ -340,6 +351,7 @@ pub const AGENTS: &[Agent] = &[
         env: &[],
         has_next: true,
         cannot: &[
+            ("screen", NO_BOTH),
             ("compact by words", NO_INSTRUCTIONS),
             ("fork", "it cannot copy a conversation"),
             ("tools", "it has no way to restrict its tools"),

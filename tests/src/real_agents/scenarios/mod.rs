@@ -8,6 +8,7 @@ mod killing;
 mod modes;
 mod operations;
 mod resume;
+mod screen;
 mod secrets;
 mod tools;
 mod turns;
@@ -127,6 +128,9 @@ pub const SCENARIOS: &[Scenario] = &[
         change: recorder::record,
     },
     plain("key", "the key is nowhere", |stage| Box::pin(secrets::trap_tools_see_the_api_key(stage))),
+    plain("screen", "prompts and its own screen at once, and a turn outlives the screen", |stage| {
+        Box::pin(screen::screen(stage))
+    }),
 ];
 
 const fn plain(name: &'static str, shows: &'static str, run: fn(Arc<Stage>) -> Running) -> Scenario {
