@@ -106,12 +106,31 @@ pub enum Action {
         /// Suffix such as `.jsonl`.
         suffix: &'static str,
     },
+    /// Read on in a file of the agent, for a piece.
+    ReadFile {
+        /// Absolute path.
+        path: String,
+        /// Place of the first byte; `None` for the end of the file.
+        offset: Option<u64>,
+    },
     /// Rename a file of the agent within its directory, unless the new name exists. A failure is reported as `action:failed`.
     Rename {
         /// Absolute path, as [`Action::List`] returned it.
         path: String,
         /// New name, without a slash.
         name: String,
+    },
+    /// Take a hook of the agent's own screen that waits for an answer: it is told that somebody is there.
+    OpenHook {
+        /// Number that the hook gave itself.
+        id: u64,
+    },
+    /// Answer the hook. It ends then.
+    AnswerHook {
+        /// Number of an open hook.
+        id: u64,
+        /// Text for its standard output; empty to leave the agent to itself.
+        answer: Vec<u8>,
     },
     /// The agent is ready for its first prompt. Sent once, before any other event of the protocol.
     Ready {
@@ -187,6 +206,15 @@ pub trait Adapter: Send {
 
     /// Handles the result of [`Action::List`] `id`: the files, newest first; none if the directory does not exist.
     fn listed(&mut self, _id: u64, _files: Vec<ListedFile>, _out: &mut Vec<Action>) {}
+
+    /// Handles the result of [`Action::ReadFile`]: the place of the next byte, and what was read; nothing if there is no more, or no file.
+    fn file_read(&mut self, _next: u64, _bytes: &[u8], _out: &mut Vec<Action>) {}
+
+    /// Handles the end of a hook that waits, from [`Action::OpenHook`] on, before it was answered.
+    fn hook_ended(&mut self, _id: u64, _out: &mut Vec<Action>) {}
+
+    /// Handles a status that the program in the session's terminal reports (OSC 7501): `idle`, `working`, `blocked`, …
+    fn terminal_status(&mut self, _status: &str, _out: &mut Vec<Action>) {}
 
     /// Emits what was held back to be emitted together, as far as it is due at `now`. Returns when the next is due. The caller calls
     /// this after it has passed input on, and at the time returned.

@@ -279,6 +279,8 @@ pub enum ResolvedBy {
     Abort,
     /// The agent, which withdrew the request.
     Agent,
+    /// Somebody at the agent's own screen.
+    Terminal,
 }
 
 /// Hole in the stream: events that existed and are no longer available.

@@ -1,5 +1,8 @@
 //! Who answers a permission request: rules, the mode, a deadline, a user. All of it in the proxy, as it happens to sessions.
 
+#[path = "permissions/screen.rs"]
+mod screen;
+
 use std::sync::Arc;
 
 use agent_proxy_tests::sessions::{self, all, event, fake, soon};

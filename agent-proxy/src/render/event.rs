@@ -154,6 +154,7 @@ fn resolved_by(by: &ResolvedBy) -> String {
         ResolvedBy::Deadline => "the deadline".to_owned(),
         ResolvedBy::Abort => "the end of the turn".to_owned(),
         ResolvedBy::Agent => "the agent".to_owned(),
+        ResolvedBy::Terminal => "somebody at its screen".to_owned(),
         other => format!("{other:?}"),
     }
 }

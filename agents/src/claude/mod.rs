@@ -13,18 +13,17 @@ mod operations;
 mod outgoing;
 mod permissions;
 mod plan;
-mod reports;
 mod session;
 mod stored_conversations;
 mod system;
-mod tools;
+pub(crate) mod tools;
 mod turn;
 mod usage;
 mod wire;
 
-pub(crate) use self::reports::take_report;
 use ipc_protocol::WireError;
 
+pub(crate) use self::permissions::NOT_ALLOWED;
 use crate::{Adapter, AdapterSetup, Result};
 
 /// Makes the adapter.

@@ -30,7 +30,7 @@ const REJECT_AND_STOP: &str = "rejectAndStop";
 const CHOOSE: &str = "choose:";
 
 /// Text for the model when a denial has no reason.
-const NOT_ALLOWED: &str = "This was not allowed. Go on without it, or say what you need it for.";
+pub(crate) const NOT_ALLOWED: &str = "This was not allowed. Go on without it, or say what you need it for.";
 
 /// Contents of a `can_use_tool` request.
 #[derive(Debug, Deserialize)]

@@ -8,7 +8,7 @@ use crate::{kit::bounds, permission};
 ///
 /// A tool that changes nothing outside the conversation is `think`: notes, plans, a search for tools, a sub-agent (each call of
 /// the sub-agent has a permission request of its own).
-pub(super) fn kind(name: &str) -> &'static str {
+pub(crate) fn kind(name: &str) -> &'static str {
     match name {
         "Bash" | "PowerShell" | "Monitor" => "execute",
         "Read" | "NotebookRead" | "LS" | "BashOutput" | "TaskOutput" | "ReadMcpResource" | "ListMcpResources" => "read",
@@ -24,7 +24,7 @@ pub(super) fn kind(name: &str) -> &'static str {
 }
 
 /// Returns a one-line title of a call.
-pub(super) fn title(name: &str, input: &Value) -> String {
+pub(crate) fn title(name: &str, input: &Value) -> String {
     let field = |key: &str| input.get(key)?.as_str().filter(|text| !text.trim().is_empty());
     let about = match name {
         "Bash" | "PowerShell" | "Monitor" => field("command"),
@@ -41,12 +41,12 @@ pub(super) fn title(name: &str, input: &Value) -> String {
 }
 
 /// Returns the command line that a call would run.
-pub(super) fn command(name: &str, input: &Value) -> Option<String> {
+pub(crate) fn command(name: &str, input: &Value) -> Option<String> {
     (kind(name) == "execute").then(|| input.get("command")?.as_str().map(str::to_owned)).flatten()
 }
 
 /// Returns the paths that a call names. A command has none: the files that it touches are unknown beforehand.
-pub(super) fn paths(name: &str, input: &Value) -> Vec<String> {
+pub(crate) fn paths(name: &str, input: &Value) -> Vec<String> {
     if kind(name) == "execute" {
         return Vec::new();
     }
@@ -58,7 +58,7 @@ pub(super) fn paths(name: &str, input: &Value) -> Vec<String> {
 }
 
 /// Parses JSON to a value; `null` if that fails.
-pub(super) fn value(json: Option<&RawValue>) -> Value {
+pub(crate) fn value(json: Option<&RawValue>) -> Value {
     json.and_then(|json| serde_json::from_str(json.get()).ok()).unwrap_or_default()
 }
 

@@ -12,7 +12,10 @@ use std::path::Path;
 use ipc_protocol::{AgentSessionConfig, PermissionMode};
 use serde_json::{Map, Value, json};
 
-use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest, Result};
+use super::{
+    Provision, ProvisionError, ProvisionFile, ProvisionRequest, Result,
+    hooks::{self, HookCommands},
+};
 use crate::{
     AgentSpec, ModelApi, ModelConfig,
     conversations::{ConversationStorage, StorageFormat},
@@ -136,15 +139,10 @@ fn endpoint(
     };
     file(KEY_FILE, key.expose().to_owned(), provision);
     let path = home.join(CONFIG_DIR).join(KEY_FILE);
-    settings.insert("apiKeyHelper".to_owned(), format!("cat {}", quoted(&path.to_string_lossy())).into());
+    settings.insert("apiKeyHelper".to_owned(), format!("cat {}", hooks::quoted(&path.to_string_lossy())).into());
     // The agent's tools and known commands do not show the file to the model. A program that the model writes could.
     settings.insert("permissions".to_owned(), json!({ "deny": [format!("Read(~/{CONFIG_DIR}/{KEY_FILE})")] }));
     Ok(())
-}
-
-/// Quotes `text` as one word of a shell.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// Returns the settings that make the agent ask, in any home. By itself it asks seldom, and in its modes `plan` and `auto` its own
@@ -165,19 +163,26 @@ pub(crate) fn permission_settings(config: &AgentSessionConfig) -> Map<String, Va
     settings
 }
 
-/// Pipe for the reports of its screen, in the session's folder.
-const REPORTS: &str = "reports";
 /// Hooks that report.
-const REPORTING: [&str; 6] =
-    ["SessionStart", "UserPromptSubmit", "MessageDisplay", "PreToolUse", "PostToolUse", "PostToolUseFailure"];
+const REPORTING: [&str; 8] = [
+    "SessionStart",
+    "SessionEnd",
+    "UserPromptSubmit",
+    "MessageDisplay",
+    "PreToolUse",
+    "PostToolUse",
+    "PostToolUseFailure",
+    "Stop",
+];
+/// Hook that asks, while the dialog is shown.
+const ASKING: &str = "PermissionRequest";
 
-/// Returns hooks that write what they are told to a pipe, one line each, one after the other. They say nothing, and end with 0 even
-/// where nobody reads the pipe.
-fn report_hooks(pipe: &str) -> Value {
-    let pipe = quoted(pipe);
-    let command = format!("[ -p {pipe} ] && exec 9<>{pipe} && {{ flock 9; cat; echo; }} >&9; exit 0");
-    let hook = json!([{ "hooks": [{ "type": "command", "command": command, "timeout": 5 }] }]);
-    REPORTING.iter().map(|event| ((*event).to_owned(), hook.clone())).collect::<Map<_, _>>().into()
+/// Returns the hooks of its own screen.
+fn screen_hooks(HookCommands { report, ask }: HookCommands) -> Value {
+    let hook = |command: &str, timeout: u64| json!([{ "hooks": [{ "type": "command", "command": command, "timeout": timeout }] }]);
+    let reporting = hook(&report, hooks::REPORT_TIMEOUT);
+    let reporting = REPORTING.iter().map(|event| ((*event).to_owned(), reporting.clone()));
+    reporting.chain([(ASKING.to_owned(), hook(&ask, hooks::ASK_TIMEOUT))]).collect::<Map<_, _>>().into()
 }
 
 /// Adds what its own screen needs beside the arguments: no dialog comes first in a home of the session's own, and where a policy is asked
@@ -205,12 +210,9 @@ fn arguments(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut P
     if super::asks(config) || config.terminal.is_none() {
         settings = permission_settings(config);
     }
-    if super::is_observed(config)
-        && let Some(folder) = request.shim_dir
-    {
-        let pipe = folder.join(REPORTS).to_string_lossy().into_owned();
-        settings.insert("hooks".to_owned(), report_hooks(&pipe));
-        provision.reports = Some(pipe);
+    if let Some(commands) = hooks::commands(request, provision) {
+        settings.insert("hooks".to_owned(), screen_hooks(commands));
+        settings.insert("disableAllHooks".to_owned(), false.into());
     }
     if !settings.is_empty() || config.terminal.is_none() {
         flags.push(format!("--settings={}", Value::Object(settings)));

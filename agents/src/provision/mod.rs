@@ -11,6 +11,7 @@ pub(crate) mod claude;
 pub(crate) mod codex;
 mod flags;
 pub(crate) mod gemini;
+mod hooks;
 pub(crate) mod opencode;
 pub(crate) mod pi;
 mod pi_mcp;
@@ -154,9 +155,19 @@ impl ProvisionRequest<'_> {
 /// Returns whether the agent has to ask for what its policy does not leave open. In a terminal it asks its user as it would by
 /// itself, unless the session names a policy.
 fn asks(config: &AgentSessionConfig) -> bool {
-    let names_policy = config.explicit.contains(&ConfigSetting::PermissionMode) || !config.permissions.rules.is_empty();
+    let names_policy = config.explicit.contains(&ConfigSetting::PermissionMode) || is_bound(config);
     let is_terminal = config.driving_surface() == Surface::Terminal;
     !allows_all(config) && (!is_terminal || names_policy)
+}
+
+/// Returns whether the policy decides more than that a user is asked.
+fn is_bound(config: &AgentSessionConfig) -> bool {
+    !config.permissions.rules.is_empty() || config.permission_mode != PermissionMode::Ask
+}
+
+/// Returns whether the agent's own screen has hooks of ours: to report what happens there, or to have the policy decide.
+fn has_hooks(config: &AgentSessionConfig) -> bool {
+    config.driving_surface() == Surface::Terminal && (is_observed(config) || is_bound(config))
 }
 
 /// Returns whether the agent is to report what happens on its own screen.
@@ -176,7 +187,7 @@ pub fn needs_shim_dir(spec: &AgentSpec, config: &AgentSessionConfig) -> bool {
         Some("codex") if spec.protocol == "acp" => !allows_all(config),
         Some("codex") => config.driving_surface() == Surface::Both,
         Some("gemini" | "qwen") => asks(config),
-        Some("claude") => is_observed(config),
+        Some("claude") => has_hooks(config),
         Some("pi") => asks(config) || !config.mcp_servers.is_empty() || config.driving_surface() == Surface::Both,
         _ => false,
     }

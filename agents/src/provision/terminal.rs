@@ -1,6 +1,6 @@
 //! What an agent's own screen (TUI) cannot be started with.
 
-use ipc_protocol::{PermissionMode, terminal::Surface};
+use ipc_protocol::terminal::Surface;
 
 use super::{ProvisionError, ProvisionRequest, Result};
 use crate::AgentSpec;
@@ -18,9 +18,11 @@ pub(super) fn check(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<
     }
     let family = spec.family().unwrap_or_default();
     let is_one_of = |families: &[&str]| families.contains(&family);
-    let is_bound = !config.permissions.rules.is_empty() || config.permission_mode != PermissionMode::Ask;
     let refused = [
-        (is_bound, "be held to permission rules or another mode than `ask` on its own screen: its user answers there"),
+        (
+            super::is_bound(config) && !is_one_of(&["claude"]),
+            "be held to permission rules or another mode than `ask` on its own screen: its user answers there",
+        ),
         (config.max_turns.is_some(), "have its model replies bounded on its own screen"),
         (config.thinking.is_some() && !is_one_of(&["pi"]), "be given a thinking level on its own screen"),
         (config.mode.is_some() && !is_one_of(&["claude"]), "be given a mode on its own screen"),

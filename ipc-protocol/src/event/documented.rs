@@ -57,7 +57,7 @@ fn the_values_are_those_of_the_types() {
     };
     parse_all::<EndReason>(&section("Reasons of an end"), 12);
     parse_all::<StopReason>(&section("Reasons of a turn's end"), 6);
-    parse_all::<ResolvedBy>(&section("Answers to a permission request"), 6);
+    parse_all::<ResolvedBy>(&section("Answers to a permission request"), 7);
     let receipt = Receipt::begin("s-1".parse().expect("a valid id"), crate::KillCause::KillSession);
     let members = serde_json::to_value(receipt).expect("serializes");
     let members: BTreeSet<String> = members.as_object().expect("an object").keys().cloned().collect();

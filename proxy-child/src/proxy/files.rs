@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, DirEntry, File, OpenOptions, ReadDir},
-    io::{self, Read},
+    io::{self, Read, Seek},
     iter::Take,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
@@ -18,6 +18,29 @@ const MAX_FILES: usize = 1000;
 const MAX_ENTRIES: usize = 50_000;
 /// Bytes that are read of each file.
 const HEAD: u64 = 16 * 1024;
+
+/// Most bytes of a file that are read at a time.
+const PIECE: u64 = 256 * 1024;
+
+/// Reads a piece of a plain file, from `offset` on; without one nothing, at its end. Returns the place of the next byte, and what was
+/// read.
+///
+/// # Errors
+/// There is no such file, or it cannot be read.
+pub(crate) fn read_on(path: &str, offset: Option<u64>) -> io::Result<(u64, Vec<u8>)> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // A file that was made anew begins again.
+    let from = offset.map_or(metadata.len(), |offset| if offset > metadata.len() { 0 } else { offset });
+    file.seek(io::SeekFrom::Start(from))?;
+    let mut bytes = Vec::new();
+    file.take(PIECE).read_to_end(&mut bytes)?;
+    Ok((from.saturating_add(bytes.len().try_into().unwrap_or(u64::MAX)), bytes))
+}
 
 /// List of the plain files directly in a directory, made in slices: a kill does not wait for a directory with many files.
 ///
@@ -212,5 +235,26 @@ mod tests {
         rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).expect("a pipe");
         assert_eq!(directory.list(), []);
         assert_eq!((head(&pipe), head(&directory.0.join("link.jsonl"))), (None, None));
+    }
+
+    #[test]
+    fn a_growing_file_is_read_piece_by_piece() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("file");
+        let path = file.to_str().expect("UTF-8");
+        assert!(read_on(path, None).is_err());
+        fs::write(&file, "one").expect("written");
+        assert_eq!(read_on(path, None).expect("read"), (3, Vec::new()));
+        assert_eq!(read_on(path, Some(1)).expect("read"), (3, b"ne".to_vec()));
+        let long = "x".repeat(300_000);
+        fs::write(&file, &long).expect("written");
+        let (next, bytes) = read_on(path, Some(0)).expect("read");
+        assert_eq!((next, bytes.len()), (PIECE, 256 * 1024));
+        fs::write(&file, "two").expect("written");
+        assert_eq!(read_on(path, Some(next)).expect("read"), (3, b"two".to_vec()), "it was made anew");
+        std::os::unix::fs::symlink(&file, directory.path().join("link")).expect("linked");
+        for other in [directory.path().join("link"), directory.path().to_owned()] {
+            assert!(read_on(other.to_str().expect("UTF-8"), Some(0)).is_err(), "{other:?}");
+        }
     }
 }

@@ -53,6 +53,7 @@ mod containment;
 pub(crate) mod detachment;
 mod event_split;
 mod files;
+mod hooks;
 #[cfg(feature = "opencode")]
 mod http;
 #[cfg(not(feature = "opencode"))]

@@ -98,6 +98,7 @@ pub(crate) fn resolved_by() -> impl Strategy<Value = ResolvedBy> {
         permission_mode().prop_map(ResolvedBy::Mode),
         any::<u32>().prop_map(|index| ResolvedBy::Rule { index }),
         Just(ResolvedBy::Deadline),
+        Just(ResolvedBy::Terminal),
         Just(ResolvedBy::Abort),
         Just(ResolvedBy::Agent),
     ]

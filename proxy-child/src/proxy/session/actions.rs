@@ -123,6 +123,10 @@ impl ProxySession<'_> {
                     }
                     running.step_listings(&mut first);
                 }
+                Action::ReadFile { path, offset } => {
+                    let (next, bytes) = files::read_on(&path, offset).unwrap_or((offset.unwrap_or(0), Vec::new()));
+                    running.adapter.file_read(next, &bytes, &mut first);
+                }
                 Action::Rename { path, name } => {
                     if let Err(error) = files::rename(&path, &name) {
                         let action = format!("naming the agent's file {path:?} {name:?}");
@@ -130,6 +134,8 @@ impl ProxySession<'_> {
                         link.send(&FromProxy::Event { turn: self.turn.unwrap_or(0), event });
                     }
                 }
+                Action::OpenHook { id } => running.hooks.open(id),
+                Action::AnswerHook { id, answer } => running.hooks.answer(id, answer),
                 Action::Program(program) => running.versions.program = Some(program),
                 Action::Fact(fact) => {
                     if let AgentFact::ServerListens { address } = &fact {

@@ -25,9 +25,9 @@ use registry::ProcessRegistry;
 
 use self::{reported_state::ReportedState, shells::SessionShells, termination::ActiveKill};
 use super::{
-    HIGH_WATER, agent::AgentProcess, files::FileListing, http::HttpClients, limits::SessionLimiter, link::HostLink,
-    message_socket::MessageSocket, operations::OpenOperations, permissions::SessionPermissions,
-    polling::ProcessPolling, raw_lines::RawLineStream, reply_limit::ReplyLimit,
+    HIGH_WATER, agent::AgentProcess, files::FileListing, hooks::WaitingHooks, http::HttpClients,
+    limits::SessionLimiter, link::HostLink, message_socket::MessageSocket, operations::OpenOperations,
+    permissions::SessionPermissions, polling::ProcessPolling, raw_lines::RawLineStream, reply_limit::ReplyLimit,
 };
 use crate::terminal::Terminal;
 
@@ -54,6 +54,8 @@ struct RunningAgent {
     /// Event stream of the agent's server as lines.
     events: RawLineStream,
     permissions: SessionPermissions,
+    /// Hooks of the agent's own screen that wait for an answer.
+    hooks: WaitingHooks,
     replies: ReplyLimit,
     /// Version, and those that this release was tried with.
     versions: KnownVersions,

@@ -18,6 +18,7 @@ use crate::{
     proxy::{
         agent::AgentProcess,
         containment::{enclose, sees_own_cgroups_only},
+        hooks::WaitingHooks,
         limits::{self, SessionLimiter},
         link::HostLink,
         message_socket::{MessageSocket, SocketPipes},
@@ -98,6 +99,8 @@ impl ProxySession<'_> {
         };
         let on_detach = config.terminal.as_ref().map(|terminal| terminal.on_detach).unwrap_or_default();
         let (mut terminal, mut reports, mut commands) = (None, None, None);
+        let wanted = config.terminal.as_ref().and_then(|wanted| wanted.reports.as_deref());
+        let hooks = WaitingHooks::new(wanted, self.shells.wake.clone());
         if let Some(wanted) = config.terminal.clone() {
             let controller = set_terminal(&mut program, wanted.size)?;
             let failed = |error| WireError::system("making the pipes for the agent's screen", &error);
@@ -162,6 +165,7 @@ impl ProxySession<'_> {
             stdout: RawLineStream::new(verbatim.clone()),
             events: RawLineStream::new(verbatim),
             permissions,
+            hooks,
             replies: ReplyLimit::new(max_turns),
             versions: known,
             operations: OpenOperations::default(),

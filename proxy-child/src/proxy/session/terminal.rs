@@ -28,6 +28,8 @@ impl ProxySession<'_> {
     /// Handles what the terminals have to tell.
     pub(crate) fn handle_terminal_notices(&mut self, link: &mut HostLink) {
         let mut events = self.handle_shells();
+        self.handle_ended_hooks(link);
+        let mut statuses = Vec::new();
         for notice in self.terminal().map(Terminal::take_notices).unwrap_or_default() {
             match &notice {
                 TerminalNotice::Detached { last: true, .. } => {
@@ -39,11 +41,28 @@ impl ProxySession<'_> {
                 TerminalNotice::Continue => self.signal_leader(Signal::CONT),
                 TerminalNotice::Attached { .. } | TerminalNotice::Detached { .. } | TerminalNotice::Status(_) => {}
             }
-            events.extend(notice_event(&notice));
+            let event = notice_event(&notice);
+            if let Some(Event::TerminalStatus { status, .. }) = &event {
+                statuses.push(status.clone());
+            }
+            events.extend(event);
         }
         for event in events {
             link.send(&FromProxy::Event { turn: self.turn.unwrap_or(0), event });
         }
+        if let Some(running) = &mut self.running {
+            let mut actions = Vec::new();
+            statuses.iter().for_each(|status| running.adapter.terminal_status(status, &mut actions));
+            self.apply_actions_and_report(actions, link);
+        }
+    }
+
+    /// Tells the adapter of the hooks that have ended.
+    fn handle_ended_hooks(&mut self, link: &mut HostLink) {
+        let Some(running) = &mut self.running else { return };
+        let mut actions = Vec::new();
+        running.hooks.take_ended().into_iter().for_each(|id| running.adapter.hook_ended(id, &mut actions));
+        self.apply_actions_and_report(actions, link);
     }
 
     fn suspend_leader(&self) {
