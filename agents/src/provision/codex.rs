@@ -5,9 +5,13 @@
 
 use ipc_protocol::AgentSandbox;
 use serde_json::{Map, json};
+use sha2::{Digest, Sha256};
 use toml::{Table, Value};
 
-use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest, Result};
+use super::{
+    Provision, ProvisionError, ProvisionFile, ProvisionRequest, Result,
+    hooks::{self, HookCommands},
+};
 use crate::{
     AgentSpec, ModelApi, ModelConfig,
     conversations::{ConversationStorage, StorageFormat},
@@ -106,10 +110,57 @@ fn on_screen(request: &ProvisionRequest<'_>, provision: &mut Provision) {
     let starts_screen = |word: &String| word.starts_with('-') || matches!(word.as_str(), "resume" | "fork");
     if request.config.command.first().is_none_or(starts_screen) {
         provision.argv.push("--no-daemon".to_owned());
+        if let Some(commands) = hooks::commands(request, provision) {
+            provision.argv.extend(screen_hooks(&commands, super::is_bound(request.config)));
+        }
     }
     if let Some(model) = provision.model.take().filter(|_| request.home.is_none()) {
         provision.argv.extend(["--model".to_owned(), model]);
     }
+}
+
+/// Returns overrides with the hooks of its own screen. No file has them, and Codex reviews only what is new to it: so a user's hooks stay
+/// as they are, and a repository's stay as untrusted as they were. A hook that asks decides before each call of a tool, too: Codex's own
+/// dialog comes only where it wants to leave its sandbox.
+fn screen_hooks(HookCommands { report, ask }: &HookCommands, is_bound: bool) -> Vec<String> {
+    let reporting = |event| (event, report, hooks::REPORT_TIMEOUT);
+    let asking = |event| (event, ask, hooks::ASK_TIMEOUT);
+    let mut hooks = ["SessionStart", "UserPromptSubmit", "PostToolUse", "Stop"].map(reporting).to_vec();
+    hooks.push(if is_bound { asking("PreToolUse") } else { reporting("PreToolUse") });
+    hooks.extend(is_bound.then(|| asking("PermissionRequest")));
+    let mut trusted = Table::new();
+    let mut flags = Vec::new();
+    for (event, command, timeout) in hooks {
+        let mut hook = Table::from_iter([("type".to_owned(), Value::from("command"))]);
+        hook.insert("command".to_owned(), command.as_str().into());
+        hook.insert("timeout".to_owned(), Value::Integer(i64::try_from(timeout).unwrap_or(i64::MAX)));
+        let group = Table::from_iter([("hooks".to_owned(), Value::Array(vec![hook.into()]))]);
+        flags.extend(["-c".to_owned(), format!("hooks.{event}={}", Value::Array(vec![group.into()]))]);
+        let label = snake_case(event);
+        let hash = Table::from_iter([("trusted_hash".to_owned(), Value::from(trusted_hash(&label, command, timeout)))]);
+        trusted.insert(format!("/<session-flags>/config.toml:{label}:0:0"), hash.into());
+    }
+    flags.extend(["-c".to_owned(), format!("hooks.state={}", Value::Table(trusted))]);
+    flags
+}
+
+/// Returns what Codex writes down of a hook that its user trusts.
+fn trusted_hash(event: &str, command: &str, timeout: u64) -> String {
+    let command = json!(command);
+    let identity = format!(
+        r#"{{"event_name":"{event}","hooks":[{{"async":false,"command":{command},"timeout":{timeout},"type":"command"}}]}}"#
+    );
+    let digits: String = Sha256::digest(identity).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{digits}")
+}
+
+/// Returns `PreToolUse` as `pre_tool_use`.
+fn snake_case(name: &str) -> String {
+    let word = |(at, char): (usize, char)| {
+        let between = (at > 0 && char.is_ascii_uppercase()).then_some('_');
+        between.into_iter().chain([char.to_ascii_lowercase()])
+    };
+    name.char_indices().flat_map(word).collect()
 }
 
 fn file(name: &str, contents: String, provision: &mut Provision) {
@@ -213,4 +264,30 @@ fn provider(spec: &AgentSpec, model: &ModelConfig, config: &mut Table, provision
     config.insert("model_provider".to_owned(), PROVIDER.into());
     config.insert("model_providers".to_owned(), Table::from_iter([(PROVIDER.to_owned(), table.into())]).into());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hooks_are_trusted_as_codex_does() {
+        // As Codex 0.169.0 wrote it down.
+        let hash = "sha256:b3f74614b374249fa15876bd7a03932e777cc3a48427d18f6ec1fb50ff9a7ead";
+        assert_eq!(trusted_hash(&snake_case("PreToolUse"), "/tmp/hB/hook2.sh", 600), hash);
+        let commands = HookCommands { report: "say 'it'".to_owned(), ask: "a \"b\"".to_owned() };
+        for (is_bound, asking) in [(false, 0), (true, 2)] {
+            let flags = screen_hooks(&commands, is_bound);
+            let text: Vec<&String> = flags.iter().filter(|flag| *flag != "-c").collect();
+            assert_eq!(
+                text.iter().filter(|text| text.contains(r#"a \"b\""#) || text.contains("'a \"b\"'")).count(),
+                asking
+            );
+            for text in text {
+                let (name, value) = text.split_once('=').expect("an assignment");
+                let parsed: Table = format!("value={value}").parse().expect("TOML");
+                assert!(!value.contains('\n') && parsed.contains_key("value"), "{name} {value}");
+            }
+        }
+    }
 }

@@ -185,7 +185,7 @@ pub fn needs_shim_dir(spec: &AgentSpec, config: &AgentSessionConfig) -> bool {
     match spec.family() {
         Some("opencode") => spec.protocol != "acp" && config.terminal.is_none(),
         Some("codex") if spec.protocol == "acp" => !allows_all(config),
-        Some("codex") => config.driving_surface() == Surface::Both,
+        Some("codex") => has_hooks(config) || config.driving_surface() == Surface::Both,
         Some("gemini" | "qwen") => asks(config),
         Some("claude") => has_hooks(config),
         Some("pi") => asks(config) || !config.mcp_servers.is_empty() || config.driving_surface() == Surface::Both,
