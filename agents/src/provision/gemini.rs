@@ -9,9 +9,12 @@
 //!
 //! Its `model.maxSessionTurns` bounds the model replies of all prompts together, so it is left alone: the proxy counts those of each.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::{Provision, ProvisionError, ProvisionFile, ProvisionRequest, Result};
+use super::{
+    Provision, ProvisionError, ProvisionFile, ProvisionRequest, Result,
+    hooks::{self, HookCommands},
+};
 use crate::{
     AgentSpec, ModelApi, ModelConfig,
     conversations::{ConversationStorage, StorageFormat},
@@ -32,6 +35,17 @@ decision = "ask_user"
 priority = 100
 modes = ["default", "autoEdit"]
 "#;
+
+/// Policy of its own screen that lets Gemini ask for nothing.
+const ALLOW: &str = r#"[[rule]]
+toolName = "*"
+decision = "allow"
+priority = 100
+"#;
+/// Hooks of its own screen that report. (Its end is not among them: Gemini prints that such a hook runs.)
+const REPORTING: [&str; 4] = ["SessionStart", "BeforeAgent", "AfterTool", "AfterAgent"];
+/// Hook that can refuse a call.
+const BEFORE_TOOL: &str = "BeforeTool";
 
 /// Gemini CLI.
 pub(crate) const FAMILY: AgentFamily = AgentFamily {
@@ -61,6 +75,9 @@ fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut P
     if super::asks(request.config) {
         let policy = super::shim_file(spec, request, POLICY, ASK, provision)?;
         provision.argv.extend(["--admin-policy".to_owned(), policy]);
+    } else if request.config.terminal.is_some() && super::allows_all(request.config) {
+        let policy = super::shim_file(spec, request, POLICY, ALLOW, provision)?;
+        provision.argv.extend(["--admin-policy".to_owned(), policy]);
     }
     // The protocol accepts any name, so the model is an argument.
     if let Some(model) = provision.model.take() {
@@ -70,6 +87,12 @@ fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut P
         let wanted = [
             (request.model.is_some(), "a model configuration"),
             (!request.config.tools.is_empty(), "the list of its tools"),
+            (
+                request.config.terminal.is_some()
+                    && super::is_bound(request.config)
+                    && !super::allows_all(request.config),
+                "the hooks that hold its own screen to a policy",
+            ),
         ];
         return match wanted.iter().find(|(wanted, _)| *wanted) {
             Some((_, what)) => Err(ProvisionError::NeedsHome { agent: spec.id.clone(), what }),
@@ -80,8 +103,25 @@ fn provision(spec: &AgentSpec, request: &ProvisionRequest<'_>, provision: &mut P
     if let Some(model) = request.model {
         access(spec, model, provision)?;
     }
-    file("settings.json", settings(request).to_string(), provision);
+    let mut settings = settings(request);
+    if let Some(commands) = hooks::commands(request, provision) {
+        settings["hooks"] = screen_hooks(&commands, super::is_bound(request.config));
+    }
+    file("settings.json", settings.to_string(), provision);
     Ok(())
+}
+
+/// Returns the hooks of its own screen.
+fn screen_hooks(HookCommands { report, ask }: &HookCommands, is_bound: bool) -> Value {
+    let hook = |command: &str, timeout: u64| {
+        let hook = json!({ "type": "command", "name": "agent-proxy", "command": command, "timeout": timeout * 1000 });
+        json!([{ "hooks": [hook] }])
+    };
+    let reporting = hook(report, hooks::REPORT_TIMEOUT);
+    let mut hooks: Map<_, _> = REPORTING.iter().map(|event| ((*event).to_owned(), reporting.clone())).collect();
+    let before = if is_bound { hook(ask, hooks::ASK_TIMEOUT) } else { reporting };
+    hooks.insert(BEFORE_TOOL.to_owned(), before);
+    hooks.into()
 }
 
 fn file(name: &str, contents: String, provision: &mut Provision) {

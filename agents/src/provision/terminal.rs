@@ -20,7 +20,7 @@ pub(super) fn check(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<
     let is_one_of = |families: &[&str]| families.contains(&family);
     let refused = [
         (
-            super::is_bound(config) && !is_one_of(&["claude", "codex"]),
+            super::is_bound(config) && !is_one_of(&["claude", "codex", "gemini"]),
             "be held to permission rules or another mode than `ask` on its own screen: its user answers there",
         ),
         (config.max_turns.is_some(), "have its model replies bounded on its own screen"),
