@@ -44,6 +44,9 @@ pub fn main(token: ChildToken) -> ExitCode {
     if args.get(1).is_some_and(|arg| arg == FAKE_AGENT) {
         return fake_agent(&args[2..]);
     }
+    if let Some(done) = commands::hooks::record_report(&args) {
+        return done;
+    }
     completion::answer();
     let cli = match args::parse(&args) {
         Ok(cli) => cli,

@@ -6,6 +6,8 @@ mod reports;
 mod tools;
 mod transcript;
 
+pub use self::reports::events_of_report;
+
 use std::time::Instant;
 
 use ipc_protocol::{PermissionAnswer, Prompt, PromptPart, ResolvedBy, WireError};

@@ -20,7 +20,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ),
     ("Talking to an agent", &["prompt", "steer", "queue", "abort", "permit", "set", "compact"]),
     ("Processes", &["ps", "shell", "kill", "leaktest", "orphans"]),
-    ("Events", &["events", "transcript", "export", "import", "append", "log"]),
+    ("Events", &["events", "transcript", "export", "import", "append", "log", "hooks"]),
     ("The agent's own side", &["state", "messages", "conversations", "native", "attach-command", "take-back"]),
     ("Setup", &["agents", "profiles", "models", "tokens", "doctor", "completions", "help"]),
 ];

@@ -7,6 +7,7 @@ mod clocks;
 mod containment;
 mod durability;
 pub(crate) mod help;
+mod hooks;
 mod lifecycle;
 mod listing;
 mod log;
@@ -38,6 +39,7 @@ pub(crate) use catalog::{
 pub(crate) use containment::ContainmentArgs;
 use durability::DurabilityArgs;
 pub(crate) use help::HelpArgs;
+pub(crate) use hooks::{HooksAgent, HooksAgentArgs, HooksArgs, HooksCommand, HooksEventsArgs};
 pub(crate) use listing::{FormatArgs, ListingFormat, TemplatePart};
 pub(crate) use log::{LogArgs, LogCommand};
 pub(crate) use network::{CreateTokenArgs, NetworkArgs, TokensArgs, TokensCommand};
@@ -191,6 +193,8 @@ pub(crate) enum CliCommand {
     Tokens(TokensArgs),
     /// Check or salvage the event log's file; needs no daemon
     Log(LogArgs),
+    /// Record what an agent does outside of agent-proxy, by hooks in your settings of it
+    Hooks(HooksArgs),
     /// Find agent processes that other tools left behind, and end those you name
     Orphans(OrphansArgs),
     /// Run a command as a session, and report what it leaves behind

@@ -11,6 +11,7 @@ mod doctor;
 mod events;
 mod handler;
 mod help;
+pub(crate) mod hooks;
 mod input_reader;
 mod interrupts;
 mod kill;
@@ -81,6 +82,7 @@ pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), CommandFailur
         CliCommand::Attach(args) => attach::run(&DaemonClient::new(socket(&global)?), &args).await,
         CliCommand::Shell(args) => shell::run(&DaemonClient::new(socket(&global)?), args).await,
         CliCommand::Log(args) => log::run(&args, global.json),
+        CliCommand::Hooks(args) => hooks::run(args, global.json).await,
         other => {
             let client = DaemonClient::new(socket(&global)?);
             let note = match &other {
@@ -151,6 +153,7 @@ async fn run_client(command: CliCommand, client: &DaemonClient, as_json: bool) -
         | CliCommand::Orphans(_)
         | CliCommand::Leaktest(_)
         | CliCommand::Log(_)
+        | CliCommand::Hooks(_)
         | CliCommand::Doctor
         | CliCommand::Help(_)
         | CliCommand::Completions(_) => Err(ProblemDetails::failed("this command has no client").into()),

@@ -11,6 +11,7 @@ mod daemon;
 mod demo;
 mod durable;
 mod harness;
+mod hooks;
 mod lasting;
 mod leaktest;
 mod listings;

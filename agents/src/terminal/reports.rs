@@ -5,18 +5,19 @@
 
 use std::{collections::VecDeque, time::Instant};
 
-use ipc_protocol::{Event, Json, StopReason, ToolEnd, ToolStart, ToolStatus};
+use ipc_protocol::{Event, Json, PermissionMode, PermissionPolicy, StopReason, ToolEnd, ToolStart, ToolStatus};
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
 use super::{
-    permissions::ScreenPermissions,
+    permissions::{HookDialect, ScreenPermissions},
     tools,
     transcript::{FileFact, ScreenTranscript},
 };
 use crate::{
     Action,
     kit::bounds::{self, MAX_ID},
+    permission::CompiledPolicy,
 };
 
 /// Most tool calls without an end.
@@ -349,6 +350,28 @@ impl ScreenReports {
             out.push(Action::Event(Event::ToolEnd(Box::new(end))));
         }
     }
+}
+
+/// Returns the events of one report of an agent that runs outside: what was reported before it is not known.
+pub fn events_of_report(report: &[u8]) -> Vec<Event> {
+    let policy = CompiledPolicy::new(&PermissionPolicy::default(), PermissionMode::Ask, "/");
+    let (Ok(report), Ok(policy)) = (serde_json::from_slice::<HookReport>(report), policy) else { return Vec::new() };
+    let permissions = ScreenPermissions::new(policy, HookDialect::Claude);
+    let mut screen = ScreenReports { shows_pieces: true, ..ScreenReports::new(None, permissions, None) };
+    // What it ends began in another report.
+    match &report.event {
+        HookEvent::Stop { .. } => screen.in_turn = true,
+        HookEvent::PostToolUse(tool) | HookEvent::PostToolUseFailure(tool) => {
+            let title = tools::title(&tool.tool_name, &tool.tool_input);
+            let id = tool.tool_use_id.clone().unwrap_or_default();
+            screen.calls.push_back(OpenCall { id, name: tool.tool_name.clone(), title });
+        }
+        _ => {}
+    }
+    let mut actions = Vec::new();
+    screen.take_report(report, None, &mut actions);
+    let event = |action| if let Action::Event(event) = action { Some(event) } else { None };
+    actions.into_iter().filter_map(event).collect()
 }
 
 /// Returns the text of a tool's output.
