@@ -15,7 +15,7 @@ use crate::{
     command_failure::CommandFailure,
     render::listing::short_ids,
     term::{self, TermStyle},
-    viewing::{RawTerminal, TerminalAnswers, ViewEnd, ViewOptions, view},
+    viewing::{LEAVE_LINE, RawTerminal, TerminalAnswers, ViewEnd, ViewOptions, view},
 };
 
 /// Shows a session's terminal in this one.
@@ -65,7 +65,7 @@ pub(super) async fn run(client: &DaemonClient, args: &AttachArgs) -> Result<(), 
         ViewEnd::Lost => format!("the connection to {short} broke off: agent-proxy sessions --all"),
     };
     if !was_alternate && !matches!(end, ViewEnd::Ended(_)) {
-        term::error_line("");
+        term::error_text(LEAVE_LINE);
     }
     term::error_line(TermStyle::stderr().dim(line));
     match is_lost {

@@ -21,6 +21,9 @@ pub(crate) use self::{
     raw_terminal::{RawTerminal, TerminalAnswers},
 };
 
+/// Leaves the line in which a program has its cursor, and erases what it shows below: the program does not tidy up for one who leaves.
+pub(crate) const LEAVE_LINE: &str = "\r\n\x1b[J";
+
 /// Reason why viewing has ended.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ViewEnd {

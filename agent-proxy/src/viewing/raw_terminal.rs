@@ -16,8 +16,8 @@ use rustix::{
 use tokio::io::unix::AsyncFd;
 
 /// Turns off what a program may have turned on: mouse reports, focus reports, bracketed paste, application keys, kitty's keys,
-/// synchronized updates, a hidden cursor, colours.
-const RESET: &[u8] = b"\x1b[?2026l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1005l\x1b[?1006l\x1b[?1004l\x1b[?2004l\x1b[?1l\x1b>\x1b[<u\x1b[>4;0m\x1b[0 q\x1b[?25h\x1b[m";
+/// synchronized updates, a link, a hidden cursor, colours.
+const RESET: &[u8] = b"\x1b]8;;\x1b\\\x1b[?2026l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1005l\x1b[?1006l\x1b[?1004l\x1b[?2004l\x1b[?1l\x1b>\x1b[<u\x1b[>4;0m\x1b[0 q\x1b[?25h\x1b[m";
 /// Queries for colours and the cursor's place, and one that every terminal answers.
 const QUERIES: &[u8] = b"\x1b]10;?\x1b\\\x1b]11;?\x1b\\\x1b[6n\x1b[c";
 /// Longest wait for the answers.

@@ -1,8 +1,15 @@
 //! Handler between the parser and the model: bounds what a program can make the model hold or do.
 
+use std::collections::HashMap;
+
 use alacritty_terminal::{
     event::EventListener,
-    term::{Term, TermMode, cell::Flags},
+    grid::Dimensions,
+    index::{Column, Line},
+    term::{
+        Term, TermMode,
+        cell::{Cell, Flags, Hyperlink as CellLink},
+    },
     vte::ansi::{
         Attr, CharsetIndex, ClearMode, CursorShape, CursorStyle, Handler, Hyperlink, KeyboardModes,
         KeyboardModesApplyBehavior, LineClearMode, Mode, ModifyOtherKeys, PrivateMode, Rgb, StandardCharset,
@@ -21,9 +28,19 @@ const REPEATS_PER_BYTE: usize = 256;
 /// Most characters of one turn.
 const MAX_CHARACTERS: usize = 8 << 20;
 
+/// Longest address of a link.
+const MAX_LINK: usize = 1024;
+/// Most links that cells of one screen have.
+const MAX_LINKS: usize = 8192;
+/// Links that are refused between two looks for those that no cell has any more.
+const REFUSED_LINKS: usize = 4096;
+/// Schemes of links that viewers get.
+const LINK_SCHEMES: [&str; 3] = ["http://", "https://", "file://"];
+
 /// What the handler knows of the model between turns.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ModelBounds {
+    links: LinkTable,
     /// Keyboard modes on the shown screen's stack.
     keyboard_modes: usize,
     /// Keyboard modes on the other screen's stack.
@@ -43,6 +60,47 @@ impl ModelBounds {
     /// Returns true if the scrollback was cleared since the last time.
     pub(crate) fn take_cleared(&mut self) -> bool {
         std::mem::take(&mut self.has_cleared)
+    }
+}
+
+/// Links of the cells, each once.
+#[derive(Clone, Debug, Default)]
+struct LinkTable {
+    links: HashMap<String, CellLink>,
+    /// Number of the next link.
+    next: u64,
+    /// Links that are refused before the next look for those that no cell has.
+    refuses: usize,
+}
+
+impl LinkTable {
+    /// Finds the link with this address, or adds it; `None` for one that viewers do not get. `used` lists the links of all cells.
+    fn find(&mut self, address: &str, used: impl FnOnce() -> Vec<CellLink>) -> Option<CellLink> {
+        if let Some(link) = self.links.get(address) {
+            return Some(link.clone());
+        }
+        let is_one = address.len() <= MAX_LINK
+            && address.bytes().all(|byte| byte.is_ascii_graphic())
+            && LINK_SCHEMES.iter().any(|scheme| address.starts_with(scheme));
+        if !is_one {
+            return None;
+        }
+        if self.links.len() >= MAX_LINKS {
+            if self.refuses > 0 {
+                self.refuses -= 1;
+                return None;
+            }
+            self.links = used().into_iter().map(|link| (link.uri().to_owned(), link)).collect();
+            // Else each of a flood of links would look through all cells.
+            self.refuses = if self.links.len() > MAX_LINKS / 2 { REFUSED_LINKS } else { 0 };
+            if self.links.len() >= MAX_LINKS {
+                return None;
+            }
+        }
+        self.next += 1;
+        let link = CellLink::new(Some(format!("l{}", self.next)), address.to_owned());
+        self.links.insert(address.to_owned(), link.clone());
+        Some(link)
     }
 }
 
@@ -103,8 +161,17 @@ impl<L: EventListener> Handler for BoundedModel<'_, L> {
         self.term.set_title(title.map(bounded));
     }
 
-    /// Drops it: the model would keep one for each cell.
-    fn set_hyperlink(&mut self, _: Option<Hyperlink>) {}
+    /// Gives the cells a link of the table: the model itself would keep an address for each sequence.
+    fn set_hyperlink(&mut self, link: Option<Hyperlink>) {
+        let link = link.and_then(|link| {
+            let grid = self.term.grid();
+            let columns = Column(0)..Column(grid.columns());
+            let lines = (grid.topmost_line().0..=grid.bottommost_line().0).map(Line);
+            let cells = lines.flat_map(|line| &grid[line][columns.clone()]);
+            self.bounds.links.find(&link.uri, || cells.filter_map(Cell::hyperlink).collect())
+        });
+        self.term.grid_mut().cursor.template.set_hyperlink(link);
+    }
 
     fn push_keyboard_mode(&mut self, mode: KeyboardModes) {
         if self.bounds.keyboard_modes == MAX_KEYBOARD_MODES {

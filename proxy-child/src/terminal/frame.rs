@@ -12,7 +12,7 @@ use alacritty_terminal::{
     index::{Column, Line},
     term::{
         TermMode,
-        cell::{Cell, Flags},
+        cell::{Cell, Flags, Hyperlink},
     },
     vte::ansi::{Color, NamedColor},
 };
@@ -313,6 +313,7 @@ fn paint_cells(row: &Row<Cell>, columns: u16, out: &mut Vec<u8>) -> usize {
     let cells = &row[Column(0)..Column(columns.into())];
     let end = cells.iter().rposition(|cell| !is_blank(cell) && cell.c != FOREIGN).map_or(0, |last| last + 1);
     let mut look = CellLook::default();
+    let mut link: Option<Hyperlink> = None;
     let mut text = [0; 4];
     for (at, cell) in cells[..end].iter().enumerate() {
         let is_covered = at > 0 && cells[at - 1].flags.contains(Flags::WIDE_CHAR);
@@ -324,18 +325,35 @@ fn paint_cells(row: &Row<Cell>, columns: u16, out: &mut Vec<u8>) -> usize {
             next.write(out);
             look = next;
         }
+        let next_link = cell.hyperlink();
+        if next_link != link {
+            write_link(next_link.as_ref(), out);
+            link = next_link;
+        }
         // One half of a wide character may be painted over, or beyond the viewer's last column.
         let is_spacer = |cell: &Cell| cell.flags.contains(Flags::WIDE_CHAR_SPACER);
         let is_cut = cell.flags.contains(Flags::WIDE_CHAR) && !cells.get(at + 1).is_some_and(is_spacer);
         let c = if is_cut || cell.c.is_control() || cell.c == FOREIGN { ' ' } else { cell.c };
         out.extend_from_slice(c.encode_utf8(&mut text).as_bytes());
-        if !is_cut {
+        // What is left of a wide character that was painted over is a blank.
+        if !is_cut && !is_spacer(cell) {
             for c in cell.zerowidth().unwrap_or_default().iter().filter(|c| !c.is_control()) {
                 out.extend_from_slice(c.encode_utf8(&mut text).as_bytes());
             }
         }
     }
+    if link.is_some() {
+        write_link(None, out);
+    }
     end
+}
+
+/// Begins a link, or ends one. Its address is bounded, and has no control character: `bounded_model.rs`.
+fn write_link(link: Option<&Hyperlink>, out: &mut Vec<u8>) {
+    let _ = match link {
+        Some(link) => write!(out, "\x1b]8;id={};{}\x1b\\", link.id(), link.uri()),
+        None => write!(out, "\x1b]8;;\x1b\\"),
+    };
 }
 
 /// Colours and attributes of a cell.

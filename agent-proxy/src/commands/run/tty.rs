@@ -17,7 +17,7 @@ use crate::{
     },
     configuration, environment, render,
     term::{self, TermStyle},
-    viewing::{RawTerminal, TerminalAnswers, ViewEnd, ViewOptions, view},
+    viewing::{LEAVE_LINE, RawTerminal, TerminalAnswers, ViewEnd, ViewOptions, view},
 };
 
 /// Agent of the catalog for any command.
@@ -49,7 +49,11 @@ pub(super) async fn run(child: ChildProgram, args: RunArgs, directory: Option<&P
     };
     let done = match start_and_view(&manager, config, &mut terminal, options).await {
         Ok((session, end)) => {
+            let was_alternate = terminal.alternate;
             drop(terminal);
+            if !was_alternate && !matches!(end, ViewEnd::Ended(_)) {
+                term::error_text(LEAVE_LINE);
+            }
             finish(&session, end).await
         }
         Err(failure) => {

@@ -37,6 +37,14 @@ fn frame(screen: &mut Screen, frames: &mut FrameMaker, viewer: &mut ViewerTermin
     assert_eq!(frames.frame(screen), b"", "nothing has changed since");
 }
 
+#[test]
+fn what_is_left_of_a_wide_character_is_a_blank() {
+    let (mut screen, mut viewer) = (screen(2, 4), ViewerTerminal::new(size(2, 4)));
+    let mut frames = FrameMaker::new(viewer.size, false, &screen);
+    screen.feed("日本\r\x1b[P\u{300}\u{301}".as_bytes());
+    frame(&mut screen, &mut frames, &mut viewer);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -137,10 +137,38 @@ fn sequences_without_end_and_with_too_much_do_no_harm() {
 }
 
 #[test]
-fn hyperlinks_are_left_out() {
-    let mut screen = screen(2, 20);
-    screen.feed(b"\x1b]8;id=1;http://a/?b;c\x1b\\text\x1b]8;;\x1b\\.");
-    assert_eq!(screen.text()[0], "text.");
-    let frame = FrameMaker::new(screen.size(), false, &screen).frame(&screen);
-    assert!(!String::from_utf8_lossy(&frame).contains("http"));
+fn harmless_hyperlinks_are_passed_on() {
+    let frame = |address: &str| {
+        let mut screen = screen(2, 20);
+        screen.feed(format!("\x1b]8;id=1;{address}\x1b\\text\x1b]8;;\x1b\\.").as_bytes());
+        assert_eq!(screen.text()[0], "text.");
+        let frame = FrameMaker::new(screen.size(), false, &screen).frame(&screen);
+        String::from_utf8_lossy(&frame).into_owned()
+    };
+    for address in ["http://a/?b;c", "https://a", "file:///tmp/a%20b"] {
+        let expected = format!("\x1b]8;id=l1;{address}\x1b\\text\x1b]8;;\x1b\\");
+        assert!(frame(address).contains(&expected), "{address}");
+    }
+    let long = format!("https://a/{}", "b".repeat(1100));
+    for address in ["javascript:alert(1)", "mailto:a@b", "http:a", "https://a b", "https://\u{e9}", &*long] {
+        assert!(!frame(address).contains("\x1b]8;"), "{address}");
+    }
+}
+
+#[test]
+fn links_are_bounded_and_forgotten_with_their_cells() {
+    let mut screen = screen(100, 100);
+    let link = |at: usize| format!("\x1b]8;;http://host/{at}\x1b\\x");
+    let links = |screen: &Screen| {
+        let frame = FrameMaker::new(screen.size(), false, screen).frame(screen);
+        String::from_utf8_lossy(&frame).matches("http://").count()
+    };
+    // More than there may be, on one screen.
+    (0..100 * 100).for_each(|at| screen.feed(link(at).as_bytes()));
+    assert_eq!(links(&screen), 8192);
+    screen.feed(b"\x1b]8;;\x1b\\\x1bc");
+    assert_eq!(links(&screen), 0);
+    // Once nobody has the old ones, there is room for others.
+    (0..20_000).for_each(|at| screen.feed(format!("\x1b[H{}", link(20_000 + at)).as_bytes()));
+    assert_eq!(links(&screen), 1);
 }

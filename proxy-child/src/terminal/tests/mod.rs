@@ -193,6 +193,7 @@ struct CellFace {
     background: Color,
     flags: Flags,
     underline: Option<Color>,
+    link: Option<String>,
 }
 
 impl Default for CellFace {
@@ -203,6 +204,7 @@ impl Default for CellFace {
             background: Color::Named(NamedColor::Background),
             flags: Flags::empty(),
             underline: None,
+            link: None,
         }
     }
 }
@@ -215,7 +217,8 @@ impl CellFace {
         let is_blank = text == " " && flags.is_empty();
         let foreground = (!is_blank).then_some(cell.fg);
         let underline = if flags.intersects(Flags::ALL_UNDERLINES) { cell.underline_color() } else { None };
-        Self { text, foreground, background: cell.bg, flags, underline }
+        let link = cell.hyperlink().map(|link| link.uri().to_owned());
+        Self { text, foreground, background: cell.bg, flags, underline, link }
     }
 
     /// Face of a cell beside these: half a wide character is a blank.
@@ -228,9 +231,10 @@ impl CellFace {
             let mut blank = cell.clone();
             blank.c = ' ';
             blank.flags.remove(Flags::WIDE_CHAR | Flags::WIDE_CHAR_SPACER);
-            let underline = blank.underline_color();
+            let (underline, link) = (blank.underline_color(), blank.hyperlink());
             blank.extra = None;
             blank.set_underline_color(underline);
+            blank.set_hyperlink(link);
             return Self::of(&blank);
         }
         Self::of(cell)
@@ -300,6 +304,7 @@ pub(super) fn piece() -> impl Strategy<Value = Vec<u8>> {
         "\x1b[22t",
         "\x1b[23t",
         "\x1b]8;;http://a\x1b\\",
+        "\x1b]8;;file://b/c\x1b\\",
         "\x1b]8;;\x1b\\",
         "\x1b[1;3;4m",
         "\x1b[0m",
