@@ -302,6 +302,9 @@ pub const UNTRIED_VERSION: &str = "untriedVersion";
 /// [`AgentSessionConfig::max_turns`](crate::AgentSessionConfig::max_turns).
 pub const MAX_TURNS_REACHED: &str = "maxTurnsReached";
 
+/// `session:status` of a terminal whose program does not read: what was typed beyond a bound is dropped.
+pub const TERMINAL_INPUT_DROPPED: &str = "terminalInputDropped";
+
 /// `session:status` of an agent that says that no other process can go on with its conversation: its session is not suspended.
 pub const CONVERSATION_NOT_KEPT: &str = "conversationNotKept";
 

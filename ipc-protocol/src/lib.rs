@@ -40,7 +40,8 @@ pub use error::{ErrorCause, ErrorChain, WireError};
 pub use event::{
     CONVERSATION_NOT_KEPT, EndReason, Envelope, EnvelopeError, Event, EventShape, MAX_TURNS_REACHED, OffsetGap,
     PermissionAnswer, PermissionOption, PermissionOptionKind, PermissionRequest, PlanEntry, ResolvedBy, SERVER_LISTENS,
-    SHAPES, StopReason, ToolEnd, ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage, offset_text,
+    SHAPES, StopReason, TERMINAL_INPUT_DROPPED, ToolEnd, ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage,
+    offset_text,
 };
 pub use explicit_settings::{ConfigSetting, ExplicitSettings};
 pub use home_part::{HomePart, InvalidHomePart};

@@ -70,6 +70,8 @@ pub(crate) enum TerminalNotice {
     Detached { viewer: ViewerId, last: bool },
     /// The program has reported its status (OSC 7501).
     Status(Vec<u8>),
+    /// Input is dropped, since the program does not read it.
+    InputDropped,
     /// A viewer typed the key that suspends.
     Suspend,
     /// A viewer wants a stopped program to go on.
@@ -85,6 +87,8 @@ struct TerminalState {
     typist: Option<ViewerId>,
     /// Typed bytes and answers that the program has not read.
     unread: VecDeque<u8>,
+    /// True from the first input that was dropped until the program has read all that waited.
+    drops_input: bool,
     /// Size that the pseudo-terminal has to get.
     new_size: Option<TerminalSize>,
     /// Exit of the program, once it has ended.
@@ -207,12 +211,22 @@ impl TerminalState {
         self.write(bytes);
     }
 
-    /// Queues bytes for the program. What it does not read is dropped beyond a bound.
+    /// Queues bytes for the program. What it does not read is dropped beyond a bound: the session is told, and who types hears the bell.
     fn write(&mut self, bytes: &[u8]) {
         if self.unread.len() + bytes.len() <= MAX_UNREAD {
             self.unread.extend(bytes);
             self.wake.notify_one();
+        } else if !mem::replace(&mut self.drops_input, true) {
+            self.notify(TerminalNotice::InputDropped);
+            self.tell_typist(FromTerminal::Bell);
+            self.changed();
         }
+    }
+
+    /// Removes bytes that the program has been given.
+    fn take_unread(&mut self, written: usize) {
+        self.unread.drain(..written);
+        self.drops_input &= !self.unread.is_empty();
     }
 
     fn resize(&mut self, id: ViewerId, size: TerminalSize) {
@@ -287,6 +301,7 @@ impl Terminal {
             next_viewer: 0,
             typist: None,
             unread: VecDeque::new(),
+            drops_input: false,
             new_size: None,
             ended: None,
             notices: VecDeque::new(),
@@ -427,7 +442,7 @@ impl TerminalTask {
                         let (front, _) = terminal.unread.as_slices();
                         let suspends = pty::suspends(fd.get_ref(), front);
                         let written = rustix::io::write(fd.get_ref(), front)?;
-                        terminal.unread.drain(..written);
+                        terminal.take_unread(written);
                         if suspends {
                             terminal.notify(TerminalNotice::Suspend);
                         }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use ipc_protocol::{EndReason, Event, KillOptions, message::FromProxy, terminal::OnDetach};
+use ipc_protocol::{EndReason, Event, KillOptions, TERMINAL_INPUT_DROPPED, message::FromProxy, terminal::OnDetach};
 use registry::PidFd;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
@@ -39,7 +39,10 @@ impl ProxySession<'_> {
                 }
                 TerminalNotice::Suspend => self.suspend_leader(),
                 TerminalNotice::Continue => self.signal_leader(Signal::CONT),
-                TerminalNotice::Attached { .. } | TerminalNotice::Detached { .. } | TerminalNotice::Status(_) => {}
+                TerminalNotice::Attached { .. }
+                | TerminalNotice::Detached { .. }
+                | TerminalNotice::Status(_)
+                | TerminalNotice::InputDropped => {}
             }
             let event = notice_event(&notice);
             if let Some(Event::TerminalStatus { status, .. }) = &event {
@@ -102,6 +105,11 @@ pub(super) fn notice_event(notice: &TerminalNotice) -> Option<Event> {
         TerminalNotice::Status(status) => {
             let (status, detail) = parse_status(status)?;
             Some(Event::TerminalStatus { status, detail })
+        }
+        TerminalNotice::InputDropped => {
+            let detail =
+                "the program does not read what is typed: more than 1 MiB waits, and what came then was dropped";
+            Some(Event::SessionStatus { status: TERMINAL_INPUT_DROPPED.to_owned(), detail: detail.to_owned() })
         }
         TerminalNotice::Suspend | TerminalNotice::Continue => None,
     }

@@ -14,6 +14,7 @@ fn state() -> TerminalState {
         next_viewer: 0,
         typist: None,
         unread: std::collections::VecDeque::new(),
+        drops_input: false,
         new_size: None,
         ended: None,
         notices: std::collections::VecDeque::new(),
@@ -66,5 +67,33 @@ fn a_program_that_reads_nothing_holds_a_bounded_amount() {
     for _ in 0..100 {
         state.type_bytes(1, &vec![b'x'; 64 * 1024]);
     }
-    assert!(state.unread.len() <= super::super::MAX_UNREAD);
+    let unread = state.unread.len();
+    assert!(unread <= super::super::MAX_UNREAD);
+    let dropped = |state: &mut TerminalState| {
+        let notices = std::mem::take(&mut state.notices);
+        notices.iter().filter(|notice| **notice == TerminalNotice::InputDropped).count()
+    };
+    assert_eq!(dropped(&mut state), 1, "the loss has a marker");
+    assert_eq!(state.take_words(1).last(), Some(&FromTerminal::Bell), "who types hears of it");
+    state.take_unread(unread - 1);
+    state.type_bytes(1, &vec![b'x'; 2 << 20]);
+    assert_eq!(dropped(&mut state), 0, "it is the same loss");
+    state.take_unread(state.unread.len());
+    state.type_bytes(1, &vec![b'x'; 2 << 20]);
+    assert_eq!(dropped(&mut state), 1, "it is another one");
+}
+
+#[test]
+fn a_flood_of_statuses_leaves_room_for_viewers() {
+    let mut state = state();
+    state.attach(1, size(24, 80), KeyboardWish::Type);
+    for number in 0..100_000 {
+        state.screen.feed(format!("\x1b]7501;state=number{number}\x1b\\").as_bytes());
+        state.apply_effects();
+    }
+    state.detach(1);
+    let notices: Vec<_> = state.notices.into();
+    let attached = TerminalNotice::Attached { viewer: 1, size: size(24, 80) };
+    let latest = TerminalNotice::Status(b"state=number99999".to_vec());
+    assert_eq!(notices, [attached, latest, TerminalNotice::Detached { viewer: 1, last: true }]);
 }
