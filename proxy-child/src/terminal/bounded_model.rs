@@ -207,6 +207,15 @@ impl<L: EventListener> Handler for BoundedModel<'_, L> {
         self.term.clear_screen(mode);
     }
 
+    /// Fills the whole screen: three bytes would do as much as half a million characters.
+    fn decaln(&mut self) {
+        if self.bounds.characters > 0 {
+            let cells = self.term.screen_lines() * self.term.columns();
+            self.bounds.characters = self.bounds.characters.saturating_sub(cells);
+            self.term.decaln();
+        }
+    }
+
     pass_on! {
         fn set_cursor_style(style: Option<CursorStyle>);
         fn set_cursor_shape(shape: CursorShape);
@@ -259,7 +268,6 @@ impl<L: EventListener> Handler for BoundedModel<'_, L> {
         fn reset_color(index: usize);
         fn clipboard_store(clipboard: u8, text: &[u8]);
         fn clipboard_load(clipboard: u8, terminator: &str);
-        fn decaln();
         fn push_title();
         fn pop_title();
         fn text_area_size_pixels();
