@@ -54,8 +54,8 @@ async fn start(manager: &ProxyManager, agent: &str) -> proxy_manager::Result<Ses
     let config = AgentSessionConfig {
         cwd: Some("/".into()),
         agent_type: Some(agent.into()),
-        // Nobody is there to be asked. What the planner writes is not to be trusted more than any prompt.
-        permission_mode: PermissionMode::Deny,
+        // Nobody is there to be asked, and what these run is harmless. A real planner is not to be trusted like this.
+        permission_mode: PermissionMode::Allow,
         ..AgentSessionConfig::new(agent)
     };
     manager.start_session(config).await

@@ -33,7 +33,7 @@ pub struct PromptRequest {
     /// Handling of the prompt while a turn runs.
     #[serde(default)]
     pub mode: PromptMode,
-    /// True to answer with the turn's events, to its end, as JSON lines; else with [`Accepted`] at once.
+    /// True to answer with the turn's events, to its end, as JSON lines; else with the record of its turn at once.
     #[serde(default)]
     pub wait: bool,
     /// For an ask: true to answer with the calls of a stream handler, as JSON lines; else with the answer alone.

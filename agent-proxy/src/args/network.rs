@@ -32,7 +32,7 @@ pub(crate) struct NetworkArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy tokens create ci --role operate\n  \
-    agent-proxy tokens create ada --role operate --user ada   # sees ada's sessions alone\n  \
+    agent-proxy tokens create ada --role operate --user ada  # only ada's\n  \
     agent-proxy tokens list\n  \
     agent-proxy tokens revoke ci\n\n\
     For callers of `serve --listen`. Their hashes are in tokens.json (mode 0600) in the configuration directory. A daemon knows \
