@@ -81,7 +81,10 @@ fn embed() {
 
 #[test]
 fn two_agents_hand_work_over() {
-    says("handover", &["the planner says:\nrun uname -s", "the worker says:\nsetsid ", "\nall done\nplanner: ", "\n  sleep 600\n"]);
+    says(
+        "handover",
+        &["the planner says:\nrun uname -s", "the worker says:\nsetsid ", "\nall done\nplanner: ", "\n  sleep 600\n"],
+    );
 }
 
 #[test]
