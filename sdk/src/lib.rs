@@ -42,7 +42,7 @@
 //!
 //! # Features
 //!
-//! `acp`, `catalog-files`, `opencode` and `sqlite` are on by default.
+//! `acp`, `catalog-files`, `opencode`, `sqlite` and `websocket` are on by default.
 //!
 //! | feature | brings |
 //! |---|---|
@@ -50,6 +50,7 @@
 //! | `catalog-files` | `catalog::ConfigDir`: agents, profiles and models in TOML files |
 //! | `opencode` | OpenCode's own protocol, and an HTTP client |
 //! | `sqlite` | state directories: sessions and events that outlive the program |
+//! | `websocket` | Codex with its screen beside its protocol |
 //! | `testing` | the module `testing`: a manager and a fake agent for `cargo test` |
 //!
 //! Linux only. Calls need a tokio runtime with I/O and time.

@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 pub use check::{PROTOCOLS, RowError};
 #[cfg(feature = "catalog-files")]
 pub use load::schema;
+#[cfg(feature = "catalog-files")]
 pub(crate) use load::typed;
 pub use load::{FileFormat, LoadError};
 pub use spec::{

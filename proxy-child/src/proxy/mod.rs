@@ -61,6 +61,10 @@ mod http;
 mod http;
 pub(crate) mod limits;
 mod link;
+#[cfg(feature = "websocket")]
+mod message_socket;
+#[cfg(not(feature = "websocket"))]
+#[path = "no_message_socket.rs"]
 mod message_socket;
 mod operations;
 mod permissions;
