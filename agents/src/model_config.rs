@@ -16,6 +16,7 @@ use crate::RowError;
 /// assert_eq!(key.expose(), "sk-123");
 /// ```
 #[derive(Clone, derive_more::Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[debug("Secret(…)")]
 #[serde(transparent)]
 pub struct Secret(String);
@@ -35,6 +36,7 @@ impl From<String> for Secret {
 
 /// API of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ModelApi {
     /// Anthropic's Messages.

@@ -11,6 +11,7 @@ use crate::AgentSpec;
 /// Defaults of a session.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Profile {
     /// Name of the profile. In a file it is the name of the table.
@@ -47,6 +48,7 @@ pub struct Profile {
 /// Handling of permission requests.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ProfilePermissions {
     /// Decision if no rule matches: `ask`, `allow`, `deny`, `readOnly`.
@@ -63,45 +65,66 @@ pub struct ProfilePermissions {
 /// Permission rule; fields that it leaves open are absent.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "as in PermissionRule")]
 pub struct ProfileRule {
+    /// Glob on the tool's machine name, or on its kind.
     pub tool: Option<String>,
+    /// Glob on the whole command line.
     pub command: Option<String>,
+    /// Glob on a path that the action touches.
     pub path: Option<String>,
+    /// Decision if the rule matches.
     pub decision: ipc_protocol::RuleDecision,
 }
 
 /// Limits, each in the unit that its name ends with.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-#[expect(missing_docs, reason = "as in Limits")]
 pub struct ProfileLimits {
+    /// Memory of all processes together.
     pub memory_bytes: Option<u64>,
+    /// Number of processes at once.
     pub processes: Option<u64>,
+    /// CPU time of each process.
     pub cpu_time_ms: Option<u64>,
+    /// CPU of all processes together; 100 is one core.
     pub cpu_percent: Option<u64>,
+    /// Open files of each process.
     pub open_files: Option<u64>,
+    /// Size of a file that is written.
     pub file_size_bytes: Option<u64>,
+    /// Time from the start of the session.
     pub wall_clock_ms: Option<u64>,
+    /// False if no core dump is written.
     pub core_dumps: Option<bool>,
+    /// Action when a limit is exceeded.
     pub on_limit: Option<LimitAction>,
 }
 
 /// Clocks in milliseconds; 0 stops a clock.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-#[expect(missing_docs, reason = "as in Timeouts")]
 pub struct ProfileTimeouts {
+    /// Time until the agent is ready.
     pub start_ms: Option<u64>,
+    /// Time from a prompt to the first sign of an answer.
     pub first_response_ms: Option<u64>,
+    /// Time of a turn without any event.
     pub inactivity_ms: Option<u64>,
+    /// Time of a whole turn.
     pub turn_ms: Option<u64>,
+    /// Time of one tool call.
     pub tool_ms: Option<u64>,
+    /// Time of silence before it is reported.
     pub silence_ms: Option<u64>,
+    /// Time between further reports of silence.
     pub silence_repeat_ms: Option<u64>,
+    /// Action when a clock runs out.
     pub action: Option<TimeoutAction>,
 }
 

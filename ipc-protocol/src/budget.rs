@@ -75,6 +75,7 @@ impl<'de> Deserialize<'de> for Usd {
 
 /// Action when a budget is used up. Each emits the event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum BudgetAction {
     /// Emits the event only.
@@ -101,6 +102,7 @@ pub enum BudgetAction {
 /// budget.action = BudgetAction::EndSession;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Budget {
     /// Tokens read.
@@ -117,6 +119,7 @@ pub struct Budget {
 
 /// Part of a [`Budget`], with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum BudgetKind {
     /// Number of tokens read.

@@ -12,6 +12,7 @@ use crate::{
 
 /// Environment variables. `Debug` shows names only: values are often secrets.
 #[derive(Clone, derive_more::Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[debug("{:?}", _0.keys())]
 #[serde(transparent)]
 pub struct EnvVars(pub BTreeMap<String, String>);
@@ -24,6 +25,7 @@ impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for EnvVars {
 
 /// Effect of the agent's exit on the session's other processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum OnAgentExit {
     /// Ends them (SIGTERM, 500 ms, SIGKILL), and ends the session with a receipt.
@@ -35,6 +37,7 @@ pub enum OnAgentExit {
 
 /// Action for a turn that meets the usage limit of the agent's account (`usage:limited`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum OnUsageLimit {
     /// Fails the turn.
@@ -47,6 +50,7 @@ pub enum OnUsageLimit {
 
 /// Action for a session whose host dies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum HostDeath {
     /// Ends the session.
@@ -80,6 +84,7 @@ impl HostDeath {
 
 /// Home directory of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Home {
     /// Home of the manager's base environment.
@@ -91,6 +96,7 @@ pub enum Home {
 
 /// Connection to an MCP server. `Debug` shows neither arguments nor values.
 #[derive(Clone, derive_more::Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum McpTransport {
     /// Program that the agent starts and that speaks on its standard input and output.
@@ -115,6 +121,7 @@ pub enum McpTransport {
 
 /// MCP server that the agent may use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct McpServer {
     /// Name under which the agent shows its tools.
@@ -135,6 +142,7 @@ pub struct McpServer {
 /// assert_eq!(literal, config);
 /// ```
 #[derive(Clone, derive_more::Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AgentSessionConfig {
     /// Name of the session; a fresh UUIDv7 by default.

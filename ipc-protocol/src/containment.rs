@@ -12,6 +12,7 @@ pub const MARKER: &str = "AGENT_PROXY_RUN";
 
 /// Layers that contain a session. A session whose requested layer is not available is refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Containment {
     /// Uses a cgroup if one is available, else the baseline. Never strict.
@@ -53,6 +54,7 @@ impl FromStr for Containment {
 
 /// Protection of the supervisors, and of other sessions, from a session's processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Hardening {
     /// Makes the proxy undumpable: a process of the same user can neither ptrace it nor read its memory,
@@ -83,6 +85,7 @@ pub struct ContainmentSpec {
 
 /// Observer of a session's processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum ObserverKind {
     /// Kernel's proc connector, read by the fork server: sees every process.
@@ -93,6 +96,7 @@ pub enum ObserverKind {
 
 /// Measures in force for a session, as reported in its `session:started`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ContainmentStatus {
     /// Layers of containment.
@@ -129,6 +133,7 @@ impl Default for ContainmentStatus {
 
 /// Effect of an abort on processes, besides cancelling the turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum AbortPolicy {
     /// Leaves all processes.

@@ -22,6 +22,7 @@ pub const SERVER_LISTENS: &str = "serverListens";
 
 /// Reason for the end of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum EndReason {
@@ -74,6 +75,7 @@ impl std::fmt::Display for EndReason {
 
 /// Tokens (and cost) of a turn. `null` for what the agent does not report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Usage {
     /// Tokens read.
@@ -90,6 +92,7 @@ pub struct Usage {
 
 /// Reason for the end of a turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum StopReason {
@@ -109,6 +112,7 @@ pub enum StopReason {
 
 /// State of a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum ToolStatus {
     /// Pending: its input is still arriving, or it waits for permission.
@@ -183,6 +187,7 @@ pub struct PlanEntry {
 
 /// Meaning of a permission option. Ids differ from agent to agent: match by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum PermissionOptionKind {
@@ -195,6 +200,7 @@ pub enum PermissionOptionKind {
 
 /// Possible answer to a permission request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PermissionOption {
     /// Agent's id of the option.
@@ -234,6 +240,7 @@ pub struct PermissionRequest {
 
 /// Answer to a permission request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum PermissionAnswer {
     /// Takes the request's `allowOnce` option, or `allowAlways` if there is no other.

@@ -8,6 +8,7 @@ use crate::{AgentSessionConfig, LimitAction, PermissionMode, Timeouts};
 
 /// Setting of an [`AgentSessionConfig`] with a default other than nothing, which a profile may set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[expect(missing_docs, reason = "each is the field of that name")]
 pub enum ConfigSetting {

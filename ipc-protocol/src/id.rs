@@ -15,6 +15,7 @@ pub type Pid = u32;
 /// assert_eq!(id.to_string(), "4242@991337");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ProcessId {
     /// Pid of the process.

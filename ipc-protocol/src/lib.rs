@@ -17,6 +17,8 @@ mod explicit_settings;
 mod home_part;
 mod id;
 mod json;
+#[cfg(feature = "openapi")]
+pub mod json_schema;
 mod lifecycle;
 mod limits;
 pub mod message;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 /// config.lifecycle.idle_suspend_ms = Some(300_000);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Lifecycle {
     /// Caller's name for the conversation (a chat's id): a start with the key of a suspended session continues that
@@ -36,6 +37,7 @@ pub struct Lifecycle {
 
 /// Fallback of a suspended session whose conversation is gone: its agent cannot load it any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum ResumeFallback {
     /// Refuses the resume; the session stays suspended.
@@ -64,6 +66,7 @@ impl Default for Lifecycle {
 
 /// Policy for restarting a session, with its conversation, when its agent or its proxy dies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Restart {
     /// Ends the session.

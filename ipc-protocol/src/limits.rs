@@ -8,6 +8,7 @@ use crate::{KillOptions, ProcessId};
 
 /// Action when a limit is passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LimitAction {
     /// Emits the event only.
@@ -56,6 +57,7 @@ impl FromStr for LimitAction {
 /// limits.on_limit = LimitAction::KillSession;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Limits {
     /// Memory of all its processes together, in bytes (private memory: resident, less shared pages; memory that a
@@ -107,6 +109,7 @@ impl Limits {
 
 /// Limited resource, with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum LimitKind {
     /// Amount in bytes.
@@ -156,6 +159,7 @@ impl fmt::Display for LimitKind {
 
 /// Enforcement of a limit, the strongest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum LimitForm {
     /// Cgroup controller: the kernel, for the whole session.
@@ -170,6 +174,7 @@ pub enum LimitForm {
 
 /// Limit, with its enforcement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LimitInForce {
     /// Limited resource.

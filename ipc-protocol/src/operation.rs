@@ -7,6 +7,7 @@ use crate::Json;
 /// Operation of the agent itself, answered with JSON. An operation that an agent lacks is
 /// [`WireError::Unsupported`](crate::WireError::Unsupported).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Operation {
     /// Uses this model from now on. Answer: `null`.
@@ -64,6 +65,7 @@ impl Operation {
 
 /// Conversation of the agent that a session continues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum ResumeFrom {
     /// Conversation with this id of the agent's.
@@ -82,6 +84,7 @@ pub enum ResumeFrom {
 
 /// Fallback for a session whose conversation cannot be continued.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum OnMissing {
     /// Fails the start.
@@ -105,6 +108,7 @@ pub enum OnMissing {
 /// config.resume = Some(ResumeRequest { from: ResumeFrom::MostRecent, fork: true, on_missing: OnMissing::Fail });
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ResumeRequest {
     /// Conversation to continue.

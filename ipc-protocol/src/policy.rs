@@ -8,6 +8,7 @@ use crate::ResolvedBy;
 
 /// Answer to an agent's permission requests that no rule decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum PermissionMode {
     /// Emits each as an event; `respond_permission` answers it.
@@ -23,6 +24,7 @@ pub enum PermissionMode {
 
 /// Decision of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum RuleDecision {
@@ -37,6 +39,7 @@ pub enum RuleDecision {
 ///
 /// `*` matches anything within a tool's name or a command; in a path `*` stays within a directory and `**` does not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PermissionRule {
     /// Glob on the tool's machine name, or on its kind (`execute`, `edit`, `read`, …).
@@ -66,6 +69,7 @@ pub struct PermissionRule {
 /// policy.deadline_ms = Some(60_000);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct PermissionPolicy {
     /// Rules, of which the first that matches decides; if none does, the session's [`PermissionMode`].
@@ -79,6 +83,7 @@ pub struct PermissionPolicy {
 /// The sandbox that an agent puts around its own tools: none of ours. Agents differ in what they have; one that cannot have the one
 /// asked for refuses the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum AgentSandbox {
     /// Tools write nowhere and reach no network, unless that was allowed.
@@ -101,6 +106,7 @@ impl fmt::Display for AgentSandbox {
 
 /// Reaction to a tool call that bypassed the permission policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum BypassAction {
     /// Only the event.
@@ -129,6 +135,7 @@ pub struct PermissionBypassed {
 
 /// Clock that ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum TimeoutKind {
     /// Time from the start until the agent is ready.
@@ -157,6 +164,7 @@ impl fmt::Display for TimeoutKind {
 
 /// Action when a clock runs out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum TimeoutAction {
     /// Emits the event only.
@@ -180,6 +188,7 @@ pub enum TimeoutAction {
 /// clocks.action = TimeoutAction::KillSession;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Timeouts {
     /// Time until the agent is ready; `null` for the manager's own, 0 for none. When it runs out the start fails

@@ -8,6 +8,7 @@ use crate::{Pid, ProcessId, SessionId};
 
 /// End of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum ExitStatus {
     /// The process exited with this code.
@@ -37,6 +38,7 @@ impl fmt::Display for ExitStatus {
 
 /// Lifecycle state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum ProcessStatus {
     /// The process is alive (a zombie that nobody has reaped counts as completed).
@@ -76,6 +78,7 @@ impl ExitStatus {
 
 /// Process of a session, as read from `/proc` at the time of the request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ProcessInfo {
     /// Identity of the process.
@@ -97,6 +100,7 @@ pub struct ProcessInfo {
     pub cwd: Option<String>,
     /// Start time, to the clock tick (10 ms).
     #[serde(with = "crate::millis::time")]
+    #[cfg_attr(feature = "openapi", schemars(with = "crate::json_schema::TimeText"))]
     pub started_at: SystemTime,
     /// Running, or the way it ended.
     pub status: ProcessStatus,

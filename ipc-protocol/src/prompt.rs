@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// In JSON `{"text":"…"}`, `{"image":{"mimeType":"image/png","data":"…"}}`, `{"file":{"path":"/…"}}`.
 #[derive(Clone, derive_more::Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum PromptPart {
     /// Plain text.
@@ -41,6 +42,7 @@ pub enum PromptPart {
 /// assert_eq!(words.text(), with_file.text());
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Prompt {
     /// Parts, in order.

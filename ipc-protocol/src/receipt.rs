@@ -60,6 +60,7 @@ pub enum KillScope {
 
 /// Cause of a kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum KillCause {
     /// `kill_session`: all processes, and the session.
@@ -110,6 +111,7 @@ impl KillCause {
 
 /// Layer that contains a session's processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum ContainmentLayer {
     /// Process group, subreaper, kill loop to a proof, fork-server guard.
@@ -122,6 +124,7 @@ pub enum ContainmentLayer {
 
 /// Process that collected the exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum ReapedBy {
     /// The session's proxy.
@@ -136,6 +139,7 @@ pub enum ReapedBy {
 
 /// End of a process that was alive when the kill began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum ProcessOutcome {
     /// The process ended with this status: reaped by us, or as reported by the kernel.
@@ -148,6 +152,7 @@ pub enum ProcessOutcome {
 
 /// Process in a receipt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ReceiptEntry {
     /// Identity of the process.
@@ -169,6 +174,7 @@ pub struct ReceiptEntry {
 
 /// Proof that nothing is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Proof {
     /// The kernel answered the subreaper's `waitpid(-1, __WALL)` with ECHILD: it has no child. Every process that
@@ -197,6 +203,7 @@ pub enum Proof {
 /// }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Receipt {
     /// Session of the processes.

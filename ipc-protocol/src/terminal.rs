@@ -13,6 +13,7 @@ use crate::{ExitStatus, WireError};
 
 /// Size of a terminal, in cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TerminalSize {
     /// Number of rows: 1 to 500.
@@ -42,6 +43,7 @@ impl Default for TerminalSize {
 
 /// What becomes of a session when nobody views its terminal any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum OnDetach {
     /// It goes on.
@@ -53,6 +55,7 @@ pub enum OnDetach {
 
 /// Ways in which a session is driven.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Surface {
     /// By the agent's protocol alone.
@@ -66,6 +69,7 @@ pub enum Surface {
 
 /// Terminal of a session: the agent is started in it, as in a terminal window.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TerminalConfig {
     /// Size at first. Later it is that of the viewer who came or typed last.

@@ -13,6 +13,7 @@ use serde::Serialize;
 /// # }
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Answer {
     /// Full text of the turn; text before a tool call is a paragraph of its own.
@@ -52,6 +53,7 @@ impl Answer {
 
 /// A tool call of a turn.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ToolCall {
     /// Id of the call within the session.

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 /// Immutable facts of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SessionMetadata {
     /// Id of the session.
@@ -38,11 +39,13 @@ pub struct SessionMetadata {
     pub surface: Surface,
     /// Time of the `start_session` call. RFC 3339 in JSON.
     #[serde(with = "ipc_protocol::time_text")]
+    #[cfg_attr(feature = "openapi", schemars(with = "ipc_protocol::json_schema::TimeText"))]
     pub started_at: SystemTime,
 }
 
 /// Settings that the agent was told to use; `null` for the agent's own choice.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SessionSettings {
     /// Model, in the agent's own spelling.
@@ -55,6 +58,7 @@ pub struct SessionSettings {
 
 /// The agent's own conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NativeConversation {
     /// The agent's own id of the conversation; `null` until it is known, and if the agent has none.
@@ -84,6 +88,7 @@ impl NativeConversation {
 
 /// Processes of a session that its host knows by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SupervisedProcesses {
     /// Process of the proxy; `null` until it is known. For an ended session: the last one.
@@ -94,6 +99,7 @@ pub struct SupervisedProcesses {
 
 /// Permission request of an agent that nobody has answered yet. Its event has the details.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct OpenPermission {
     /// Id of the request, for its answer.
@@ -126,6 +132,7 @@ impl From<&PermissionRequest> for OpenPermission {
 /// In JSON `"starting"`, `"idle"`, `{"busy":{"turn":1}}`, `{"ended":{"reason":"killed","receipt":{…}}}`; other facts are
 /// left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum SessionState {
     /// The agent is not ready yet.
@@ -225,6 +232,7 @@ impl SessionState {
 
 /// Model usage of one turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct TurnUsage {
     /// Number of the turn; 0 for usage outside any turn.

@@ -22,6 +22,7 @@ const MAX_WAITING_BYTES: usize = 4 * 1024 * 1024;
 
 /// Stream that a handler is called for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct StreamInfo {
     /// The session.

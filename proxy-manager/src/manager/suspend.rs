@@ -24,6 +24,7 @@ use crate::{
 
 /// Snapshot of a suspended session, from which this manager, or another one that sees the same files, resumes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SessionSnapshot {
     /// Configuration of its start, without secrets; these must be given again.
@@ -36,6 +37,7 @@ pub struct SessionSnapshot {
     pub turns: u64,
     /// Offset of its last event. 20 decimal digits in JSON, as for all offsets.
     #[serde(with = "crate::recorded_offset")]
+    #[cfg_attr(feature = "openapi", schemars(with = "ipc_protocol::json_schema::OffsetText"))]
     pub last_offset: u64,
     /// Names of the secrets that it was started with, as in [`SessionRecord::secrets`](crate::SessionRecord::secrets).
     pub secrets: Vec<String>,
@@ -66,6 +68,7 @@ impl SessionSnapshot {
 /// earlier manager needs them again (retained while the manager lives); and what is done if the conversation is gone.
 /// `Debug` shows no values.
 #[derive(Clone, derive_more::Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ResumeOptions {
     /// Environment variables; each replaces the one with its name.

@@ -12,6 +12,7 @@ use crate::description::{
 
 /// Snapshot of one session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SessionInfo {
     /// Immutable facts. In JSON its fields are among these.
@@ -26,6 +27,7 @@ pub struct SessionInfo {
     /// Lifecycle state. JSON has two fields beside it: `status`, the state as one word, as session records have it; and
     /// `handedOver`, whether it is suspended for somebody to use its conversation with the agent itself.
     #[serde(flatten, with = "state_fields")]
+    #[cfg_attr(feature = "openapi", schemars(with = "state_fields::StateFields<'static>"))]
     pub state: SessionState,
     /// True while the session ends: its processes are being ended, and calls fail.
     #[serde(default)]
@@ -47,9 +49,11 @@ pub struct SessionInfo {
     pub queued: Vec<QueuedPrompt>,
     /// Offset of its last event, 0 if there is none. 20 decimal digits in JSON, as for all offsets.
     #[serde(with = "ipc_protocol::offset_text")]
+    #[cfg_attr(feature = "openapi", schemars(with = "ipc_protocol::json_schema::OffsetText"))]
     pub last_offset: u64,
     /// Time of the last message of its proxy. RFC 3339 in JSON.
     #[serde(with = "ipc_protocol::time_text")]
+    #[cfg_attr(feature = "openapi", schemars(with = "ipc_protocol::json_schema::TimeText"))]
     pub heartbeat: SystemTime,
     /// Activity so far.
     pub metrics: SessionMetrics,
@@ -69,12 +73,15 @@ mod state_fields {
     };
 
     #[derive(Serialize, Deserialize)]
+    #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
     #[serde(rename_all = "camelCase")]
-    struct StateFields<'a> {
+    pub(super) struct StateFields<'a> {
+        /// Lifecycle state.
         state: Cow<'a, SessionState>,
-        /// Written for readers; `state` has it too.
+        /// Lifecycle state as one word.
         #[serde(skip_deserializing)]
         status: Option<SessionStatus>,
+        /// True if it is suspended for somebody to use its conversation with the agent itself.
         #[serde(default)]
         handed_over: bool,
     }

@@ -10,6 +10,7 @@ use crate::description::TurnUsage;
 
 /// Activity of a session so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SessionMetrics {
     /// Prompts accepted, and answers: text of the agent between two other things.
@@ -38,6 +39,7 @@ pub struct SessionMetrics {
 
 /// Current resource use of a session's processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ProcessUse {
     /// Number of live processes.

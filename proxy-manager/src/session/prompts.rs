@@ -87,13 +87,16 @@ pub(crate) struct WaitingPrompt {
 
 /// A prompt that waits for its turn, as it is listed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct QueuedPrompt {
     /// Offset of the event that it was accepted with. 20 decimal digits in JSON.
     #[serde(with = "ipc_protocol::offset_text")]
+    #[cfg_attr(feature = "openapi", schemars(with = "ipc_protocol::json_schema::OffsetText"))]
     pub offset: u64,
     /// When that was. RFC 3339 in JSON.
     #[serde(with = "ipc_protocol::time_text")]
+    #[cfg_attr(feature = "openapi", schemars(with = "ipc_protocol::json_schema::TimeText"))]
     pub at: SystemTime,
     /// The first 200 characters of its text.
     pub text: String,

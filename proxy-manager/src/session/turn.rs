@@ -13,6 +13,7 @@ use crate::{
 
 /// Treatment of a prompt while a turn runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum PromptMode {
     /// The prompt fails with [`Error::Busy`].

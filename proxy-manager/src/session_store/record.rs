@@ -13,6 +13,7 @@ use crate::description::{
 
 /// State of a session's lifecycle, as one word: a [`SessionState`] without its facts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum SessionStatus {
     /// The agent is not ready yet.
@@ -71,6 +72,7 @@ impl From<&SessionState> for SessionStatus {
 
 /// State of a session in its record. In JSON it has the fields `status`, `reason` and `handedOver`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(from = "StatusFields", into = "StatusFields")]
 pub enum RecordState {
     /// The agent is not ready yet.
@@ -136,10 +138,14 @@ impl From<&SessionState> for RecordState {
 
 /// Fields of a [`RecordState`] in JSON.
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 struct StatusFields {
+    /// Lifecycle state as one word.
     status: SessionStatus,
+    /// Reason for the suspension or the end.
     reason: Option<EndReason>,
+    /// True if a user continues the conversation with the agent itself.
     #[serde(default)]
     handed_over: bool,
 }
@@ -167,6 +173,7 @@ pub(crate) const MODEL_KEY: &str = "modelConfig.key";
 
 /// Record of a session. With a state directory it outlives the manager, until the session is deleted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SessionRecord {
     /// Id of the session.
@@ -199,13 +206,16 @@ pub struct SessionRecord {
     pub processes: SupervisedProcesses,
     /// Time of its first start. RFC 3339.
     #[serde(with = "ipc_protocol::time_text")]
+    #[cfg_attr(feature = "openapi", schemars(with = "ipc_protocol::json_schema::TimeText"))]
     pub created_at: SystemTime,
     /// Time of the record's last change. RFC 3339.
     #[serde(with = "ipc_protocol::time_text")]
+    #[cfg_attr(feature = "openapi", schemars(with = "ipc_protocol::json_schema::TimeText"))]
     pub updated_at: SystemTime,
     /// Time at which its manager last knew it alive. It is written for all live sessions together every 30 seconds, and
     /// at each change; after a crash of the host it is at most that much too early. RFC 3339.
     #[serde(with = "ipc_protocol::time_text")]
+    #[cfg_attr(feature = "openapi", schemars(with = "ipc_protocol::json_schema::TimeText"))]
     pub heartbeat: SystemTime,
     /// Number of turns so far.
     pub turns: u64,
@@ -218,6 +228,7 @@ pub struct SessionRecord {
     pub turn_usage: TurnUsage,
     /// Offset of its last event when the record was written. 20 decimal digits in JSON, as for all offsets.
     #[serde(with = "crate::recorded_offset")]
+    #[cfg_attr(feature = "openapi", schemars(with = "ipc_protocol::json_schema::OffsetText"))]
     pub last_offset: u64,
     /// Accepted prompts that wait for their turn; those of a suspended session wait for its resume.
     pub queued: u64,
@@ -326,10 +337,12 @@ impl SessionRecord {
 /// # }
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct SessionFilter {
     /// Statuses of which one is to match; empty for all. Words with commas between them in JSON.
     #[serde(with = "status_list", skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schemars(with = "String"))]
     pub status: Vec<SessionStatus>,
     /// Catalog id of the agent.
     pub agent: Option<String>,
