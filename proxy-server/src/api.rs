@@ -22,6 +22,7 @@ pub const MAX_TAIL: u32 = 10_000;
 
 /// Body of `POST /v1/sessions/{id}/prompt`, and of `…/ask`.
 #[derive(Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PromptRequest {
     /// Text of the prompt, or of the first of its parts.
@@ -67,6 +68,7 @@ pub fn notice(event: &Event) -> Value {
 
 /// Answer to a prompt that is not waited for.
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PromptAccepted {
     /// Number of the turn; of a queued prompt, its future one. `null` if the agent has no turns.
@@ -75,6 +77,7 @@ pub struct PromptAccepted {
 
 /// Body of `POST /v1/sessions/{id}/steer`.
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SteerRequest {
     /// Text for the running turn, or for the first of the parts.
@@ -99,6 +102,7 @@ fn prompt_of(text: String, parts: Vec<PromptPart>) -> Prompt {
 
 /// Body of `POST /v1/sessions/{id}/abort`: `{}`, `{"policy":"killTurnProcesses"}`. The answer to the second is a receipt.
 #[derive(Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct AbortRequest {
     /// Effect on processes.
@@ -107,6 +111,7 @@ pub struct AbortRequest {
 
 /// Body of `POST /v1/sessions/{id}/kill`.
 #[derive(Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct KillRequest {
     /// Only this process, or `null` for the session.
@@ -121,6 +126,7 @@ pub struct KillRequest {
 
 /// Body of `POST /v1/sessions/{id}/permissions/{request}`: `{"answer":"allow"}`, `{"answer":{"option":"ID"},"by":"alice"}`.
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PermissionReply {
     /// Answer to the request.
@@ -132,6 +138,7 @@ pub struct PermissionReply {
 
 /// Body of `POST /v1/sessions/{id}/suspend` and `…/hand-over`.
 #[derive(Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct SuspendRequest {
     /// Milliseconds between SIGTERM and SIGKILL; 2000 by default, 0 sends SIGKILL at once.
@@ -140,6 +147,7 @@ pub struct SuspendRequest {
 
 /// Body of `POST /v1/resume`: a session that another daemon has suspended.
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema), schemars(rename = "SnapshotResume"))]
 #[serde(deny_unknown_fields)]
 pub struct ResumeRequest {
     /// Answer of `POST /v1/sessions/{id}/suspend` there.
@@ -151,6 +159,7 @@ pub struct ResumeRequest {
 
 /// Answer to `GET /v1/sessions/{id}/attach-command` and `POST …/hand-over`.
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct AttachCommandResponse {
     /// Program and arguments.
     pub command: Vec<String>,
@@ -162,6 +171,7 @@ pub struct AttachCommandResponse {
 
 /// Answer to `GET /v1/sessions/{id}/events` and `GET /v1/events` with `Accept: application/json`.
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct EventPage {
     /// Events, as each line of the stream has one.
     pub events: Vec<Value>,
@@ -173,6 +183,7 @@ pub struct EventPage {
 
 /// Body of `POST /v1/sessions/{id}/events`: an event to append.
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AppendRequest {
     /// Type of the event: `slack:webhook-received`, `agent:action:prompt:called`, …
@@ -192,6 +203,7 @@ fn first_version() -> u32 {
 
 /// Answer to an append.
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct AppendResponse {
     /// Offset of the event: 20 decimal digits, as in events.
     pub offset: String,
@@ -199,6 +211,7 @@ pub struct AppendResponse {
 
 /// Body of `POST /v1/import`.
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ImportRequest {
     /// Absolute path of a file of JSON lines that the daemon can read.
@@ -207,6 +220,7 @@ pub struct ImportRequest {
 
 /// Answer to an import; offsets are 20 decimal digits.
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ImportResponse {
     /// Session of the events.
@@ -219,6 +233,7 @@ pub struct ImportResponse {
 
 /// Body of `POST /v1/records/{id}`: changes, applied one after the other.
 #[derive(Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct RecordChange {
     /// Title for people; an empty one removes it.
@@ -233,6 +248,7 @@ pub struct RecordChange {
 
 /// Body of `POST /v1/stop`: `{}`, `{"now":true}`. The answer is a stream of [`StopProgressLine`]s.
 #[derive(Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct StopRequest {
     /// True to end running turns; else they may finish, for as long as the daemon allows.
@@ -241,6 +257,7 @@ pub struct StopRequest {
 
 /// Line of the answer to `POST /v1/stop`: `{"call":"draining",…}` at each change, and last `{"call":"stopped",…}`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(tag = "call", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum StopProgressLine {
     /// Turns are running.
@@ -259,6 +276,7 @@ pub enum StopProgressLine {
 
 /// Session that a daemon's end has ended.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct StoppedSession {
     /// Id of the session.
@@ -271,16 +289,23 @@ pub struct StoppedSession {
 
 /// Body of `POST /v1/models`: a model configuration. `key` is written to a file that the server's user alone can read.
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct NewModel {
+    /// Name of the model configuration.
     pub(crate) name: String,
+    /// Provider: `anthropic`, `openai`, `google`, or any other word.
     pub(crate) provider: String,
+    /// API of the model; by default the one of the provider's name, else Chat Completions.
     #[serde(default)]
     pub(crate) api: Option<ModelApi>,
+    /// Address of the API with its version (`https://api.example.com/v1`); the provider's own by default.
     #[serde(default)]
     pub(crate) base_url: Option<String>,
+    /// Model in the provider's spelling; a session's `model` overrides it.
     #[serde(default)]
     pub(crate) model: Option<String>,
+    /// Key for the API.
     #[serde(default)]
     pub(crate) key: Option<Secret>,
     /// Variable of the server's environment that has the key.
@@ -290,6 +315,7 @@ pub(crate) struct NewModel {
 
 /// Permission request that is open, with its session.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SessionPermission {
     /// Session that waits for the answer.
@@ -301,6 +327,7 @@ pub struct SessionPermission {
 
 /// Answer to `GET /v1/ready`.
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ReadyResponse {
     /// True if sessions can be started.
     pub ready: bool,
@@ -310,6 +337,7 @@ pub struct ReadyResponse {
 
 /// Answer to `GET /v1/version`.
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct VersionResponse {
     /// Version of the server.
     pub version: String,
@@ -317,6 +345,7 @@ pub struct VersionResponse {
 
 /// Answer to `GET /v1/sessions/{id}/transcript`.
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct TranscriptResponse {
     /// Conversation as text, from the events that are still kept.
     pub transcript: String,
@@ -324,6 +353,7 @@ pub struct TranscriptResponse {
 
 /// Answer to `GET /v1/health`.
 #[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct HealthResponse {
     /// Version of the daemon.

@@ -8,6 +8,7 @@ use agents::{
     discovery::{self, SearchPaths},
 };
 use proxy_manager::{AgentSessionConfig, ManagerBuilder};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
@@ -184,12 +185,42 @@ impl LoadedConfiguration {
     }
 }
 
+/// Profile with its name, as it is listed.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub(crate) struct ProfileDescription {
+    /// Settings. In JSON its fields are among these.
+    #[serde(flatten)]
+    profile: Profile,
+    /// Name of the profile.
+    name: String,
+    /// True for the profile that each found agent has by itself.
+    computed: bool,
+}
+
+/// Model configuration without its key, as it is listed.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ModelDescription {
+    /// Name of the model configuration.
+    name: String,
+    /// Provider: `anthropic`, `openai`, `google`, or any other word.
+    provider: String,
+    /// API of the model.
+    api: &'static str,
+    /// Address of the API; `null` for the provider's own.
+    base_url: Option<String>,
+    /// Model in the provider's spelling.
+    model: Option<String>,
+    /// Place of the key: `none`, `stored`, `$VARIABLE` or a path.
+    key: String,
+}
+
 /// Formats a profile as JSON.
 pub fn profile_json(profile: &Profile) -> Value {
-    let mut value = serde_json::to_value(profile).unwrap_or_default();
-    value["name"] = json!(profile.name);
-    value["computed"] = json!(profile.computed);
-    value
+    let (name, computed) = (profile.name.clone(), profile.computed);
+    json!(ProfileDescription { profile: profile.clone(), name, computed })
 }
 
 /// Formats a model configuration as JSON, without its key.
@@ -200,12 +231,12 @@ pub fn model_json(name: &str, stored: &StoredModel) -> Value {
         KeySource::Env(name) => format!("${name}"),
         KeySource::File(path) => path.display().to_string(),
     };
-    json!({
-        "name": name,
-        "provider": stored.provider,
-        "api": stored.api.unwrap_or(ModelApi::of_provider(&stored.provider)).name(),
-        "baseUrl": stored.base_url,
-        "model": stored.model,
-        "key": key,
+    json!(ModelDescription {
+        name: name.to_owned(),
+        provider: stored.provider.clone(),
+        api: stored.api.unwrap_or(ModelApi::of_provider(&stored.provider)).name(),
+        base_url: stored.base_url.clone(),
+        model: stored.model.clone(),
+        key,
     })
 }

@@ -12,6 +12,7 @@ const DEFAULT_PAGE: u32 = 1000;
 
 /// Query of the routes of events.
 #[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct EventsQuery {
     /// Offset after which events are sent, or `latest` for those to come; for the events of all sessions their position.

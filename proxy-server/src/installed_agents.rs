@@ -11,6 +11,7 @@ use serde::Serialize;
 
 /// Agent of the catalog, with the results of its discovery.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct InstalledAgent {
     /// Catalog id.
@@ -55,6 +56,7 @@ pub struct InstalledAgent {
 
 /// Capabilities stated in the catalog row; `null` where it states none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct AgentSupport {
     /// It takes MCP servers.

@@ -29,8 +29,11 @@ mod file_stamps;
 pub mod installed_agents;
 mod list_page;
 mod metrics;
+#[cfg(feature = "openapi")]
+pub mod openapi;
 mod problem;
 mod requests;
+mod route_table;
 mod routes;
 mod session_ids;
 mod stream;

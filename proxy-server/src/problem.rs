@@ -77,6 +77,7 @@ pub const KINDS: &[(&str, &str, u16, ProgramExit)] = &[
 ///  "detail":"no session s-9: list the sessions to see which there are"}
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ProblemDetails {
     /// Kind of problem.
     #[serde(rename = "type")]

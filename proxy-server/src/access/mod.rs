@@ -5,6 +5,8 @@ mod network;
 mod role_check;
 mod token_file;
 
+#[cfg(feature = "openapi")]
+pub(crate) use self::role_check::role_for;
 pub(crate) use self::{caller::Caller, role_check::check_role};
 pub use self::{
     network::{NetworkAccess, require_token},

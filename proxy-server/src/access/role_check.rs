@@ -20,7 +20,7 @@ const ROLES: [(&str, Role); 4] = [
 ];
 
 /// Returns the least role for a route.
-fn role_for(method: &Method, path: &str) -> Role {
+pub(crate) fn role_for(method: &Method, path: &str) -> Role {
     let named = ROLES.iter().find(|(route, _)| path.ends_with(route));
     match named {
         Some((_, role)) => *role,

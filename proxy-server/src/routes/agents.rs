@@ -1,19 +1,21 @@
 //! Agents of the catalog.
 
-use axum::{Router, routing::get};
-
 use crate::{
     ApiState,
     access::Caller,
     installed_agents::InstalledAgent,
     requests::{JsonBody, RouteResult},
+    route_table::api_routes,
 };
 
-pub(super) fn routes() -> Router<ApiState> {
-    Router::new().route("/v1/agents", get(agents))
+api_routes! { "Configuration", ApiState;
+    /// Lists the agents of the catalog.
+    ///
+    /// Each has what is missing, and how it is installed. None is started, so that a version is only known where a file has it.
+    get "/v1/agents" list: json::<Vec<InstalledAgent>>(200, "The agents.") problems(CONFIGURATION);
 }
 
 /// Lists the agents with what is missing, and how each is installed. Starts none, so that a version is only known where a file has it.
-async fn agents(caller: Caller) -> RouteResult<JsonBody<Vec<InstalledAgent>>> {
+async fn list(caller: Caller) -> RouteResult<JsonBody<Vec<InstalledAgent>>> {
     caller.configured(|configuration| Ok(JsonBody(configuration.agents()))).await
 }

@@ -3,11 +3,9 @@
 use std::{fs::File, io::BufReader};
 
 use axum::{
-    Router,
     extract::{Path, Query},
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
-    routing::{get, post},
 };
 use proxy_manager::{FeedStart, ImportSummary, ProxyManager, SessionId, SessionState};
 
@@ -18,19 +16,44 @@ use crate::{
     event_filter::EventsQuery,
     event_page,
     requests::{Body, JsonBody, RouteResult, UrlQuery, parse, to_the_end},
+    route_table::api_routes,
     stream::{self, EventFormat, EventRange},
 };
 
-pub(super) fn routes() -> Router<ApiState> {
-    Router::new()
-        .route("/v1/sessions/{id}/events", get(events).post(append))
-        .route("/v1/events", get(all_events))
-        .route("/v1/import", post(import))
+api_routes! { "Events", ApiState;
+    /// Reads a session's events.
+    ///
+    /// `Accept` chooses the form: JSON lines to the last event there is, or with `follow` to the session's end; server-sent events, always to
+    /// the session's end, with the offset in decimal as `id`; or a page of JSON. An event that is missing is replaced by a `session:gap`.
+    get "/v1/sessions/{id}/events" list:
+        query::<EventsQuery>() header("Last-Event-ID", LAST_EVENT_ID)
+        lines::<proxy_manager::Envelope>(200, "The events, in the form that was asked for.") server_sent::<proxy_manager::Envelope>(200, "")
+        json::<crate::api::EventPage>(200, "") empty(204, "The session has ended, and a reader of server-sent events has all of it.")
+        problems(SESSION);
+    /// Appends an event to a session's stream.
+    post "/v1/sessions/{id}/events" append:
+        body::<AppendRequest>() json::<AppendResponse>(201, "The event is in the stream.")
+        problems(SESSION) problems(PROXY) problems(&["invalid-config"]);
+    /// Reads the events of all sessions, in one order.
+    ///
+    /// As the events of one session; `from` and `id` are positions in that order, which exists where the server has a state directory.
+    get "/v1/events" list_all:
+        query::<EventsQuery>() header("Last-Event-ID", LAST_EVENT_ID)
+        lines::<proxy_manager::Envelope>(200, "The events, in the form that was asked for.") server_sent::<proxy_manager::Envelope>(200, "")
+        json::<crate::api::EventPage>(200, "") problems(MANAGER) problems(&["usage", "unsupported", "refused"]);
+    /// Imports the events of a file as a session.
+    post "/v1/import" import:
+        body::<ImportRequest>() json::<ImportResponse>(200, "The events are in the log.")
+        problems(MANAGER) problems(&["duplicate-session", "unsupported", "refused", "state-dir-in-use"]);
 }
+
+/// Description of the header with which a browser comes back.
+#[cfg(feature = "openapi")]
+const LAST_EVENT_ID: &str = "Offset after which events are sent. It counts more than `from`.";
 
 /// Streams a session's events: as JSON lines, to the last one or with `follow` to the session's end; as server-sent events, always to
 /// the session's end; or as one page of JSON.
-async fn events(
+async fn list(
     caller: Caller,
     Path(id): Path<String>,
     query: UrlQuery<EventsQuery>,
@@ -76,7 +99,7 @@ fn last_event_id(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Streams the events of all sessions: as JSON lines, to the last one or with `follow` for good; as server-sent events, for good.
-async fn all_events(caller: Caller, query: UrlQuery<EventsQuery>, headers: HeaderMap) -> RouteResult<Response> {
+async fn list_all(caller: Caller, query: UrlQuery<EventsQuery>, headers: HeaderMap) -> RouteResult<Response> {
     let Query(query) = query.map_err(|error| ProblemDetails::usage(error.to_string()))?;
     caller.check_all_users("the events of all sessions")?;
     let (format, start) = (EventFormat::of(&headers), query.start(last_event_id(&headers))?);

@@ -1,10 +1,8 @@
 //! Health.
 
 use axum::{
-    Router,
     http::StatusCode,
     response::{IntoResponse, Response},
-    routing::get,
 };
 use proxy_manager::SessionInfo;
 
@@ -13,10 +11,17 @@ use crate::{
     access::Caller,
     api::{HealthResponse, ReadyResponse, VersionResponse},
     requests::JsonBody,
+    route_table::api_routes,
 };
 
-pub(super) fn routes() -> Router<ApiState> {
-    Router::new().route("/v1/health", get(health)).route("/v1/ready", get(ready)).route("/v1/version", get(version))
+api_routes! { "Server", ApiState;
+    /// Tells how the server is.
+    get "/v1/health" health: json::<HealthResponse>(200, "State of the server.");
+    /// Tells if sessions can be started.
+    get "/v1/ready" ready:
+        json::<ReadyResponse>(200, "Sessions can be started.") json::<ReadyResponse>(503, "Sessions cannot be started.");
+    /// Tells the server's version.
+    get "/v1/version" version: json::<VersionResponse>(200, "Version of the server.");
 }
 
 async fn health(caller: Caller) -> JsonBody<HealthResponse> {

@@ -1,6 +1,7 @@
 //! Routes, a module each resource, all under `/v1`. Handlers only translate: a request into calls of the manager, its result into JSON.
 
 mod agents;
+mod document;
 mod events;
 mod health;
 mod metrics;
@@ -29,24 +30,11 @@ use crate::{ApiState, ProblemDetails, ServerMetrics, access::check_role, request
 /// Builds the router of all routes.
 pub(crate) fn router(state: ApiState) -> Router {
     let (stop, metrics) = (state.stop.clone(), state.metrics.clone());
-    let routes = Router::new()
-        .merge(agents::routes())
-        .merge(events::routes())
-        .merge(health::routes())
-        .merge(models::routes())
-        .merge(permissions::routes())
-        .merge(processes::routes())
-        .merge(profiles::routes())
-        .merge(prompts::routes())
-        .merge(records::routes())
-        .merge(sessions::routes())
-        .merge(suspension::routes())
-        .merge(terminal::routes())
-        .with_state(state);
+    let routes = session_routes().with_state(state);
     let counted = metrics.clone();
     let router = stop
-        .map_or_else(Router::new, stop::routes)
-        .merge(metrics.map_or_else(Router::new, metrics::routes))
+        .map_or_else(Router::new, |stop| stop::routes().with_state(stop))
+        .merge(metrics.map_or_else(Router::new, |metrics| metrics::routes().with_state(metrics)))
         .merge(routes)
         .fallback(async || {
             ProblemDetails::new("unknown-route", "no such route: they start with /v1, see GET /v1/health")
@@ -62,6 +50,41 @@ pub(crate) fn router(state: ApiState) -> Router {
         None => router,
     }
 }
+
+/// Names the modules whose routes are about the manager.
+macro_rules! session_routes {
+    ($($module:ident),+) => {
+        fn session_routes() -> Router<ApiState> {
+            Router::new()$(.merge($module::routes()))+
+        }
+
+        /// Describes all routes.
+        #[cfg(feature = "openapi")]
+        pub(crate) fn document() -> serde_json::Value {
+            let mut document = crate::openapi::DocumentBuilder::new();
+            $($module::describe(&mut document);)+
+            metrics::describe(&mut document);
+            stop::describe(&mut document);
+            document.finish()
+        }
+    };
+}
+
+session_routes!(
+    agents,
+    document,
+    events,
+    health,
+    models,
+    permissions,
+    processes,
+    profiles,
+    prompts,
+    records,
+    sessions,
+    suspension,
+    terminal
+);
 
 async fn count_refusals(State(metrics): State<ServerMetrics>, request: Request, next: Next) -> Response {
     let response = next.run(request).await;

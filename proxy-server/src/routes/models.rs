@@ -2,11 +2,9 @@
 
 use agents::StoredModel;
 use axum::{
-    Router,
     extract::Path,
     http::StatusCode,
     response::{IntoResponse, Response},
-    routing::get,
 };
 use serde_json::Value;
 
@@ -16,20 +14,34 @@ use crate::{
     api::NewModel,
     configuration::model_json,
     requests::{Body, JsonBody, RouteResult, parse},
+    route_table::api_routes,
 };
 
-pub(super) fn routes() -> Router<ApiState> {
-    Router::new().route("/v1/models", get(models).post(create)).route("/v1/models/{name}", get(model).delete(delete))
+api_routes! { "Configuration", ApiState;
+    /// Lists the model configurations, without their keys.
+    get "/v1/models" list: json::<Vec<crate::configuration::ModelDescription>>(200, "The model configurations.") problems(CONFIGURATION);
+    /// Creates a model configuration.
+    ///
+    /// The key is written to a file that the server's user alone can read, and is in no answer.
+    post "/v1/models" create:
+        body::<NewModel>() json::<crate::configuration::ModelDescription>(201, "The model configuration.")
+        problems(CONFIGURATION) problems(&["already-exists"]);
+    /// Describes a model configuration.
+    get "/v1/models/{name}" read:
+        json::<crate::configuration::ModelDescription>(200, "The model configuration.") problems(CONFIGURATION) problems(&["unknown-model"]);
+    /// Deletes a model configuration.
+    delete "/v1/models/{name}" delete:
+        empty(204, "It is deleted.") problems(CONFIGURATION) problems(&["unknown-model"]);
 }
 
-async fn models(caller: Caller) -> RouteResult<JsonBody<Vec<Value>>> {
+async fn list(caller: Caller) -> RouteResult<JsonBody<Vec<Value>>> {
     let list = caller.configured(|configuration| {
         Ok(configuration.models.iter().map(|(name, stored)| model_json(name, stored)).collect())
     });
     Ok(JsonBody(list.await?))
 }
 
-async fn model(caller: Caller, Path(name): Path<String>) -> RouteResult<JsonBody<Value>> {
+async fn read(caller: Caller, Path(name): Path<String>) -> RouteResult<JsonBody<Value>> {
     let find = move |configuration: &crate::LoadedConfiguration| {
         Ok(JsonBody(model_json(&name, configuration.stored_model(&name)?)))
     };

@@ -1,11 +1,6 @@
 //! Permission requests.
 
-use axum::{
-    Router,
-    extract::Path,
-    http::StatusCode,
-    routing::{get, post},
-};
+use axum::{extract::Path, http::StatusCode};
 use proxy_manager::SessionInfo;
 
 use crate::{
@@ -13,22 +8,27 @@ use crate::{
     access::Caller,
     api::{PermissionReply, SessionPermission},
     requests::{Body, JsonBody, RouteResult, parse},
+    route_table::api_routes,
 };
 
-pub(super) fn routes() -> Router<ApiState> {
-    Router::new()
-        .route("/v1/permissions", get(every_permission))
-        .route("/v1/sessions/{id}/permissions", get(permissions))
-        .route("/v1/sessions/{id}/permissions/{request}", post(permit))
+api_routes! { "Permissions", ApiState;
+    /// Lists the open permission requests of all sessions that the caller sees.
+    get "/v1/permissions" list_all: json::<Vec<SessionPermission>>(200, "The requests.");
+    /// Lists the open permission requests of a session.
+    get "/v1/sessions/{id}/permissions" list: json::<Vec<SessionPermission>>(200, "The requests.") problems(SESSION);
+    /// Answers a permission request.
+    post "/v1/sessions/{id}/permissions/{request}" answer:
+        body::<PermissionReply>() empty(204, "The answer is on its way to the agent.")
+        problems(SESSION) problems(PROXY) problems(&["unknown-permission"]);
 }
 
 /// Lists the requests that are open, of all sessions that the caller sees.
-async fn every_permission(caller: Caller) -> JsonBody<Vec<SessionPermission>> {
+async fn list_all(caller: Caller) -> JsonBody<Vec<SessionPermission>> {
     let sessions = caller.manager.list_sessions().into_iter();
     JsonBody(sessions.filter(|session| caller.sees(session.metadata.user_id.as_deref())).flat_map(open).collect())
 }
 
-async fn permissions(caller: Caller, Path(id): Path<String>) -> RouteResult<JsonBody<Vec<SessionPermission>>> {
+async fn list(caller: Caller, Path(id): Path<String>) -> RouteResult<JsonBody<Vec<SessionPermission>>> {
     Ok(JsonBody(open(caller.find(&id)?.info()).collect()))
 }
 
@@ -39,7 +39,7 @@ fn open(session: SessionInfo) -> impl Iterator<Item = SessionPermission> {
         .map(move |request| SessionPermission { session_id: metadata.session_id.clone(), request })
 }
 
-async fn permit(caller: Caller, Path((id, request)): Path<(String, String)>, body: Body) -> RouteResult<StatusCode> {
+async fn answer(caller: Caller, Path((id, request)): Path<(String, String)>, body: Body) -> RouteResult<StatusCode> {
     let PermissionReply { answer, by } = parse(body)?;
     let session = caller.find(&id)?;
     match by {

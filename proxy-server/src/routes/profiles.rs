@@ -2,11 +2,9 @@
 
 use agents::{Profile, SaveMode};
 use axum::{
-    Router,
     extract::Path,
     http::StatusCode,
     response::{IntoResponse, Response},
-    routing::get,
 };
 use serde_json::Value;
 
@@ -15,24 +13,35 @@ use crate::{
     access::Caller,
     configuration::profile_json,
     requests::{Body, JsonBody, RouteResult, parse},
+    route_table::api_routes,
 };
 
-pub(super) fn routes() -> Router<ApiState> {
-    Router::new()
-        .route("/v1/profiles", get(profiles))
-        .route("/v1/profiles/{name}", get(profile).put(put).delete(delete))
+api_routes! { "Configuration", ApiState;
+    /// Lists the profiles.
+    get "/v1/profiles" list: json::<Vec<crate::configuration::ProfileDescription>>(200, "The profiles.") problems(CONFIGURATION);
+    /// Describes a profile.
+    get "/v1/profiles/{name}" read:
+        json::<crate::configuration::ProfileDescription>(200, "The profile.") problems(CONFIGURATION) problems(&["unknown-profile"]);
+    /// Creates a profile, or replaces the stored one.
+    put "/v1/profiles/{name}" save:
+        body::<Profile>() json::<crate::configuration::ProfileDescription>(201, "The profile is new.")
+        json::<crate::configuration::ProfileDescription>(200, "The profile has replaced the stored one.")
+        problems(CONFIGURATION) problems(&["unknown-agent", "unknown-model", "unknown-profile"]);
+    /// Deletes a profile.
+    delete "/v1/profiles/{name}" delete:
+        empty(204, "It is deleted.") problems(CONFIGURATION) problems(&["unknown-profile"]);
 }
 
-async fn profiles(caller: Caller) -> RouteResult<JsonBody<Vec<Value>>> {
+async fn list(caller: Caller) -> RouteResult<JsonBody<Vec<Value>>> {
     caller.configured(|configuration| Ok(JsonBody(configuration.profiles.iter().map(profile_json).collect()))).await
 }
 
-async fn profile(caller: Caller, Path(name): Path<String>) -> RouteResult<JsonBody<Value>> {
+async fn read(caller: Caller, Path(name): Path<String>) -> RouteResult<JsonBody<Value>> {
     caller.configured(move |configuration| Ok(JsonBody(profile_json(configuration.profiles.get(&name)?)))).await
 }
 
 /// Creates a profile, or puts it in the place of the stored one.
-async fn put(caller: Caller, Path(name): Path<String>, body: Body) -> RouteResult<Response> {
+async fn save(caller: Caller, Path(name): Path<String>, body: Body) -> RouteResult<Response> {
     let profile = Profile { name, ..parse(body)? };
     let (is_new, json) = caller
         .configured(move |configuration| {

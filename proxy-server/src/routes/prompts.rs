@@ -1,11 +1,9 @@
 //! Prompts, and what steers or ends their turns.
 
 use axum::{
-    Router,
     extract::Path,
     http::StatusCode,
     response::{IntoResponse, Response},
-    routing::post,
 };
 use proxy_manager::{SilentHandler, StreamOptions, TurnStream};
 
@@ -14,18 +12,35 @@ use crate::{
     access::Caller,
     api::{AbortRequest, PromptAccepted, PromptRequest, SteerRequest},
     requests::{Body, JsonBody, RouteResult, parse, to_the_end},
+    route_table::api_routes,
     stream,
 };
 
-pub(super) fn routes() -> Router<ApiState> {
-    Router::new()
-        .route("/v1/sessions/{id}/prompt", post(prompt))
-        .route("/v1/sessions/{id}/ask", post(ask))
-        .route("/v1/sessions/{id}/steer", post(steer))
-        .route("/v1/sessions/{id}/abort", post(abort))
+api_routes! { "Prompts", ApiState;
+    /// Sends a prompt.
+    ///
+    /// It resumes a suspended session. With `wait` the answer is the turn's events, to its end; a problem is the last line then.
+    post "/v1/sessions/{id}/prompt" send:
+        body::<PromptRequest>() json::<PromptAccepted>(202, "The prompt is accepted.")
+        lines::<proxy_manager::Envelope>(200, "The turn's events.")
+        problems(SESSION) problems(PROXY) problems(START) problems(PROMPT) problems(&["not-suspended"]);
+    /// Sends a prompt, and answers with the agent's reply.
+    ///
+    /// With `stream` the answer is the calls of a stream handler, as JSON lines. The turn goes on if the client leaves.
+    post "/v1/sessions/{id}/ask" ask:
+        body::<PromptRequest>() json::<proxy_manager::Answer>(200, "The reply, or the calls of a stream handler.")
+        lines::<serde_json::Value>(200, "")
+        problems(SESSION) problems(PROXY) problems(START) problems(PROMPT) problems(&["turn-failed", "not-suspended"]);
+    /// Sends text into the running turn.
+    post "/v1/sessions/{id}/steer" steer:
+        body::<SteerRequest>() empty(204, "The agent has it.") problems(SESSION) problems(PROXY) problems(PROMPT);
+    /// Aborts the running turn.
+    post "/v1/sessions/{id}/abort" abort:
+        body::<AbortRequest>() empty(204, "The turn is being aborted.") json::<proxy_manager::Receipt>(200, "Receipt of the turn's processes.")
+        problems(SESSION) problems(PROXY) problems(&["survivors", "busy"]);
 }
 
-async fn prompt(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
+async fn send(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
     let request: PromptRequest = parse(body)?;
     let id = caller.session_id(&id)?;
     let (mode, wait, session) = (request.mode, request.wait, caller.manager.session(&id)?);

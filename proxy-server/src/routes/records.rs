@@ -1,11 +1,9 @@
 //! Records of sessions, living and past.
 
 use axum::{
-    Router,
     extract::{Path, Query, RawQuery, rejection::QueryRejection},
     http::Uri,
     response::{IntoResponse, Response},
-    routing::get,
 };
 use proxy_manager::{SessionFilter, SessionRecord};
 use serde::Deserialize;
@@ -16,14 +14,22 @@ use crate::{
     api::RecordChange,
     list_page::{ListPage, next_link},
     requests::{Body, JsonBody, RouteResult, parse},
+    route_table::api_routes,
 };
 
-pub(super) fn routes() -> Router<ApiState> {
-    Router::new().route("/v1/records", get(records)).route("/v1/records/{id}", get(record).post(change))
+api_routes! { "Records", ApiState;
+    /// Lists the records of sessions, living and past, by id.
+    get "/v1/records" list:
+        query::<SessionFilter>() query::<PageQuery>() json::<Vec<SessionRecord>>(200, "The records.") pages();
+    /// Describes a record.
+    get "/v1/records/{id}" read: json::<SessionRecord>(200, "The record.") problems(SESSION);
+    /// Changes the title, the tags, or whether the record is archived.
+    post "/v1/records/{id}" change: body::<RecordChange>() json::<SessionRecord>(200, "The record.") problems(SESSION) problems(&["invalid-config"]);
 }
 
 /// Page of the records; the rest of the query filters them.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(default)]
 struct PageQuery {
     limit: Option<usize>,
@@ -31,7 +37,7 @@ struct PageQuery {
 }
 
 /// Lists records by id.
-async fn records(caller: Caller, RawQuery(raw): RawQuery) -> RouteResult<Response> {
+async fn list(caller: Caller, RawQuery(raw): RawQuery) -> RouteResult<Response> {
     let raw = raw.unwrap_or_default();
     let invalid = |error: QueryRejection| ProblemDetails::usage(error.to_string());
     let (paging, filtering): (Vec<&str>, Vec<&str>) = raw
@@ -49,7 +55,7 @@ async fn records(caller: Caller, RawQuery(raw): RawQuery) -> RouteResult<Respons
     Ok((next_link(&raw, next.as_deref()), JsonBody(records)).into_response())
 }
 
-async fn record(caller: Caller, Path(id): Path<String>) -> RouteResult<JsonBody<SessionRecord>> {
+async fn read(caller: Caller, Path(id): Path<String>) -> RouteResult<JsonBody<SessionRecord>> {
     Ok(JsonBody(caller.manager.record(&caller.session_id(&id)?)?))
 }
 

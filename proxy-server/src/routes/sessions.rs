@@ -3,11 +3,9 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use axum::{
-    Router,
     extract::{Path, Query, RawQuery},
     http::StatusCode,
     response::{IntoResponse, Response},
-    routing::{get, post},
 };
 use proxy_manager::{
     AgentSessionConfig, KillOptions, KillScope, Operation, Receipt, ResumeFrom, ResumeRequest, SessionInfo,
@@ -22,19 +20,43 @@ use crate::{
     api::{KillRequest, TranscriptResponse},
     list_page::{ListPage, next_link},
     requests::{Body, JsonBody, RouteResult, UrlQuery, parse, to_the_end},
+    route_table::api_routes,
 };
 
-pub(super) fn routes() -> Router<ApiState> {
-    Router::new()
-        .route("/v1/sessions", get(sessions).post(start))
-        .route("/v1/sessions/{id}", get(session).patch(change).delete(delete))
-        .route("/v1/sessions/{id}/operations", post(operate))
-        .route("/v1/sessions/{id}/transcript", get(transcript))
-        .route("/v1/sessions/{id}/kill", post(kill))
+api_routes! { "Sessions", ApiState;
+    /// Lists the sessions of this server.
+    get "/v1/sessions" list: query::<SessionsQuery>() json::<Vec<SessionInfo>>(200, "The sessions.") pages();
+    /// Starts a session.
+    ///
+    /// The answer comes when the agent is ready. Only `agent` is needed.
+    post "/v1/sessions" start:
+        body::<AgentSessionConfig>() json::<SessionInfo>(201, "The session.")
+        problems(MANAGER) problems(START) problems(&["ambiguous-id", "unknown-session", "not-ended", "suspended", "handed-over"]);
+    /// Describes a session.
+    get "/v1/sessions/{id}" read: json::<SessionInfo>(200, "The session.") problems(SESSION);
+    /// Changes the title, the tags, or whether the session is archived.
+    patch "/v1/sessions/{id}" change: body::<crate::api::RecordChange>() json::<SessionRecord>(200, "The session's record.") problems(SESSION) problems(&["invalid-config"]);
+    /// Forgets a session that has ended or is suspended: its events, its home and its record.
+    delete "/v1/sessions/{id}" delete: empty(204, "It is forgotten.") problems(SESSION) problems(&["not-ended", "busy"]);
+    /// Asks the agent for an operation.
+    ///
+    /// The answer is the agent's.
+    post "/v1/sessions/{id}/operations" operate:
+        body::<Operation>() json::<proxy_manager::Json>(200, "Answer of the agent.")
+        problems(SESSION) problems(PROXY) problems(&["agent-refused", "busy", "invalid-config"]);
+    /// Reads the conversation as text.
+    get "/v1/sessions/{id}/transcript" transcript: json::<TranscriptResponse>(200, "The conversation.") problems(SESSION);
+    /// Kills a session, one process, a tree of processes, or all but the agent.
+    ///
+    /// The receipt says what became of each process. The kill is carried out even if the client leaves.
+    post "/v1/sessions/{id}/kill" kill:
+        body::<KillRequest>() json::<Receipt>(200, "Receipt of the kill.")
+        problems(SESSION) problems(PROXY) problems(&["invalid-config", "unknown-process", "survivors"]);
 }
 
 /// Query of `sessions`.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 struct SessionsQuery {
     /// True to report what the processes of each session use now.
@@ -55,6 +77,7 @@ struct SessionsQuery {
 
 /// Order of sessions.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 enum SessionOrder {
     /// By the time of their start.
     #[default]
@@ -114,7 +137,7 @@ impl SessionsQuery {
     }
 }
 
-async fn sessions(caller: Caller, listing: UrlQuery<SessionsQuery>, RawQuery(raw): RawQuery) -> RouteResult<Response> {
+async fn list(caller: Caller, listing: UrlQuery<SessionsQuery>, RawQuery(raw): RawQuery) -> RouteResult<Response> {
     let Query(query) = listing.map_err(|error| ProblemDetails::usage(error.to_string()))?;
     let statuses = query.statuses()?;
     let mut sessions =
@@ -135,7 +158,7 @@ async fn start(caller: Caller, body: Body) -> RouteResult<Response> {
     Ok((StatusCode::CREATED, JsonBody(session.info())).into_response())
 }
 
-async fn session(caller: Caller, Path(id): Path<String>) -> RouteResult<JsonBody<SessionInfo>> {
+async fn read(caller: Caller, Path(id): Path<String>) -> RouteResult<JsonBody<SessionInfo>> {
     Ok(JsonBody(caller.find(&id)?.info()))
 }
 

@@ -2,13 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{Router, extract::State, response::Response, routing::post};
+use axum::{extract::State, response::Response};
 use proxy_manager::{DrainProgress, ProxyManager, Receipt, SessionStatus};
 use tokio::sync::{mpsc, watch};
 
 use crate::{
     api::{StopProgressLine, StopRequest, StoppedSession},
     requests::{Body, RouteResult, parse},
+    route_table::api_routes,
     stream,
 };
 
@@ -78,8 +79,11 @@ impl StopProgress {
     }
 }
 
-pub(super) fn routes(progress: StopProgress) -> Router {
-    Router::new().route("/v1/stop", post(stop)).with_state(progress)
+api_routes! { "Server", StopProgress;
+    /// Ends the server.
+    ///
+    /// It ends even if the client leaves. The answer is a line at each change, and last one of the sessions that it ended.
+    post "/v1/stop" stop: body::<StopRequest>() lines::<StopProgressLine>(200, "Progress of the end.");
 }
 
 /// Ends the daemon. It ends even if the client leaves.

@@ -2,11 +2,7 @@
 
 use std::time::Duration;
 
-use axum::{
-    Router,
-    extract::Path,
-    routing::{get, post},
-};
+use axum::extract::Path;
 use proxy_manager::{KillOptions, ProxyManager, SessionId, SessionInfo, SessionMetadata, SessionSnapshot};
 
 use crate::{
@@ -14,16 +10,30 @@ use crate::{
     access::Caller,
     api::{AttachCommandResponse, ResumeRequest, SuspendRequest},
     requests::{Body, JsonBody, RouteResult, parse, to_the_end},
+    route_table::api_routes,
 };
 
-pub(super) fn routes() -> Router<ApiState> {
-    Router::new()
-        .route("/v1/sessions/{id}/suspend", post(suspend))
-        .route("/v1/sessions/{id}/resume", post(resume))
-        .route("/v1/sessions/{id}/attach-command", get(attach_command))
-        .route("/v1/sessions/{id}/hand-over", post(hand_over))
-        .route("/v1/sessions/{id}/take-back", post(take_back))
-        .route("/v1/resume", post(resume_snapshot))
+api_routes! { "Lifecycle", ApiState;
+    /// Ends a session's processes and keeps its conversation.
+    post "/v1/sessions/{id}/suspend" suspend:
+        body::<SuspendRequest>() json::<SessionSnapshot>(200, "Snapshot, from which any server resumes the session.")
+        problems(SESSION) problems(PROXY) problems(&["survivors", "native-session-missing", "invalid-config", "busy"]);
+    /// Resumes a suspended session.
+    post "/v1/sessions/{id}/resume" resume:
+        body::<proxy_manager::ResumeOptions>() json::<SessionInfo>(200, "The session.") problems(SESSION) problems(START) problems(&["not-suspended", "handed-over"]);
+    /// Tells the agent's own command for the conversation.
+    get "/v1/sessions/{id}/attach-command" attach_command:
+        json::<AttachCommandResponse>(200, "The command.") problems(SESSION) problems(PROXY) problems(&["native-session-missing", "invalid-config"]);
+    /// Suspends a session for its agent's own program.
+    post "/v1/sessions/{id}/hand-over" hand_over:
+        body::<SuspendRequest>() json::<AttachCommandResponse>(200, "The agent's own command.")
+        problems(SESSION) problems(PROXY) problems(&["survivors", "native-session-missing", "invalid-config", "busy"]);
+    /// Resumes a session that was handed over.
+    post "/v1/sessions/{id}/take-back" take_back:
+        body::<proxy_manager::ResumeOptions>() json::<SessionInfo>(200, "The session.") problems(SESSION) problems(START) problems(&["not-suspended"]);
+    /// Resumes a session of another server, from its snapshot.
+    post "/v1/resume" resume_snapshot:
+        body::<ResumeRequest>() json::<SessionInfo>(200, "The session.") problems(MANAGER) problems(START) problems(&["unknown-session", "suspended", "not-suspended"]);
 }
 
 fn options(SuspendRequest { grace_ms }: SuspendRequest) -> KillOptions {

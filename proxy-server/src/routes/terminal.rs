@@ -3,11 +3,9 @@
 //! The connection is upgraded to the protocol of `ipc_protocol::terminal`. The daemon passes its bytes on, and reads none.
 
 use axum::{
-    Router,
     extract::{Path, Request},
     http::{StatusCode, header},
     response::Response,
-    routing::{get, post},
 };
 use hyper_util::rt::TokioIo;
 use proxy_manager::{SessionInfo, terminal::TerminalViewer};
@@ -21,13 +19,26 @@ use crate::{
     access::Caller,
     api::TERMINAL_PROTOCOL,
     requests::{Body, JsonBody, RouteResult, parse, to_the_end},
+    route_table::api_routes,
 };
 
-pub(super) fn routes() -> Router<ApiState> {
-    Router::new()
-        .route("/v1/sessions/{id}/terminal", get(terminal))
-        .route("/v1/sessions/{id}/shell", get(shell))
-        .route("/v1/sessions/{id}/visit", post(visit))
+api_routes! { "Terminals", ApiState;
+    /// Connects to a session's terminal.
+    ///
+    /// Needs the headers `Connection: upgrade` and `Upgrade: agent-proxy-terminal`. Where the session has a screen beside its protocol, this starts it.
+    get "/v1/sessions/{id}/terminal" terminal:
+        header("Upgrade", "`agent-proxy-terminal`") empty(101, "Messages of the terminal follow, in both directions.") problems(SESSION) problems(PROXY);
+    /// Starts a program beside the agent, and connects to it.
+    ///
+    /// As the terminal.
+    get "/v1/sessions/{id}/shell" shell:
+        header("Upgrade", "`agent-proxy-terminal`") empty(101, "Messages of the terminal follow, in both directions.") problems(SESSION) problems(PROXY);
+    /// Starts the agent's own screen in the session's terminal.
+    ///
+    /// The session goes on as before when that program has ended.
+    post "/v1/sessions/{id}/visit" visit:
+        body::<proxy_manager::terminal::TerminalConfig>() json::<SessionInfo>(200, "The session.")
+        problems(SESSION) problems(START) problems(&["busy", "suspended", "handed-over", "not-suspended"]);
 }
 
 /// Starts the agent's own screen in the session's terminal. The session goes on as before when its program has ended.

@@ -1,6 +1,7 @@
 //! The API as its clients see it: requests through the router, to a manager with the fake agent.
 
 mod configuration;
+mod document;
 mod events;
 mod lists;
 mod metrics;
