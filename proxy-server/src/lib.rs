@@ -63,9 +63,17 @@ pub struct ServerOptions {
     pub stop: Option<StopProgress>,
     /// Metrics, for `GET /metrics`. Without them there is no such route.
     pub metrics: Option<ServerMetrics>,
+    /// True to serve the page for people, at `/`.
+    pub page: bool,
 }
 
 impl ServerOptions {
+    /// Serves the page for people. It is static; what it shows, it asks the API for.
+    #[must_use]
+    pub fn with_page(self) -> Self {
+        Self { page: true, ..self }
+    }
+
     /// Serves metrics.
     #[must_use]
     pub fn with_metrics(self, metrics: ServerMetrics) -> Self {
@@ -87,8 +95,8 @@ impl ServerOptions {
 
 /// Builds the router of the whole API. Its routes begin with `/v1`.
 pub fn router(manager: ProxyManager, options: ServerOptions) -> Router {
-    let ServerOptions { configuration, stop, metrics } = options;
-    routes::router(ApiState { manager, configuration, stop, metrics })
+    let ServerOptions { configuration, stop, metrics, page } = options;
+    routes::router(ApiState { manager, configuration, stop, metrics, page })
 }
 
 /// State of the routes.
@@ -98,4 +106,5 @@ pub(crate) struct ApiState {
     configuration: Option<ConfigurationReloader>,
     stop: Option<StopProgress>,
     metrics: Option<ServerMetrics>,
+    page: bool,
 }

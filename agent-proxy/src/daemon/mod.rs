@@ -88,7 +88,7 @@ pub(crate) async fn serve(
     tokio::spawn(hangup::follow(hangup, log, manager.clone(), configuration.clone()));
     let metrics = ServerMetrics::start(&manager);
     let options = ServerOptions::default().with_configuration(configuration).with_stop(stopping.clone());
-    let options = options.with_metrics(metrics.clone());
+    let options = options.with_metrics(metrics.clone()).with_page();
     let router = proxy_server::router(manager.clone(), options);
     let bounds = ConnectionBounds::new(limit);
     let mut servers = JoinSet::new();

@@ -8,14 +8,14 @@ use std::net::SocketAddr;
 use axum::{
     Router,
     extract::{Request, State},
-    http::{HeaderMap, header},
+    http::{HeaderMap, Method, header},
     middleware::{Next, from_fn_with_state},
     response::{IntoResponse, Response},
 };
 use tokio::task::spawn_blocking;
 
 use super::{Identity, TokenFile};
-use crate::{ProblemDetails, ServerMetrics};
+use crate::{ProblemDetails, ServerMetrics, routes::is_public};
 
 /// What a request over the network needs.
 #[derive(Clone, Debug)]
@@ -118,6 +118,9 @@ pub fn require_token(router: Router, access: NetworkAccess) -> Router {
 }
 
 async fn admit(State(access): State<NetworkAccess>, mut request: Request, next: Next) -> Response {
+    if is_public(request.uri().path()) && request.method() == Method::GET {
+        return next.run(request).await;
+    }
     match access.admit(request.headers()).await {
         Ok(identity) => {
             request.extensions_mut().insert(identity);

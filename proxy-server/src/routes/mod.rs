@@ -6,6 +6,7 @@ mod events;
 mod health;
 mod metrics;
 mod models;
+mod page;
 mod permissions;
 mod processes;
 mod profiles;
@@ -24,17 +25,19 @@ use axum::{
     response::Response,
 };
 
+pub(crate) use self::page::is_public;
 pub use self::stop::{StopMode, StopProgress, StopRequests};
 use crate::{ApiState, ProblemDetails, ServerMetrics, access::check_role, requests::MAX_BODY};
 
 /// Builds the router of all routes.
 pub(crate) fn router(state: ApiState) -> Router {
-    let (stop, metrics) = (state.stop.clone(), state.metrics.clone());
+    let (stop, metrics, has_page) = (state.stop.clone(), state.metrics.clone(), state.page);
     let routes = session_routes().with_state(state);
     let counted = metrics.clone();
     let router = stop
         .map_or_else(Router::new, |stop| stop::routes().with_state(stop))
         .merge(metrics.map_or_else(Router::new, |metrics| metrics::routes().with_state(metrics)))
+        .merge(if has_page { page::routes() } else { Router::new() })
         .merge(routes)
         .fallback(async || {
             ProblemDetails::new("unknown-route", "no such route: they start with /v1, see GET /v1/health")

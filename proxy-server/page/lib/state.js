@@ -1,0 +1,148 @@
+// What all views share: the sessions, the open permission requests, and what this machine offers. Lists are asked for again and again,
+// and at once where an event says that something has changed.
+import { signal, computed, batch } from "./ui.js";
+import { get, getIfThere, follow, loginNeeded } from "./api.js";
+
+/** Sessions as `GET /v1/sessions` has them, by id; with what a record adds. */
+export const sessions = signal(new Map());
+/** True once the first list has come. */
+export const loaded = signal(false);
+export const listError = signal(null);
+/** Time for the next list, in milliseconds. */
+const PERIOD = 2000;
+/** Shortest time between two lists. */
+const SHORTEST = 450;
+
+export const openPermissions = computed(() => {
+  const open = [];
+  for (const session of sessions.value.values()) {
+    for (const request of session.openPermissions ?? []) open.push({ sessionId: session.sessionId, agent: session.agent, title: titleOf(session), request });
+  }
+  return open;
+});
+
+let records = new Map();
+let recordsAt = 0;
+let uses = new Map();
+let usesAt = 0;
+let timer = null;
+let running = false;
+/** True if a session came of which no record was asked for, and whose title is not told otherwise. */
+let hasNew = false;
+let again = false;
+let lastAt = 0;
+
+export function titleOf(session) {
+  return session.title ?? records.get(session.sessionId)?.config?.lifecycle?.title ?? null;
+}
+
+export function stateOf(session) {
+  if (session.handedOver) return "handedOver";
+  const { state } = session;
+  const word = typeof state === "string" ? state : Object.keys(state ?? {})[0];
+  if (word === "ended") {
+    const reason = state.ended?.reason;
+    if (reason && typeof reason === "object" && ("failed" in reason || "proxyDied" in reason)) return "failed";
+  }
+  return word ?? session.status ?? "ended";
+}
+
+export const isOver = (session) => ["ended", "failed"].includes(stateOf(session));
+export const isLive = (session) => ["starting", "idle", "busy"].includes(stateOf(session));
+
+/** Tokens that went through a session. */
+export function tokensOf(session) {
+  const usage = session.metrics?.usage ?? session.usage;
+  if (!usage || (usage.inputTokens === null && usage.outputTokens === null)) return null;
+  return (usage.inputTokens ?? 0) + (usage.outputTokens ?? 0);
+}
+
+export const costOf = (session) => (session.metrics?.usage ?? session.usage)?.costUsd ?? null;
+
+async function load() {
+  const time = Date.now();
+  const measured = time - usesAt >= PERIOD - 100;
+  const [list, kept] = await Promise.all([
+    get("v1/sessions", measured ? { processUse: true } : {}),
+    time - recordsAt > 15_000 || (hasNew && time - recordsAt > 900) ? get("v1/records").catch(() => null) : null,
+  ]);
+  if (kept) {
+    records = new Map(kept.map((record) => [record.sessionId, record]));
+    recordsAt = time;
+  }
+  if (measured) {
+    usesAt = time;
+    uses = new Map(list.map((session) => [session.sessionId, session.processUse]));
+  }
+  hasNew = list.some((session) => session.title === undefined && !records.has(session.sessionId));
+  if (hasNew) refresh();
+  const found = new Map();
+  for (const session of list) {
+    if (!session.processUse) session.processUse = uses.get(session.sessionId) ?? null;
+    found.set(session.sessionId, session);
+  }
+  for (const record of records.values()) {
+    if (!found.has(record.sessionId) && !record.archived) found.set(record.sessionId, fromRecord(record));
+  }
+  batch(() => {
+    sessions.value = found;
+    loaded.value = true;
+    listError.value = null;
+  });
+}
+
+/** A session that only its record tells of. */
+function fromRecord(record) {
+  const { config } = record;
+  return {
+    sessionId: record.sessionId, agent: config.agent, userId: config.userId, workspaceId: config.workspaceId, cwd: config.cwd, model: config.model,
+    mode: config.mode, thinking: config.thinking, startedAt: record.createdAt, state: record.reason ? { [record.status]: { reason: record.reason } } : record.status,
+    handedOver: record.handedOver, openPermissions: [], queued: [], turns: record.turns, metrics: { usage: record.usage }, processUse: null,
+    lastOffset: record.lastOffset, title: config.lifecycle?.title ?? null, isRecord: true, resumable: record.resumable, surface: config.surface ?? "machine",
+  };
+}
+
+/** Asks for the list again, soon. */
+export function refresh() {
+  if (running) { again = true; return; }
+  clearTimeout(timer);
+  timer = setTimeout(round, Math.max(0, SHORTEST - (Date.now() - lastAt)));
+}
+
+async function round() {
+  running = true;
+  lastAt = Date.now();
+  try {
+    if (!loginNeeded.value) await load();
+  } catch (error) {
+    listError.value = error.message;
+  }
+  running = false;
+  const wait = document.hidden ? 6000 : PERIOD;
+  clearTimeout(timer);
+  timer = setTimeout(round, again ? SHORTEST : wait);
+  again = false;
+}
+
+/** Begins to follow the sessions. */
+export function start() {
+  round();
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
+}
+
+/** Follows the events of all sessions while a list is shown, so that it changes at once. */
+export function followAll() {
+  return follow("v1/events", {
+    query: { from: "latest", raw: false, type: "session:*,turn:*,permission:*,stream:complete,stream:tool_start,stream:tool_end,process:*" },
+    onEvents: refresh,
+  });
+}
+
+/** What the machine offers, asked for once: agents, profiles, model configurations. */
+export const offers = signal(null);
+export async function loadOffers() {
+  const [agents, profiles, models, doctor] = await Promise.all([
+    get("v1/agents").catch(() => []), getIfThere("v1/profiles").catch(() => null), getIfThere("v1/models").catch(() => null), getIfThere("v1/doctor").catch(() => null),
+  ]);
+  offers.value = { agents, profiles: profiles ?? [], models: models ?? [], doctor };
+}

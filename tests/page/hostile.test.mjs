@@ -1,0 +1,249 @@
+// Output that wants to be more than text, in every place where text of an agent or a user shows: it stays text.
+import { after, afterEach, before, test } from "node:test";
+import assert from "node:assert/strict";
+import { startDaemon, startBrowser, openWindow, checkQuiet, program } from "./lib.mjs";
+
+const IMAGE = `<img src=x onerror="ran.push('image')">`;
+const SCRIPT = `<script>ran.push('script')</script>`;
+const LINK = `[click](javascript:ran.push('link'))`;
+const DATA = `<a href="data:text/html,<script>ran.push(1)</script>">data</a> [d](data:text/html;base64,PHNjcmlwdD4=) [v](vbscript:x)`;
+const ANSI = `\u001b[31mred\u001b[0m\u001b]0;title\u0007\u001b]8;;javascript:ran.push('osc')\u0007osc\u001b]8;;\u0007\u001b[2J\u009b31m`;
+const HIDDEN = `a\u202egnp.exe\u202c b\u200bc\u2066d\u2069e\ufefff \u{e0041}g`;
+const RTL = `שלום עולם`;
+/** All of it in one line. */
+const ALL = `${IMAGE}${SCRIPT}${LINK}${DATA}${ANSI}${HIDDEN}${RTL}`;
+/** Without control characters, where a configuration refuses them. */
+const PRINTABLE = `${IMAGE}${SCRIPT}${LINK}${HIDDEN}${RTL}`;
+
+let daemon;
+let browser;
+let pages = [];
+before(async () => { daemon = await startDaemon(); browser = await startBrowser(); });
+after(async () => { await browser?.close(); await daemon?.stop(); });
+afterEach(async () => {
+  for (const page of pages) await page.context().close();
+  pages = [];
+});
+async function open(hash, options = {}) {
+  const page = await openWindow(browser, daemon, { hash, ...options });
+  pages.push(page);
+  return page;
+}
+
+/** A message of the agent's protocol, as a line of a prompt for the fake agent. */
+const update = (session, fields) => `raw ${JSON.stringify({ jsonrpc: "2.0", method: "session/update", params: { sessionId: session, update: fields } })}`;
+const FAKE = "fake-session";
+
+/** Fails if anything of the hostile text is more than text. */
+async function inert(page, where) {
+  const found = await page.evaluate((where) => {
+    const root = where ? document.querySelector(where) : document.body;
+    const text = root.textContent + [...root.querySelectorAll("*")].flatMap((node) => [...node.attributes].map((attribute) => attribute.value)).join(" ") + document.title;
+    return {
+      there: text.includes("ran.push('image')") || text.includes("gnp.exe") || text.includes("onerror"),
+      images: [...root.querySelectorAll("img")].filter((image) => !/^(blob:|data:image\/)/.test(image.getAttribute("src") ?? "")).length,
+      scripts: root.querySelectorAll("script, iframe, object, embed, style, form[action], base, meta, svg script").length,
+      links: [...root.querySelectorAll("[href], [src], [xlink\\:href]")].map((node) => node.href ?? node.src).filter((href) => !/^(https?:|mailto:|blob:|data:image)/.test(String(href))),
+      handlers: [...root.querySelectorAll("*")].filter((node) => [...node.attributes].some((attribute) => /^on/i.test(attribute.name))).length,
+      // eslint-disable-next-line no-control-regex
+      hidden: [...text.matchAll(/[\u0000-\u0008\u000e-\u001f\u007f-\u009f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]|[\u{e0000}-\u{e007f}]/gu)].map(([character]) => character.codePointAt(0).toString(16)),
+    };
+  }, where);
+  assert.deepEqual({ ...found, there: true }, { there: true, images: 0, scripts: 0, links: [], handlers: 0, hidden: [] });
+  assert.ok(found.there, "the text is shown");
+  await checkQuiet(page, [/404/, /422/]);
+}
+
+/** Runs a prompt in a new session, and shows it. */
+async function conversation(id, script, more = {}) {
+  await daemon.session(id, more);
+  await daemon.ask(id, script);
+  const page = await open(`#/session/${id}`);
+  await page.locator(".turn").first().waitFor();
+  return page;
+}
+
+test("the list of sessions", async () => {
+  await daemon.session("list", { userId: PRINTABLE, workspaceId: PRINTABLE, lifecycle: { title: PRINTABLE }, model: PRINTABLE }).catch(() => daemon.session("list", { lifecycle: { title: PRINTABLE }, userId: PRINTABLE }));
+  const page = await open("#/");
+  await page.locator("tr.session", { hasText: "onerror" }).waitFor();
+  await inert(page, "table.sessions");
+  await page.locator(".toolbar select").first().selectOption("user");
+  await page.locator("tr.group").first().waitFor();
+  await inert(page);
+});
+
+test("the head of a session, and the title of the window", async () => {
+  await daemon.session("head", { userId: PRINTABLE, lifecycle: { title: PRINTABLE } });
+  const page = await open("#/session/head");
+  await page.locator("h1", { hasText: "onerror" }).waitFor();
+  await inert(page);
+  assert.ok((await page.title()).includes("img"), await page.title());
+});
+
+test("text of the answer", async () => {
+  const page = await conversation("text", `say ${ALL}\nsay **${IMAGE}** \`${SCRIPT}\` # ${IMAGE}\nsay # ${IMAGE}\nsay - ${IMAGE}\nsay > ${SCRIPT}\nsay | ${IMAGE} | b |\nsay |---|---|\nsay | ${SCRIPT} | ${LINK} |`);
+  await inert(page, ".chat-content");
+  // Nothing of a hostile link can be clicked; a good one can.
+  const good = await conversation("good", "say [fine](https://example.com/) https://example.org/a_b.");
+  assert.deepEqual(await good.locator(".markdown a").evaluateAll((links) => links.map((link) => [link.href, link.rel, link.target])),
+    [["https://example.com/", "noreferrer noopener", "_blank"], ["https://example.org/a_b", "noreferrer noopener", "_blank"]]);
+});
+
+test("code in the answer", async () => {
+  const page = await conversation("code", `say \`\`\`html\nsay ${ALL}\nsay \`\`\`\nsay \`\`\`${IMAGE}\nsay "${IMAGE}" // ${SCRIPT}\nsay \`\`\``);
+  await page.locator("figure.code").nth(1).waitFor();
+  await inert(page, ".chat-content");
+});
+
+test("thinking", async () => {
+  const page = await conversation("thinking", `think ${ALL}`);
+  await page.locator("details.thinking summary").click();
+  await page.locator("details.thinking .markdown").waitFor();
+  await inert(page, ".thinking");
+});
+
+test("a prompt and its history", async () => {
+  const page = await conversation("prompt", `say x ${ALL}`);
+  await inert(page, ".prompt");
+  await page.locator("#prompt").press("ArrowUp");
+  await inert(page);
+});
+
+test("a tool: name, title, input, output", async () => {
+  const page = await conversation("tool", [
+    update(FAKE, { sessionUpdate: "tool_call", toolCallId: "h1", title: ALL, kind: "execute", status: "in_progress", rawInput: { command: ALL, other: ALL } }),
+    update(FAKE, { sessionUpdate: "tool_call_update", toolCallId: "h1", status: "failed", content: [{ type: "content", content: { type: "text", text: ALL } }] }),
+    "say end",
+  ].join("\n"));
+  await page.locator("details.tool[open] .tool-body").waitFor();
+  await inert(page, ".tool");
+});
+
+test("a change of a file", async () => {
+  const page = await conversation("diff", [
+    update(FAKE, { sessionUpdate: "tool_call", toolCallId: "h2", title: "edit", kind: "edit", status: "completed", content: [{ type: "diff", path: `/tmp/${PRINTABLE}`, oldText: ALL, newText: `${ALL}\n${ALL}` }] }),
+    "say end",
+  ].join("\n"));
+  const tool = page.locator("details.tool").first();
+  await tool.waitFor();
+  if (await tool.locator(".diff").count() === 0) console.log("NOT RUN: a change as a diff (this server sends none)");
+  else { await inert(page, ".diff"); return; }
+  await checkQuiet(page, [/404/]);
+});
+
+test("a plan", async () => {
+  const page = await conversation("plan", [update(FAKE, { sessionUpdate: "plan", entries: [{ content: ALL, status: "pending", priority: "high" }] }), "say end"].join("\n"));
+  await page.locator(".plan").waitFor();
+  await inert(page, ".plan");
+});
+
+test("slash commands", async () => {
+  const page = await conversation("commands", [update(FAKE, { sessionUpdate: "available_commands_update", availableCommands: [{ name: "hostile", description: ALL, input: { hint: ALL } }] }), "say end"].join("\n"));
+  await page.locator("#prompt").fill("/");
+  const list = page.locator(".commands");
+  await page.waitForTimeout(500);
+  if (await list.count() === 0) console.log("NOT RUN: slash commands (this server sends none)");
+  else await inert(page, ".commands");
+  await checkQuiet(page, [/404/]);
+});
+
+test("a permission request: card, inbox, and its place in the conversation", async () => {
+  await daemon.session("ask", { lifecycle: { title: PRINTABLE } });
+  await daemon.prompt("ask", `ask ${ALL}`);
+  const page = await open("#/session/ask");
+  await page.locator(".open-cards .permission").waitFor();
+  await inert(page, ".open-cards");
+  await inert(page, ".asked");
+  await page.keyboard.press("p");
+  await page.locator(".inbox .permission").first().waitFor();
+  await inert(page, ".inbox");
+  await daemon.call("POST", "v1/sessions/ask/abort", {});
+});
+
+test("errors and notes", async () => {
+  const page = await conversation("errors", "say before");
+  await daemon.call("POST", "v1/sessions/errors/events", { type: "agent:action:operation:called", payload: { x: ALL } }).catch(() => null);
+  await daemon.call("POST", "v1/sessions/errors/kill", {});
+  await page.getByText("Ended:").waitFor();
+  await checkQuiet(page, [/404/]);
+  // The agent's last words are in the reason of its end.
+  await daemon.session("dies");
+  await daemon.ask("dies", `stderr ${ALL}\nexit 3`).catch(() => null);
+  const dead = await open("#/session/dies");
+  await dead.getByText("Ended:").waitFor();
+  await checkQuiet(dead, [/404/]);
+});
+
+test("a problem of the server, in a toast and in the form", async () => {
+  const page = await open("#/?new");
+  const form = page.locator("form.start");
+  await form.locator("select[name=agent]").selectOption("acp");
+  await form.locator("input[name=command]").fill("true");
+  await form.locator("input[name=cwd]").fill(`/none/${PRINTABLE}`);
+  await form.getByRole("button", { name: "Start" }).click();
+  await form.getByRole("alert").waitFor();
+  await inert(page, "form.start");
+});
+
+test("a process, its timeline, its end, a receipt", async () => {
+  await daemon.session("process");
+  const command = `${IMAGE}${SCRIPT}${HIDDEN}`.replaceAll("'", "");
+  await daemon.ask("process", `spawn exec sleep 1000 || : '${command}'\nspawn sleep 1000; : '${command}'`);
+  const page = await open("#/session/process/processes");
+  await page.locator("table.tree tr", { hasText: "onerror" }).first().waitFor();
+  await page.locator(".timeline li").first().waitFor();
+  await inert(page);
+  await page.getByRole("button", { name: "Kill the session" }).click();
+  await page.locator("dialog").getByRole("button", { name: "Kill the session" }).click();
+  await page.locator("dialog .receipt").getByText("onerror").first().waitFor();
+  await inert(page, "dialog");
+  await page.locator("dialog").getByRole("button", { name: "Close", exact: true }).last().click();
+  await page.getByRole("button", { name: "Receipt" }).click();
+  await inert(page);
+});
+
+test("the raw events, and one as JSON", async () => {
+  await daemon.session("events");
+  await daemon.call("POST", "v1/sessions/events/events", { type: "hostile:event", payload: { text: ALL, [ALL]: ALL } });
+  await daemon.ask("events", `say ${ALL}\nstderr ${ALL}`);
+  const page = await open("#/session/events/events");
+  await page.getByLabel("raw lines").check();
+  await page.locator("table.rows tr", { hasText: "hostile:event" }).getByRole("link").click();
+  await page.locator(".one pre").waitFor();
+  await inert(page);
+});
+
+test("agents and the machine", async () => {
+  const page = await open("#/machine");
+  await page.getByText("Claude Code").first().waitFor();
+  await checkQuiet(page, [/404/]);
+});
+
+test("an address that names something else", async () => {
+  const page = await open(`#/session/${encodeURIComponent(ALL)}/${encodeURIComponent(IMAGE)}`);
+  await page.locator(".session-view, .empty").first().waitFor();
+  await page.waitForTimeout(500);
+  assert.equal(await page.locator("#main img, #main script").count(), 0);
+  await checkQuiet(page, [/40[04]/]);
+});
+
+test("a line of 5 MB, in text, in code and in a tool's output", async () => {
+  await daemon.session("long");
+  // Chunks of the answer without a line's end, so that it is one line of 5 MB.
+  await daemon.ask("long", "flood 20 262144");
+  const page = await open("#/session/long");
+  await page.locator(".text-item").first().waitFor();
+  // It is drawn in pieces, the page answers, and nothing is wider than the window.
+  const started = Date.now();
+  await page.locator("#prompt").fill("still there");
+  assert.ok(Date.now() - started < 3000, `${Date.now() - started} ms to type`);
+  const { nodes, wide } = await page.evaluate(() => ({ nodes: document.querySelectorAll("*").length, wide: document.documentElement.scrollWidth - innerWidth }));
+  assert.ok(nodes < 10_000, `${nodes} nodes`);
+  assert.ok(wide <= 0, `${wide} pixels too wide`);
+  await daemon.ask("long", `run head -c 5000000 /dev/zero | tr '\\\\0' x`);
+  await page.locator("details.tool").last().locator("summary").click();
+  await page.locator(".labelled").last().waitFor();
+  await checkQuiet(page, [/404/]);
+});
+void program;

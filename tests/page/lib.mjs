@@ -1,0 +1,100 @@
+// What the tests share: a daemon with the fake agent, a browser, and calls of the API.
+import { spawn } from "node:child_process";
+import { mkdtempSync, rmSync, readFileSync, mkdirSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { chromium } from "playwright-core";
+
+export const program = process.env.AGENT_PROXY ?? path.resolve(import.meta.dirname, "../../target/debug/agent-proxy");
+const browserPath = process.env.CHROMIUM ?? "/usr/bin/chromium";
+
+/** Longest time for anything to happen in a test, in milliseconds. */
+export const PATIENCE = 20_000;
+
+/** Starts a daemon with folders of its own. */
+export async function startDaemon({ stateDir = true } = {}) {
+  const folder = mkdtempSync(path.join(tmpdir(), "page-test-"));
+  for (const name of ["home", "config", "run", "work"]) mkdirSync(path.join(folder, name), { mode: 0o700 });
+  const env = { PATH: process.env.PATH, HOME: path.join(folder, "home"), XDG_CONFIG_HOME: path.join(folder, "config"), XDG_RUNTIME_DIR: path.join(folder, "run") };
+  const args = ["serve", "--json", "--listen", "127.0.0.1:0"];
+  if (stateDir) args.push("--state-dir", path.join(folder, "state"));
+  const child = spawn(program, args, { env, cwd: path.join(folder, "work"), stdio: ["ignore", "pipe", "pipe"] });
+  let errors = "";
+  child.stderr.on("data", (data) => { errors += data; });
+  const first = await new Promise((resolve, reject) => {
+    let text = "";
+    const timer = setTimeout(() => reject(new Error(`the daemon said nothing: ${errors}`)), PATIENCE);
+    child.stdout.on("data", (data) => {
+      text += data;
+      if (text.includes("\n")) { clearTimeout(timer); resolve(text.split("\n")[0]); }
+    });
+    child.on("exit", (code) => reject(new Error(`the daemon ended (${code}): ${errors}`)));
+  });
+  const { addresses } = JSON.parse(first);
+  const url = `http://${addresses[0]}/`;
+  const token = readFileSync(path.join(folder, "config/agent-proxy/token"), "utf8").trim();
+  const daemon = {
+    url, token, folder, env, work: path.join(folder, "work"), errors: () => errors,
+    async call(method, route, body) {
+      const response = await fetch(new URL(route, url), {
+        method, headers: { Authorization: `Bearer ${token}`, "Content-Type": "application/json" }, body: body === undefined ? undefined : JSON.stringify(body),
+        signal: AbortSignal.timeout(60_000),
+      });
+      const text = await response.text();
+      if (!response.ok) throw new Error(`${method} ${route}: ${response.status} ${text}`);
+      return text ? JSON.parse(text) : null;
+    },
+    /** Starts a session with the fake agent. */
+    session(id, more = {}, args = []) {
+      return daemon.call("POST", "v1/sessions", { sessionId: id, agent: "acp", command: [program, "fake-agent", ...args], cwd: daemon.work, ...more });
+    },
+    prompt: (id, text) => daemon.call("POST", `v1/sessions/${id}/prompt`, { text, mode: "queue" }),
+    ask: (id, text) => daemon.call("POST", `v1/sessions/${id}/ask`, { text }),
+    async stop() {
+      const ended = new Promise((resolve) => child.once("exit", resolve));
+      child.kill("SIGINT");
+      const timer = setTimeout(() => child.kill("SIGKILL"), 15_000);
+      await ended;
+      clearTimeout(timer);
+      rmSync(folder, { recursive: true, force: true, maxRetries: 3 });
+    },
+  };
+  return daemon;
+}
+
+/** Starts a browser without anything of its user. */
+export async function startBrowser(more = []) {
+  return chromium.launch({
+    executablePath: browserPath, headless: true,
+    args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync", ...more],
+  });
+}
+
+/** Opens a window in a context of its own. All that the browser complains of is in `complaints`. */
+export async function openWindow(browser, daemon, { hash = "#/", theme = "light", size = { width: 1280, height: 800 }, login = true, url = daemon.url, context = {} } = {}) {
+  const owner = await browser.newContext({ viewport: size, colorScheme: theme, reducedMotion: "reduce", ...context });
+  if (login) await owner.addInitScript((token) => { sessionStorage.setItem("agent-proxy-token", token); }, daemon.token);
+  // No policy is broken, and no text runs.
+  await owner.addInitScript(() => {
+    globalThis.violations = [];
+    globalThis.ran = [];
+    document.addEventListener("securitypolicyviolation", (event) => globalThis.violations.push(`${event.violatedDirective}: ${event.blockedURI} ${event.sourceFile}:${event.lineNumber} ${event.sample}`));
+  });
+  const page = await owner.newPage();
+  page.setDefaultTimeout(PATIENCE);
+  const complaints = [];
+  page.on("console", (message) => { if (message.type() === "error" || message.type() === "warning") complaints.push(`${message.type()}: ${message.text()}`); });
+  page.on("pageerror", (error) => complaints.push(`page error: ${error.stack ?? error}`));
+  page.on("dialog", (dialog) => { complaints.push(`dialog: ${dialog.message()}`); dialog.dismiss(); });
+  page.complaints = complaints;
+  await page.goto(new URL(hash, process.env.PAGE_URL ? `${process.env.PAGE_URL}` : url).href);
+  return page;
+}
+
+/** Fails if the page broke its policy, threw, or ran what it should show. */
+export async function checkQuiet(page, allowed = []) {
+  const { violations, ran } = await page.evaluate(() => ({ violations: globalThis.violations, ran: globalThis.ran }));
+  const complaints = page.complaints.filter((text) => !allowed.some((pattern) => pattern.test(text)));
+  const all = [...violations.map((text) => `policy: ${text}`), ...ran.map((text) => `ran: ${text}`), ...complaints];
+  if (all.length) throw new Error(`the page is not quiet:\n${all.join("\n")}`);
+}

@@ -1,0 +1,192 @@
+// The way of a user through the page, with the fake agent: start, read, answer, look at processes, kill, read the receipt.
+import { after, afterEach, before, test } from "node:test";
+import assert from "node:assert/strict";
+import { startDaemon, startBrowser, openWindow, checkQuiet, program } from "./lib.mjs";
+
+let daemon;
+let browser;
+let pages = [];
+before(async () => { daemon = await startDaemon(); browser = await startBrowser(); });
+after(async () => { await browser?.close(); await daemon?.stop(); });
+afterEach(async () => {
+  for (const page of pages) await page.context().close();
+  pages = [];
+});
+async function open(options) {
+  const page = await openWindow(browser, daemon, options);
+  pages.push(page);
+  return page;
+}
+const prompt = async (page, text) => { await page.locator("#prompt").fill(text); await page.locator("#prompt").press("Enter"); };
+
+test("a session from its start to its receipt", async () => {
+  const page = await open();
+  await page.getByRole("button", { name: "New session" }).first().click();
+  const form = page.locator("form.start");
+  await form.locator("select[name=agent]").selectOption("acp");
+  await form.locator("input[name=command]").fill(`${program} fake-agent`);
+  await form.locator("input[name=title]").fill("From the page");
+  await form.locator("textarea[name=prompt]").fill("say Hello from the agent");
+  await form.getByRole("button", { name: "Start" }).click();
+  await page.getByText("Hello from the agent", { exact: true }).last().waitFor();
+  await page.getByRole("heading", { name: "From the page" }).waitFor();
+
+  // A request waits, and is answered by a key.
+  await prompt(page, "ask May I delete it?\nsay after");
+  const card = page.locator(".open-cards .permission");
+  await card.waitFor();
+  await page.getByRole("button", { name: /1 .*question/ }).waitFor();
+  await page.locator("h1").click();
+  await page.keyboard.press("a");
+  await page.getByText("permission: allow-once").waitFor();
+  await card.waitFor({ state: "detached" });
+  await page.locator(".asked").getByText("Allow once").waitFor();
+
+  // A daemon that listens.
+  const port = 20_000 + Math.floor(Math.random() * 20_000);
+  await prompt(page, `daemon exec node -e 'require("net").createServer().listen(${port},"127.0.0.1")'\nignore-term sleep 1000`);
+  await page.getByRole("link", { name: "Processes" }).click();
+  const row = page.locator("table.tree tr", { hasText: "createServer" }).filter({ hasText: "left its session" });
+  await row.waitFor();
+  const hasPorts = (await daemon.call("GET", `v1/sessions/${sessionOf(page)}/processes`)).some((process) => "listening" in process);
+  if (hasPorts) await row.getByRole("link", { name: `:${port}` }).waitFor();
+  else console.log("NOT RUN: the port of a process (this server does not list ports)");
+
+  await page.getByRole("button", { name: "Kill the session" }).click();
+  await page.locator("dialog").getByRole("button", { name: "Kill the session" }).click();
+  const receipt = page.locator("dialog .receipt");
+  await receipt.getByText("Nothing is left").waitFor();
+  await receipt.getByText("0 survivors").waitFor();
+  await receipt.getByText("createServer").first().waitFor();
+  // The shell that ignores SIGTERM.
+  await receipt.getByText("resisted").first().waitFor();
+  await page.locator("dialog").getByRole("button", { name: "Close", exact: true }).last().click();
+  await page.getByText("Ended:").waitFor();
+  await checkQuiet(page, [/404/]);
+});
+
+function sessionOf(page) {
+  return /#\/session\/([^/?]+)/.exec(page.url())[1];
+}
+
+test("a login with a token, and no data without one", async () => {
+  const page = await open({ login: false });
+  await page.getByLabel("Token").waitFor();
+  const refused = await fetch(new URL("v1/sessions", daemon.url));
+  assert.equal(refused.status, 401);
+  await page.getByLabel("Token").fill("wrong");
+  await page.getByRole("button", { name: "Log in" }).click();
+  await page.getByRole("alert").waitFor();
+  await page.getByLabel("Token").fill(daemon.token);
+  await page.getByRole("button", { name: "Log in" }).click();
+  await page.getByRole("button", { name: "New session" }).first().waitFor();
+  await checkQuiet(page, [/404/, /401/]);
+});
+
+test("two windows see each other's prompts and answers", async () => {
+  await daemon.session("two");
+  const one = await open({ hash: "#/session/two" });
+  const other = await open({ hash: "#/session/two" });
+  await other.locator("#prompt").waitFor();
+  await prompt(one, "say first words\nask Shall I?");
+  await other.getByText("first words", { exact: true }).last().waitFor();
+  await other.locator(".open-cards .permission").getByRole("button", { name: /Reject/ }).click();
+  await one.locator(".asked").getByText("Reject").waitFor();
+  await one.locator(".open-cards .permission").waitFor({ state: "detached" });
+  await prompt(other, "say second words");
+  await one.getByText("second words", { exact: true }).last().waitFor();
+  for (const page of [one, other]) await checkQuiet(page, [/404/]);
+});
+
+test("a prompt is queued, a turn is aborted, a prompt is steered", async () => {
+  await daemon.session("turns");
+  const page = await open({ hash: "#/session/turns" });
+  await page.locator("#prompt").waitFor();
+  await prompt(page, "say begun\nwait");
+  await page.getByText("begun", { exact: true }).last().waitFor();
+  await page.getByRole("button", { name: "Queue" }).waitFor();
+  await prompt(page, "say from the queue");
+  await page.locator(".queue").getByText("say from the queue").waitFor();
+  await page.getByRole("button", { name: "Abort" }).click();
+  await page.getByText("from the queue", { exact: true }).last().waitFor();
+  await page.getByText("aborted").first().waitFor();
+  await page.locator(".queue").waitFor({ state: "detached" });
+  // The history comes with the arrow.
+  await page.locator("#prompt").press("ArrowUp");
+  assert.equal(await page.locator("#prompt").inputValue(), "say from the queue");
+  await checkQuiet(page, [/404/]);
+});
+
+test("the connection breaks off, and what was missed comes in", async () => {
+  await daemon.session("broken");
+  const page = await open({ hash: "#/session/broken" });
+  await page.locator(".link-live").waitFor();
+  // Every stream ends, and none begins.
+  await page.context().setOffline(true);
+  await page.evaluate(() => new Promise((resolve) => { setTimeout(resolve, 100); }));
+  await page.route("**/v1/**", (route) => route.abort());
+  const stopped = daemon.ask("broken", "say while it was away");
+  await stopped;
+  await page.locator(".lost, .link-lost").first().waitFor();
+  await page.context().setOffline(false);
+  await page.unroute("**/v1/**");
+  await page.getByText("while it was away", { exact: true }).last().waitFor();
+  assert.equal(await page.locator(".text-item", { hasText: "while it was away" }).count(), 1);
+});
+
+test("events: filter, one as JSON, link", async () => {
+  await daemon.session("ev");
+  await daemon.ask("ev", "say an event");
+  const page = await open({ hash: "#/session/ev/events" });
+  const row = page.locator("table.rows tr", { hasText: "an event" }).filter({ hasText: "stream:text" });
+  await row.first().waitFor();
+  await row.getByRole("link").click();
+  await page.locator(".one").getByText('"type": "stream:text"').waitFor();
+  const link = page.url();
+  assert.match(link, /offset=\d+/);
+  await page.locator("#event-type").selectOption("permission:*");
+  await page.getByText("No events.").waitFor();
+  const again = await open({ hash: new URL(link).hash });
+  await again.locator(".one").getByText("an event").waitFor();
+  await checkQuiet(again, [/404/]);
+});
+
+test("keys: help, search, theme", async () => {
+  await daemon.session("keyed", { lifecycle: { title: "A title to find" } });
+  const page = await open();
+  await page.getByText("A title to find").waitFor();
+  await page.keyboard.press("?");
+  await page.getByRole("heading", { name: "Keys and settings" }).waitFor();
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("/");
+  await page.keyboard.type("title to find");
+  await page.locator("table.sessions tr.session").nth(1).waitFor({ state: "detached" });
+  await page.keyboard.press("Enter");
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { name: "A title to find" }).waitFor();
+  await page.locator("h1").click();
+  const color = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const light = await color();
+  await page.keyboard.press("t");
+  assert.notEqual(await color(), light);
+  await page.keyboard.press("g");
+  await page.keyboard.press("m");
+  await page.getByRole("heading", { name: "Machine", exact: true }).waitFor();
+  await page.getByText("Claude Code").first().waitFor();
+  await checkQuiet(page, [/404/]);
+});
+
+test("one process of a tree is killed, and gets a signal", async () => {
+  await daemon.session("tree");
+  await daemon.ask("tree", "spawn exec sleep 711\nspawn exec sleep 722");
+  const page = await open({ hash: "#/session/tree/processes" });
+  const row = page.locator("table.tree tr", { hasText: "sleep 711" });
+  await row.getByRole("combobox").selectOption("kill");
+  await page.locator("dialog").getByRole("button", { name: "Kill the process" }).click();
+  await page.locator("dialog .receipt").getByText("0 survivors").waitFor();
+  await page.locator("dialog").getByRole("button", { name: "Close", exact: true }).last().click();
+  await row.waitFor({ state: "detached" });
+  await page.locator("table.tree tr", { hasText: "sleep 722" }).waitFor();
+  await page.getByRole("region", { name: "Processes that are gone" }).getByRole("cell", { name: "SIGTERM" }).first().waitFor();
+  await checkQuiet(page, [/404/]);
+});
