@@ -1,5 +1,5 @@
 // The page: which view is shown, what is around it, and the keys.
-import { html, render, effect, signal, now, toasts, Question, question } from "./lib/ui.js";
+import { html, render, effect, signal, toasts, Question } from "./lib/ui.js";
 import { caller, loginNeeded, logout, online, hasToken, whoami } from "./lib/api.js";
 import { openPermissions, start, sessions, listError, loaded, titleOf } from "./lib/state.js";
 import { theme, switchTheme, name, setName } from "./lib/settings.js";
@@ -80,5 +80,3 @@ start();
 const root = document.getElementById("page");
 root.textContent = "";
 render(html`<${Page}/>`, root);
-void now;
-void question;

@@ -1,6 +1,7 @@
 // What the tests share: a daemon with the fake agent, a browser, and calls of the API.
 import { spawn } from "node:child_process";
-import { mkdtempSync, rmSync, readFileSync, mkdirSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync, readFileSync, mkdirSync } from "node:fs";
+import http from "node:http";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { chromium } from "playwright-core";
@@ -31,7 +32,8 @@ export async function startDaemon({ stateDir = true } = {}) {
     child.on("exit", (code) => reject(new Error(`the daemon ended (${code}): ${errors}`)));
   });
   const { addresses } = JSON.parse(first);
-  const url = `http://${addresses[0]}/`;
+  const files = process.env.PAGE_DIR ? await filesFrom(process.env.PAGE_DIR, `http://${addresses[0]}/`) : null;
+  const url = files?.url ?? `http://${addresses[0]}/`;
   const token = readFileSync(path.join(folder, "config/agent-proxy/token"), "utf8").trim();
   const daemon = {
     url, token, folder, env, work: path.join(folder, "work"), errors: () => errors,
@@ -51,6 +53,7 @@ export async function startDaemon({ stateDir = true } = {}) {
     prompt: (id, text) => daemon.call("POST", `v1/sessions/${id}/prompt`, { text, mode: "queue" }),
     ask: (id, text) => daemon.call("POST", `v1/sessions/${id}/ask`, { text }),
     async stop() {
+      files?.close();
       const ended = new Promise((resolve) => child.once("exit", resolve));
       child.kill("SIGINT");
       const timer = setTimeout(() => child.kill("SIGKILL"), 15_000);
@@ -60,6 +63,43 @@ export async function startDaemon({ stateDir = true } = {}) {
     },
   };
   return daemon;
+}
+
+/** Serves the page's files from a folder, with the headers of the daemon, and passes the rest on: to try a change without a build. */
+async function filesFrom(folder, daemon) {
+  const given = await fetch(daemon);
+  const types = { ".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".html": "text/html; charset=utf-8" };
+  const target = new URL(daemon);
+  const options = (request) => ({ host: target.hostname, port: target.port, path: request.url, method: request.method, headers: { ...request.headers, host: target.host, ...(request.headers.origin ? { origin: target.origin } : {}) } });
+  const server = http.createServer((request, response) => {
+    const { pathname } = new URL(request.url, daemon);
+    const name = pathname === "/" ? "index.html" : /^\/page\/[^/]+\/(.+)$/.exec(pathname)?.[1];
+    const file = name && path.join(folder, name);
+    if (file && existsSync(file)) {
+      response.writeHead(200, { "content-type": types[path.extname(file)], "content-security-policy": given.headers.get("content-security-policy"), "cache-control": "no-store" });
+      response.end(readFileSync(file));
+      return;
+    }
+    const call = http.request(options(request), (answer) => { response.writeHead(answer.statusCode, answer.headers); answer.pipe(response); });
+    call.on("error", () => response.destroy());
+    response.on("close", () => call.destroy());
+    request.pipe(call);
+  });
+  server.on("upgrade", (request, socket, head) => {
+    const call = http.request(options(request));
+    call.on("upgrade", (answer, other, first) => {
+      socket.write(`HTTP/1.1 101 Switching Protocols\r\n${Object.entries(answer.headers).map(([name, value]) => `${name}: ${value}`).join("\r\n")}\r\n\r\n`);
+      other.write(head);
+      socket.write(first);
+      socket.pipe(other).pipe(socket);
+      for (const end of [socket, other]) end.on("error", () => { socket.destroy(); other.destroy(); });
+    });
+    call.on("response", (answer) => socket.end(`HTTP/1.1 ${answer.statusCode} refused\r\n\r\n`));
+    call.on("error", () => socket.destroy());
+    call.end();
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return { url: `http://127.0.0.1:${server.address().port}/`, close: () => { server.closeAllConnections(); server.close(); } };
 }
 
 /** Starts a browser without anything of its user. */
@@ -87,7 +127,7 @@ export async function openWindow(browser, daemon, { hash = "#/", theme = "light"
   page.on("pageerror", (error) => complaints.push(`page error: ${error.stack ?? error}`));
   page.on("dialog", (dialog) => { complaints.push(`dialog: ${dialog.message()}`); dialog.dismiss(); });
   page.complaints = complaints;
-  await page.goto(new URL(hash, process.env.PAGE_URL ? `${process.env.PAGE_URL}` : url).href);
+  if (hash !== null) await page.goto(new URL(hash, url).href);
   return page;
 }
 

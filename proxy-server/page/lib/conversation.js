@@ -40,6 +40,9 @@ export class Conversation {
     this.processRev = signal(0);
     this.limits = signal([]);
     this.offset = null;
+    /** Who has prompted, and the turns of which that is not known yet: both in their order. */
+    this.prompters = [];
+    this.unsigned = [];
     this.measures = signal(null);
   }
 
@@ -52,6 +55,10 @@ export class Conversation {
   begin({ number, prompt = null, attachments = [], at, by = null }) {
     const turn = item("turn", { number, prompt, attachments, by, at, endedAt: null, items: [], stop: null, usage: null });
     this.turns.push(turn);
+    if (prompt !== null && by === null) {
+      if (this.prompters.length) turn.by = this.prompters.shift();
+      else this.unsigned = [...this.unsigned.slice(-20), turn];
+    }
     touch(this);
     return turn;
   }
@@ -116,6 +123,7 @@ export class Conversation {
         break;
       case "budget:exceeded": this.note("warn", `used up the budget of ${p.budget}: ${p.measured} of ${p.value}`, at, number); break;
       case "usage:limited": this.note("warn", `${p.message}${p.resetsAt ? ` (until ${p.resetsAt})` : ""}`, at, number); break;
+      case "audit:call": this.called(p, at, number); break;
       case "process:spawned": this.spawned(p, at, number); break;
       case "process:exited": this.exited(p, at); break;
       default: break;
@@ -236,6 +244,20 @@ export class Conversation {
     const last = this.turns[this.turns.length - 1];
     if (last && !last.endedAt) { last.endedAt = at; last.stop = "ended"; this.close(last); touch(last); }
     for (const request of this.permissions.values()) if (!request.answer) { request.answer = { by: "abort", option: null }; touch(request); }
+  }
+
+  /** Takes a record of who has called: the author of a prompt, or of what ended something. */
+  called(p, at, number) {
+    if (p.outcome === "refused" || p.outcome === "failed") return;
+    const who = p.user ?? (p.caller === "host" ? "this machine" : p.caller);
+    const route = /\/([^/]+)$/.exec(p.route ?? "")?.[1];
+    if (route === "prompt" || route === "ask") {
+      const turn = this.unsigned.shift();
+      if (turn) { turn.by = who; touch(turn); } else this.prompters = [...this.prompters.slice(-20), who];
+    } else {
+      const did = { abort: "aborted the turn", kill: "asked for a kill", suspend: "suspended the session", steer: "steered the turn", "hand-over": "handed the session over", "take-back": "took the session back", signal: "sent a signal" }[route];
+      if (did) this.note("info", `${who} ${did}`, at, number);
+    }
   }
 
   spawned(p, at, number) {

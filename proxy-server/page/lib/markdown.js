@@ -131,9 +131,8 @@ function blocks(text) {
     const line = lines[at];
     const heading = /^\s{0,3}(#{1,6})\s+(.*?)\s*#*$/.exec(line);
     if (heading) {
-      // The page has its own headings of the first levels.
-      const level = Math.min(6, heading[1].length + 2);
-      out.push(html`<div class=${`heading heading-${level}`} role="heading" aria-level=${level}>${inline(heading[2])}</div>`);
+      // Below the page's own. An agent's levels follow no order, which a heading has to.
+      out.push(html`<div class=${`heading heading-${heading[1].length}`} role="heading" aria-level="2">${inline(heading[2])}</div>`);
       at++;
     } else if (/^\s{0,3}([-*_])(\s*\1){2,}\s*$/.test(line)) {
       out.push(html`<hr/>`);

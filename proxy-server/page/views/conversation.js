@@ -1,5 +1,5 @@
 // The conversation of a session, as it streams.
-import { html, Component, useEffect, useLayoutEffect, useRef, useState, Copy, Line, LongText, now } from "../lib/ui.js";
+import { html, Component, useLayoutEffect, useRef, useState, Copy, Line, LongText, now } from "../lib/ui.js";
 import { Markdown } from "../lib/markdown.js";
 import { Diff } from "../lib/diff.js";
 import { answeredBy } from "../lib/conversation.js";
@@ -11,7 +11,7 @@ import { Receipt } from "./receipt.js";
 import { PromptBox } from "./prompt.js";
 
 /** Turns, and items of a turn, that are drawn at first; the ones before come on demand. */
-const TURNS = 20;
+const TURNS = 10;
 const ITEMS = 150;
 
 export function ConversationView({ id, session, model }) {
@@ -199,4 +199,3 @@ function Note({ item }) {
   return html`<div class=${`note note-${item.level}`}><bdi>${safe(item.text, 600)}</bdi>${item.at && html` <time class="dim" datetime=${item.at}>${clock(item.at)}</time>`}
     ${item.receipt && html` <button type="button" class="quiet small" aria-expanded=${open} onClick=${() => setOpen(!open)}>Receipt</button>${open && html`<${Receipt} receipt=${item.receipt}/>`}`}</div>`;
 }
-void useEffect;

@@ -3,7 +3,7 @@ import { html, useEffect, useState, Copy } from "../lib/ui.js";
 import { get, getIfThere, call } from "../lib/api.js";
 import { offers, loadOffers, sessions, isLive } from "../lib/state.js";
 import { sessionLink } from "../lib/route.js";
-import { safe, bytes, count, cost, percent, span } from "../lib/text.js";
+import { safe, bytes, count, cost, span } from "../lib/text.js";
 import { reasonText } from "../lib/conversation.js";
 
 /** Reads OpenMetrics text: sums by name, over all labels. */
@@ -74,7 +74,7 @@ function Doctor({ checks }) {
   if (checks === undefined) return null;
   const list = Array.isArray(checks) ? checks : checks?.checks;
   if (!list) return html`<section aria-labelledby="doctor"><h2 id="doctor">System</h2><p class="dim">This server does not tell. <code>agent-proxy doctor</code> does.</p></section>`;
-  return html`<section aria-labelledby="doctor"><h2 id="doctor">System</h2><div class="table-scroll" tabindex="0" role="region" aria-label="System checks"><table class="plain"><thead><tr><th scope="col">Check</th><th scope="col">Verdict</th><th scope="col">Found</th></tr></thead>
+  return html`<section aria-labelledby="doctor"><h2 id="doctor">System</h2><div class="table-scroll" tabindex="0" role="region" aria-label="Table of the checks"><table class="plain"><thead><tr><th scope="col">Check</th><th scope="col">Verdict</th><th scope="col">Found</th></tr></thead>
     <tbody>${list.map((check) => html`<tr><td>${safe(check.name, 60)}</td><td><span class=${`verdict verdict-${check.verdict}`}>${check.verdict === "ok" ? "✓ ok" : check.verdict === "missing" ? (check.needed ? "✗ missing" : "– missing") : "· info"}</span></td>
       <td>${safe(check.found, 400)}${check.advice && html`<div class="dim">${safe(check.advice, 600)}</div>`}</td></tr>`)}</tbody></table></div></section>`;
 }
@@ -83,7 +83,7 @@ function Agents() {
   const list = offers.value?.agents;
   if (!list) return null;
   const sorted = [...list].sort((a, b) => Number(b.usable) - Number(a.usable));
-  return html`<section aria-labelledby="agents"><h2 id="agents">Agents</h2><div class="table-scroll" tabindex="0" role="region" aria-label="Agents"><table class="plain"><thead><tr><th scope="col">Agent</th><th scope="col">State</th><th scope="col">Where, or how to get it</th></tr></thead>
+  return html`<section aria-labelledby="agents"><h2 id="agents">Agents</h2><div class="table-scroll" tabindex="0" role="region" aria-label="Table of the agents"><table class="plain"><thead><tr><th scope="col">Agent</th><th scope="col">State</th><th scope="col">Where, or how to get it</th></tr></thead>
     <tbody>${sorted.map((agent) => html`<tr><td><strong>${safe(agent.title ?? agent.id, 60)}</strong> <span class="dim">${safe(agent.id, 40)}</span><div class="dim">${safe(agent.description, 200)}</div></td>
       <td><span class=${`verdict verdict-${agent.usable ? "ok" : agent.anyProgram ? "info" : "missing"}`}>${agent.usable ? "✓ ready" : agent.anyProgram ? "· any program" : "– missing"}</span>${agent.version && html`<div class="dim">${safe(agent.version, 40)}${agent.untried ? " (not tried)" : ""}</div>`}</td>
       <td>${agent.path ? html`<code>${safe(agent.path, 300)}</code>` : (agent.missing ?? []).map((line) => html`<div>${safe(line, 300)}</div>`)}
@@ -98,4 +98,3 @@ function Recovered() {
   return html`<section aria-labelledby="recovered"><h2 id="recovered">Recovered after a crash</h2>
     ${lost.length === 0 ? html`<p class="dim">None: no session has lost its supervisors.</p>` : html`<ul class="lines">${lost.map((session) => html`<li><a href=${sessionLink(session.sessionId)}>${safe(session.sessionId, 80)}</a> <span class="dim">${safe(session.agent, 40)} · ${safe(reasonText(reason(session)), 200)}</span></li>`)}</ul>`}</section>`;
 }
-void percent;

@@ -175,7 +175,7 @@ function Timeline({ model }) {
   const begin = Date.parse(turn.at);
   const last = Math.max(turn.endedAt ? Date.parse(turn.endedAt) : now.value, ...mine.map((process) => (process.endedAt ? Date.parse(process.endedAt) : turn.endedAt ? 0 : now.value)), begin + 1000);
   const place = (time) => `${Math.max(0, Math.min(100, ((time - begin) / (last - begin)) * 100))}%`;
-  return html`<section aria-labelledby="timeline"><div class="row"><h2 id="timeline">Timeline</h2>
+  return html`<section aria-labelledby="timeline"><div class="row wrap"><h2 id="timeline">Timeline</h2>
       <label class="inline">Turn <select value=${String(turn.number)} onChange=${(event) => setChosen(Number(event.target.value))}>${turns.slice(-200).reverse().map((one) => html`<option value=${String(one.number)}>${one.number}: ${safe(one.prompt ?? "", 40)}</option>`)}</select></label>
       <span class="dim">${span(last - begin)} · ${mine.length} started · ${mine.filter((process) => process.endedAt).length} ended</span></div>
     ${mine.length === 0 ? html`<p class="dim">This turn has started no process.</p>` : html`<ol class="timeline" aria-label=${`Processes of turn ${turn.number}`}>

@@ -1,6 +1,6 @@
 // The box for prompts: send, queue, steer, abort; history, pictures and files, slash commands.
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState, attempt, toast } from "../lib/ui.js";
-import { post, call, getIfThere, segment } from "../lib/api.js";
+import { post, call, caller, segment } from "../lib/api.js";
 import { refresh, stateOf, isOver } from "../lib/state.js";
 import { safe, bytes } from "../lib/text.js";
 
@@ -57,6 +57,7 @@ export function PromptBox({ id, session, model }) {
   const offered = useMemo(() => (typed ? commands.filter((command) => command.name.toLowerCase().startsWith(typed[1].toLowerCase())).slice(0, 12) : []), [text, commands]);
 
   if (session && isOver(session)) return null;
+  if (caller.value?.role === "read") return html`<p class="prompt-box dim">You may look at this session. Prompts need the role operate.</p>`;
 
   const send = async (mode) => {
     const words = text.trim();
@@ -124,4 +125,3 @@ function Queue({ path, queued }) {
   return html`<ol class="queue" aria-label="Prompts that wait">${queued.slice(0, 8).map((prompt) => html`<li key=${prompt.offset}><span class="dim">waits</span> ${prompt.by && html`<span class="who">${safe(prompt.by, 40)}</span> `}<bdi class="line">${safe(prompt.text, 160)}</bdi>
     <button type="button" class="quiet small" aria-label=${`Drop: ${safe(prompt.text, 60)}`} onClick=${() => drop(prompt)}>✕</button></li>`)}${queued.length > 8 && html`<li class="dim">and ${queued.length - 8} more</li>`}</ol>`;
 }
-void getIfThere;

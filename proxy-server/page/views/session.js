@@ -1,7 +1,7 @@
 // A session: its head, its tabs, and the one stream of events that all of them are drawn from.
 import { html, Component, signal, batch, useState, StateBadge, Bar, attempt, toast, ask, now } from "../lib/ui.js";
-import { get, post, call, follow, segment, caller } from "../lib/api.js";
-import { sessions, loaded, titleOf, stateOf, tokensOf, costOf, refresh, isLive, isOver } from "../lib/state.js";
+import { get, post, call, follow, segment } from "../lib/api.js";
+import { sessions, loaded, titleOf, stateOf, refresh, isLive, isOver } from "../lib/state.js";
 import { Conversation, reasonText } from "../lib/conversation.js";
 import { keys } from "../lib/keys.js";
 import { go, sessionLink } from "../lib/route.js";
@@ -225,4 +225,3 @@ export function download(file, text, type = "text/plain") {
   anchor.click();
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
-void tokensOf; void costOf; void caller;
