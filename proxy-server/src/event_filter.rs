@@ -16,6 +16,7 @@ const DEFAULT_PAGE: u32 = 1000;
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct EventsQuery {
     /// Offset after which events are sent, or `latest` for those to come; for the events of all sessions their position.
+    #[cfg_attr(feature = "openapi", schemars(regex(pattern = "^(0*[0-9]{1,19}|latest)$")))]
     from: Option<String>,
     /// True to continue to the end of the session; else the response ends with the last existing event.
     pub(crate) follow: bool,
@@ -23,12 +24,15 @@ pub(crate) struct EventsQuery {
     #[serde(rename = "type")]
     types: String,
     /// Moment (RFC 3339) before which events are left out.
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<ipc_protocol::json_schema::TimeText>"))]
     since: Option<String>,
     /// Number of events to send of those that exist; the last ones.
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1, max = 10_000)))]
     tail: Option<u32>,
     /// False to leave out the lines of the agent's own protocol, unless `type` names them.
     raw: bool,
     /// Most events of a page, which `Accept: application/json` asks for.
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1, max = 10_000)))]
     limit: Option<u32>,
 }
 

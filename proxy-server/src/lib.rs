@@ -19,6 +19,7 @@ mod access;
 pub mod api;
 mod configuration;
 mod configuration_reloader;
+mod docs_page;
 #[cfg(test)]
 mod documented;
 mod error_text;
@@ -27,6 +28,7 @@ mod event_page;
 pub mod exit;
 mod file_stamps;
 pub mod installed_agents;
+mod json_node;
 mod list_page;
 mod metrics;
 #[cfg(feature = "openapi")]

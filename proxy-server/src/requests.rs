@@ -11,7 +11,7 @@ use axum::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::ProblemDetails;
+use crate::{ProblemDetails, json_node::JsonNode};
 
 /// Longest body of a request, in bytes: twice the longest message to a proxy, for what JSON adds to it.
 pub const MAX_BODY: usize = 32 * 1024 * 1024;
@@ -53,8 +53,13 @@ pub(crate) fn parse<T: DeserializeOwned>(body: Body) -> RouteResult<T> {
         ProblemDetails::new(kind, format!("reading the request failed: {error} (at most {MAX_BODY} bytes)"))
     })?;
     let body: &[u8] = if body.is_empty() { b"{}" } else { &body };
-    serde_json::from_slice(body)
-        .map_err(|error| ProblemDetails::usage(format!("the request's body does not fit: {error}")))
+    let no_json = |error: serde_json::Error| ProblemDetails::usage(format!("the request's body is no JSON: {error}"));
+    let node: JsonNode = serde_json::from_slice(body).map_err(no_json)?;
+    serde_path_to_error::deserialize(node).map_err(|error| match error.path().to_string() {
+        // The whole of it.
+        path if path == "." => ProblemDetails::usage(format!("the request's body does not fit: {}", error.inner())),
+        path => ProblemDetails::usage(format!("the request's body does not fit in {path}: {}", error.inner())),
+    })
 }
 
 /// Runs a kill, or other work that must not stop half-way when its client leaves, in a task of its own.
@@ -64,4 +69,22 @@ pub(crate) async fn to_the_end<T: Send + 'static>(
     let done =
         tokio::spawn(work).await.map_err(|error| ProblemDetails::failed(format!("the work broke off: {error}")))?;
     Ok(done?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::KillRequest;
+
+    #[test]
+    fn a_body_that_does_not_fit_names_its_field() {
+        let detail = |json: &'static str| parse::<KillRequest>(Ok(json.into())).expect_err("refused").detail;
+        assert!(detail(r#"{"graceMs":"soon"}"#).contains("in graceMs: invalid type: string \"soon\", expected u64"));
+        assert!(
+            detail(r#"{"grace":1}"#).contains("grace: unknown field `grace`, expected one of `pid`"),
+            "{}",
+            detail(r#"{"grace":1}"#)
+        );
+        assert!(detail("{} {}").contains("trailing characters") && detail("{").contains("EOF"));
+    }
 }

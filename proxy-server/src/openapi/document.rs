@@ -83,7 +83,7 @@ impl DocumentBuilder {
                         "type": "apiKey",
                         "in": "cookie",
                         "name": "agent_proxy_login",
-                        "description": "Cookie of a page that has logged in by a link.",
+                        "description": "Cookie of a page that has logged in by a link; `_` and the port follow its name.",
                     },
                 },
                 "responses": responses,

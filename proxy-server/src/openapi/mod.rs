@@ -5,6 +5,7 @@
 //! and a build without the feature has none of it.
 
 mod document;
+mod examples;
 pub(crate) mod problem_sets;
 mod route;
 mod schemas;

@@ -5,7 +5,7 @@ pub(crate) const MANAGER: &[&str] = &["failed", "system", "log", "shut-down"];
 
 /// Problems of a session that is named in the path.
 pub(crate) const SESSION: &[&str] =
-    &["usage", "ambiguous-id", "unknown-session", "failed", "system", "log", "shut-down"];
+    &["usage", "invalid-config", "ambiguous-id", "unknown-session", "failed", "system", "log", "shut-down"];
 
 /// Problems of a call that the session's processes answer, in addition to [`SESSION`].
 pub(crate) const PROXY: &[&str] = &[

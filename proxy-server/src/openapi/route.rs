@@ -13,10 +13,10 @@ use super::{
 use crate::{ProblemDetails, access::role_for, api::NDJSON, problem::KINDS, stream::EVENT_STREAM};
 
 /// Parameters of paths.
-const PATH_PARAMETERS: [(&str, &str, &str); 3] = [
-    ("id", "Id of the session, or a beginning that no other id has.", "s-1"),
-    ("name", "Name.", "main"),
-    ("request", "Id of the permission request.", "permission-1"),
+const PATH_PARAMETERS: [(&str, &str, &str, &str); 3] = [
+    ("id", "Id of the session, or a beginning that no other id has.", "s-1", r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,64}$"),
+    ("name", "Name.", "main", "^[A-Za-z0-9._-]{1,64}$"),
+    ("request", "Id of the permission request.", "permission-1", "^[^/]+$"),
 ];
 
 /// Media type of problems.
@@ -216,10 +216,11 @@ fn path_parameters(path: &str) -> Vec<Value> {
     let names = path.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name);
     let parameter = |name: &str| {
         let known = PATH_PARAMETERS.iter().find(|(known, ..)| *known == name);
-        let (_, description, example) = known.copied().unwrap_or_else(|| panic!("{path}: {name} has no description"));
+        let (_, description, example, pattern) =
+            known.copied().unwrap_or_else(|| panic!("{path}: {name} has no description"));
         json!({
             "name": name, "in": "path", "required": true, "description": description,
-            "schema": { "type": "string", "minLength": 1 }, "example": example,
+            "schema": { "type": "string", "pattern": pattern }, "example": example,
         })
     };
     names.map(parameter).collect()
@@ -227,15 +228,15 @@ fn path_parameters(path: &str) -> Vec<Value> {
 
 /// Removes `null` from the types of a query's parameter: one that is not given is absent.
 fn not_null(schema: &mut Value) {
-    if let Some(types) = schema["type"].as_array_mut() {
+    let Some(members) = schema.as_object_mut() else { return };
+    if let Some(Value::Array(types)) = members.get_mut("type") {
         types.retain(|kind| kind != "null");
         if let [kind] = types.as_slice() {
-            schema["type"] = kind.clone();
+            let kind = kind.clone();
+            members.insert("type".into(), kind);
         }
     }
-    if schema.get("default").is_some_and(Value::is_null)
-        && let Some(members) = schema.as_object_mut()
-    {
+    if members.get("default").is_some_and(Value::is_null) {
         members.remove("default");
     }
 }

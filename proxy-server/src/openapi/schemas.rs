@@ -3,6 +3,8 @@
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value};
 
+use super::examples::add_examples;
+
 /// Schemas of requests and answers. A type that is in both has one schema, that of requests: it requires less.
 pub(crate) struct SchemaSet {
     requests: SchemaGenerator,
@@ -43,6 +45,7 @@ impl SchemaSet {
         let mut schemas: Map<String, Value> = self.answers.take_definitions(true).into_iter().collect();
         schemas.extend(self.requests.take_definitions(true));
         schemas.sort_keys();
+        add_examples(&mut schemas);
         let mut schemas = Value::Object(schemas);
         clean(&mut schemas);
         schemas
@@ -53,6 +56,8 @@ impl SchemaSet {
 pub(super) fn clean(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
+            // A set may be given with repetitions.
+            members.remove("uniqueItems");
             // A fresh one each time.
             if members.get("$ref").is_some_and(|target| target == "#/components/schemas/SessionId") {
                 members.remove("default");

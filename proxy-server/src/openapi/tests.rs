@@ -71,6 +71,83 @@ fn operation_ids_and_names_of_types_differ() {
     }
 }
 
+/// Says why a value does not fit a schema; covers what our schemas have.
+fn misfit(document: &Value, schema: &Value, value: &Value) -> Option<String> {
+    if let Some(target) = schema["$ref"].as_str() {
+        return misfit(document, document.pointer(&target[1..]).expect("a target"), value);
+    }
+    let list = |kind: &str| {
+        schema[kind].as_array().map(|all| all.iter().filter(|one| misfit(document, one, value).is_none()).count())
+    };
+    let all = |kind: &str| schema[kind].as_array().map_or(0, Vec::len);
+    let kinds: Vec<&str> = match &schema["type"] {
+        Value::String(kind) => vec![kind],
+        Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
+        _ => vec![],
+    };
+    let is = |kind: &&str| match *kind {
+        "null" => value.is_null(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        "string" => value.is_string(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        other => panic!("{other} is no type"),
+    };
+    if !kinds.is_empty() && !kinds.iter().any(is) {
+        return Some(format!("{value} is no {kinds:?}"));
+    }
+    let is_wrong = schema.get("const").is_some_and(|constant| constant != value)
+        || schema["enum"].as_array().is_some_and(|known| !known.contains(value))
+        || list("oneOf").is_some_and(|count| count != 1)
+        || list("anyOf").is_some_and(|count| count == 0)
+        || list("allOf").is_some_and(|count| count != all("allOf"))
+        || schema["minimum"].as_f64().zip(value.as_f64()).is_some_and(|(least, value)| value < least)
+        || schema["maximum"].as_f64().zip(value.as_f64()).is_some_and(|(most, value)| value > most);
+    if is_wrong {
+        return Some(format!("{value} does not fit {schema}"));
+    }
+    if let Some(members) = value.as_object() {
+        for required in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            if !members.contains_key(required) {
+                return Some(format!("{required} is missing in {value}"));
+            }
+        }
+        for (name, member) in members {
+            let of = schema["properties"].get(name).or_else(|| schema.get("additionalProperties"));
+            match of {
+                Some(Value::Bool(false)) => return Some(format!("{name} is not known: {value}")),
+                Some(Value::Bool(true)) | None => {}
+                Some(schema) => {
+                    if let Some(reason) = misfit(document, schema, member) {
+                        return Some(format!("{name}: {reason}"));
+                    }
+                }
+            }
+        }
+    }
+    value.as_array().into_iter().flatten().find_map(|member| misfit(document, &schema["items"], member))
+}
+
+#[test]
+fn every_type_has_an_example_that_fits() {
+    let document = generated();
+    let schemas = document["components"]["schemas"].as_object().expect("schemas");
+    for (name, schema) in schemas {
+        let [example] = schema["examples"].as_array().expect("examples").as_slice() else {
+            panic!("{name} has no example")
+        };
+        assert_eq!(misfit(&document, schema, example), None, "the example of {name}");
+    }
+    let given: Value = serde_json::from_str(include_str!("examples.json")).expect("JSON");
+    for name in given["types"].as_object().expect("types").keys() {
+        assert!(schemas.contains_key(name), "{name} has an example, and is no type");
+    }
+    assert!(misfit(&document, &schemas["KillRequest"], &serde_json::json!({ "grace": 1 })).is_some());
+    assert!(misfit(&document, &schemas["SessionState"], &serde_json::json!({ "busy": {} })).is_some());
+}
+
 #[test]
 fn every_type_has_a_description() {
     let mut missing = Vec::new();
@@ -82,6 +159,14 @@ fn every_type_has_a_description() {
             if !schema["description"].is_string() && !schema["$ref"].is_string() {
                 missing.push(format!("{name}.{member}"));
             }
+        }
+    }
+    for (path, item) in generated()["paths"].as_object().expect("paths") {
+        for (method, operation) in item.as_object().expect("operations") {
+            let parameters = operation["parameters"].as_array().expect("parameters").iter();
+            let described = |parameter: &&Value| parameter["description"].is_string();
+            missing
+                .extend(parameters.filter(|one| !described(one)).map(|one| format!("{method} {path} {}", one["name"])));
         }
     }
     assert!(missing.is_empty(), "no description: {missing:?}");

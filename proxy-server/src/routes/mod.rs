@@ -25,8 +25,8 @@ use axum::{
     response::Response,
 };
 
-pub(crate) use self::page::is_public;
 pub use self::stop::{StopMode, StopProgress, StopRequests};
+pub(crate) use self::{document::DOCUMENT, page::is_public};
 use crate::{ApiState, ProblemDetails, ServerMetrics, access::check_role, requests::MAX_BODY};
 
 /// Builds the router of all routes.

@@ -32,7 +32,10 @@ api_routes! { "Records", ApiState;
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(default)]
 struct PageQuery {
+    /// Most records of a page; without it all are in one.
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1, max = 10_000)))]
     limit: Option<usize>,
+    /// Cursor that the page before gave, in its header `Link`.
     cursor: Option<String>,
 }
 

@@ -65,13 +65,20 @@ struct SessionsQuery {
     archived: bool,
     /// Statuses with commas between them.
     status: String,
+    /// Catalog id of the agent.
     agent: Option<String>,
+    /// User label.
     user_id: Option<String>,
+    /// Workspace label.
     workspace_id: Option<String>,
     /// Text in its id or working directory, in any case.
     text: Option<String>,
+    /// Order of the list.
     sort: SessionOrder,
+    /// Most sessions of a page; without it all are in one.
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1, max = 10_000)))]
     limit: Option<usize>,
+    /// Cursor that the page before gave, in its header `Link`.
     cursor: Option<String>,
 }
 
@@ -86,8 +93,10 @@ enum SessionOrder {
     /// The latest first.
     #[serde(rename = "-startedAt")]
     Latest,
+    /// By id.
     #[serde(rename = "id")]
     Id,
+    /// By id, the greatest first.
     #[serde(rename = "-id")]
     IdDescending,
 }
