@@ -214,6 +214,38 @@ test("the raw events, and one as JSON", async () => {
   await inert(page);
 });
 
+test("a terminal: frames paint, and do nothing else", async () => {
+  await daemon.session("screen");
+  const page = await open(null);
+  const typed = [];
+  await page.routeWebSocket(/\/v1\/sessions\/screen\/terminal/, (socket) => {
+    socket.onMessage((message) => typed.push(String(message)));
+    socket.send(JSON.stringify({ type: "attached", rows: 24, columns: 80, types: true }));
+    socket.send(Buffer.from(`\x1b[H\x1b[2J\x1b[31mred\x1b[0m \x1b[38;2;10;200;100mtrue\x1b[0m ${IMAGE} ${SCRIPT}\r\n\x1b]8;;javascript:ran.push('osc')\x07evil\x1b]8;;\x07 javascript:ran.push('web')\r\n\x1b]0;title\x07\x1b]52;c;aGk=\x07\x1b[6n\x1b[c${HIDDEN}\r\nend`));
+    socket.send(JSON.stringify({ type: "clipboard", text: ALL }));
+    socket.send(JSON.stringify({ type: "refused", problem: { detail: ALL } }));
+  });
+  await page.goto(new URL("#/session/screen/terminal", daemon.url).href);
+  await page.getByRole("button", { name: "The agent's screen" }).click();
+  const rows = page.locator(".xterm-rows");
+  await rows.getByText("end", { exact: true }).waitFor();
+  // A row is drawn anew as its cursor moves.
+  await page.waitForFunction(() => [...document.querySelectorAll(".xterm-rows span")].some((node) => node.textContent.startsWith("true") && getComputedStyle(node).color === "rgb(10, 200, 100)"));
+  await rows.getByText("evil").click();
+  assert.equal(page.context().pages().length, 1, "no window opens");
+  assert.deepEqual(await page.evaluate(() => [document.querySelectorAll(".terminal-view img, .terminal-view script, .terminal-view a[href]").length, document.title.includes("title")]), [0, false]);
+  assert.ok(!typed.some((text) => text.includes("aGk")), "nobody reads or writes the clipboard by a sequence");
+  await checkQuiet(page, [/404/]);
+});
+
+test("a picture of the answer is a picture, and one of elsewhere is not loaded", async () => {
+  const png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+  const page = await conversation("pictures", `say ![own](data:image/png;base64,${png})\nsay ![other](https://example.com/x.png) ![svg](data:image/svg+xml;base64,AAAA)`);
+  await page.locator("img.picture").waitFor();
+  assert.equal(await page.locator(".chat-content img").count(), 1);
+  await checkQuiet(page, [/404/]);
+});
+
 test("agents and the machine", async () => {
   const page = await open("#/machine");
   await page.getByText("Claude Code").first().waitFor();

@@ -76,7 +76,7 @@ async function filesFrom(folder, daemon) {
     const name = pathname === "/" ? "index.html" : /^\/page\/[^/]+\/(.+)$/.exec(pathname)?.[1];
     const file = name && path.join(folder, name);
     if (file && existsSync(file)) {
-      response.writeHead(200, { "content-type": types[path.extname(file)], "content-security-policy": given.headers.get("content-security-policy"), "cache-control": "no-store" });
+      response.writeHead(200, { "content-type": types[path.extname(file)], "content-security-policy": given.headers.get("content-security-policy") ?? "default-src 'self'", "cache-control": "no-store" });
       response.end(readFileSync(file));
       return;
     }

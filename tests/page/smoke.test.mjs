@@ -83,6 +83,31 @@ test("a login with a token, and no data without one", async () => {
   await checkQuiet(page, [/404/, /401/]);
 });
 
+test("a login by link, for one user's sessions, and its end", async (context) => {
+  const link = await daemon.call("POST", "v1/login-links", { role: "operate", user: "ada" }).catch((error) => (/ 404 /.test(error.message) ? null : Promise.reject(error)));
+  if (!link) { console.log("NOT RUN: a login by link (this server has none)"); context.skip(); return; }
+  await daemon.session("of-ada", { userId: "ada" });
+  await daemon.session("of-bob", { userId: "bob" });
+  const page = await open({ login: false, hash: null });
+  await page.goto(link.urls[0]);
+  if (process.env.PAGE_DIR) await page.goto(daemon.url);
+  await page.locator("tr.session", { hasText: "of-ada" }).waitFor();
+  assert.equal(await page.locator("tr.session", { hasText: "of-bob" }).count(), 0);
+  await page.locator(".who").getByText("ada").waitFor();
+  assert.equal(await page.evaluate(() => document.cookie), "", "no script reads the cookie");
+  // It changes something: the server looks at the origin.
+  await page.getByText("of-ada").first().click();
+  await prompt(page, "say by cookie");
+  await page.getByText("by cookie", { exact: true }).last().waitFor();
+  await page.locator(".prompt .who").getByText("ada").waitFor();
+  await page.getByRole("button", { name: "Log out" }).click();
+  await page.getByLabel("Token").waitFor();
+  const again = await open({ login: false, hash: null });
+  await again.goto(link.urls[0]);
+  await again.goto(daemon.url);
+  await again.getByLabel("Token").waitFor();
+});
+
 test("two windows see each other's prompts and answers", async () => {
   await daemon.session("two");
   const one = await open({ hash: "#/session/two" });

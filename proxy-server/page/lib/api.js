@@ -8,8 +8,8 @@ const TOKEN = "agent-proxy-token";
 export const loginNeeded = signal(null);
 /** True if the last call reached the server. */
 export const online = signal(true);
-/** Caller: {name, role, user}, where the server tells. */
-export const caller = signal(null);
+/** Caller: {name, role, user}; null where the server does not tell, undefined until it is known. */
+export const caller = signal(undefined);
 
 let token = sessionStorage.getItem(TOKEN);
 

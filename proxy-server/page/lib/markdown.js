@@ -5,6 +5,10 @@ import { Code } from "./highlight.js";
 
 /** Longest block that is drawn as markdown, in characters. A longer one is cut in pieces. */
 const MAX_BLOCK = 16_000;
+/** Longest picture in a text, in characters: it is one line. */
+const MAX_PICTURE = 6_000_000;
+const PICTURE = /^\s*!\[[^\]\n]{0,200}\]\(data:image\//;
+
 /** Most blocks, and characters in them, of one text that are drawn at once: its end. */
 const MAX_BLOCKS = 300;
 const MAX_DRAWN = 150_000;
@@ -37,7 +41,8 @@ export class MarkdownSource {
     for (;;) {
       let end = this.rest.indexOf("\n", from);
       if (end < 0) {
-        if (this.rest.length - from <= MAX_BLOCK) break;
+        const isPicture = !this.fence && PICTURE.test(this.rest.slice(from, from + 300));
+        if (this.rest.length - from <= (isPicture ? MAX_PICTURE : MAX_BLOCK)) break;
         end = from + MAX_BLOCK;
         this.line(this.rest.slice(from, end));
         this.close(true);
@@ -65,7 +70,7 @@ export class MarkdownSource {
     }
     this.lines.push(text);
     this.size += text.length + 1;
-    if (this.size > MAX_BLOCK) this.close(true);
+    if (this.size > MAX_BLOCK) this.close(!PICTURE.test(text));
   }
 
   /** Ends the block. */
@@ -83,6 +88,7 @@ export class MarkdownSource {
   /** Last block, which is still growing; null if there is none. */
   tail() {
     const text = this.rest && !this.isFenceStart() ? [...this.lines, this.rest].join("\n") : this.lines.join("\n");
+    if (!this.fence && this.rest.length > 300 && PICTURE.test(this.rest.slice(0, 300))) return this.block([...this.lines, "*a picture comes…*"].join("\n"));
     return text || (this.fence && this.open) ? this.block(text) : null;
   }
 
@@ -218,6 +224,8 @@ export function inline(text, depth = 0) {
 
 /** Link with its address in sight: a label may say another. */
 function anchor(target, label, whole, depth) {
+  // Pictures of elsewhere are not loaded: they would tell who looks at them, and when.
+  if (whole.startsWith("!") && /^data:image\/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+$/.test(target)) return html`<img class="picture" src=${target} alt=${safe(label || "Picture of the agent", 200)}/>`;
   const href = link(target);
   if (!href) return safe(whole);
   const host = new URL(href).host;

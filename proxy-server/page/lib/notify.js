@@ -2,11 +2,22 @@
 import { effect, signal } from "./ui.js";
 import { openPermissions } from "./state.js";
 import { sessionLink, go } from "./route.js";
+import { remember, remembered } from "./settings.js";
 import { safe } from "./text.js";
 
 export const notifications = signal(typeof Notification === "undefined" ? "unsupported" : Notification.permission);
 
+const ASKED = "agent-proxy-notify-asked";
+/** True until the user has been asked once. */
+export const offer = signal(notifications.value === "default" && !remembered(ASKED));
+
+export function decline() {
+  remember(ASKED, "yes");
+  offer.value = false;
+}
+
 export async function askForNotifications() {
+  decline();
   if (notifications.value === "default") notifications.value = await Notification.requestPermission();
 }
 

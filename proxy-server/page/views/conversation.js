@@ -6,7 +6,7 @@ import { answeredBy } from "../lib/conversation.js";
 import { safe, pretty, span, age, clock, count, cost } from "../lib/text.js";
 import { isLive } from "../lib/state.js";
 import { useKeys } from "../lib/keys.js";
-import { PermissionCard } from "./permissions.js";
+import { PermissionCard, NotifyOffer } from "./permissions.js";
 import { Receipt } from "./receipt.js";
 import { PromptBox } from "./prompt.js";
 
@@ -18,6 +18,7 @@ export function ConversationView({ id, session, model }) {
   const scroller = useRef(null);
   const content = useRef(null);
   const stuck = useRef(true);
+  const below = useRef(null);
   const [shown, setShown] = useState(TURNS);
   const [away, setAway] = useState(false);
   void model.rev.value;
@@ -37,7 +38,16 @@ export function ConversationView({ id, session, model }) {
     const box = scroller.current;
     stuck.current = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
     setAway(!stuck.current);
+    // At the top the turns before come by themselves, and what is read stays where it is.
+    if (box.scrollTop < 60 && !stuck.current && shown < model.turns.length) {
+      below.current = box.scrollHeight - box.scrollTop;
+      setShown(shown + 20);
+    }
   };
+  useLayoutEffect(() => {
+    if (below.current !== null) scroller.current.scrollTop = scroller.current.scrollHeight - below.current;
+    below.current = null;
+  }, [shown]);
   const toEnd = () => { stuck.current = true; scroller.current.scrollTop = scroller.current.scrollHeight; setAway(false); };
   useKeys([["G", "To the end of the conversation", toEnd], ["i", "Write a prompt", () => document.getElementById("prompt")?.focus()]], []);
 
@@ -65,7 +75,7 @@ function OpenCards({ id, model, open }) {
     const known = model.permissions.get(request.id)?.request;
     const tool = known?.toolCallId ? model.tools.get(known.toolCallId) : null;
     return html`<${PermissionCard} key=${request.id} sessionId=${id} request=${known ?? request} hot=${at === 0} diffs=${tool?.diffs.size ? tool.diffs : null}/>`;
-  })}${waiting.length > 3 && html`<p class="dim">${waiting.length - 3} more wait.</p>`}</div>`;
+  })}${waiting.length > 0 && html`<${NotifyOffer}/>`}${waiting.length > 3 && html`<p class="dim">${waiting.length - 3} more wait.</p>`}</div>`;
 }
 
 /** A sign that the agent works. Its place is there all the time, so that nothing moves. */

@@ -3,6 +3,7 @@ import { html, useState, attempt, Line, LongText } from "../lib/ui.js";
 import { post, segment, caller } from "../lib/api.js";
 import { openPermissions, refresh, titleOf, sessions } from "../lib/state.js";
 import { name } from "../lib/settings.js";
+import { offer, decline, askForNotifications } from "../lib/notify.js";
 import { useKeys } from "../lib/keys.js";
 import { sessionLink } from "../lib/route.js";
 import { safe, pretty } from "../lib/text.js";
@@ -55,11 +56,18 @@ export function PermissionCard({ sessionId, request, hot, showSession, diffs }) 
     </div></section>`;
 }
 
+/** Asks once whether the browser may tell of questions. */
+export function NotifyOffer() {
+  if (!offer.value) return null;
+  return html`<p class="row notify-offer"><span class="grow dim">Shall this browser notify you when an agent asks?</span><button type="button" class="small" onClick=${askForNotifications}>Yes</button><button type="button" class="quiet small" onClick=${decline}>No</button></p>`;
+}
+
 /** All requests that are open, over all sessions. */
 export function OpenPermissions({ onClose }) {
   const open = openPermissions.value;
   return html`<aside class="inbox" aria-label="Open questions of agents">
     <header class="row"><h2>Questions</h2><span class="spacer"></span><button type="button" class="quiet" aria-label="Close" onClick=${onClose}>✕</button></header>
+    <${NotifyOffer}/>
     ${open.map(({ sessionId, request }) => html`<${PermissionCard} key=${`${sessionId}/${request.id}`} sessionId=${sessionId} request=${request} showSession/>`)}
   </aside>`;
 }

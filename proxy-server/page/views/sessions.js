@@ -1,6 +1,7 @@
 // All sessions: live, sorted, filtered, grouped. Only the rows in sight are drawn.
 import { html, useEffect, useLayoutEffect, useRef, useState, useMemo, StateBadge, now } from "../lib/ui.js";
 import { sessions, loaded, listError, titleOf, stateOf, tokensOf, costOf, followAll, isLive } from "../lib/state.js";
+import { caller } from "../lib/api.js";
 import { remembered, remember } from "../lib/settings.js";
 import { useKeys } from "../lib/keys.js";
 import { go, sessionLink } from "../lib/route.js";
@@ -43,7 +44,9 @@ export function Sessions() {
   const [text, setText] = useState("");
   const search = useRef(null);
   const box = useRef(null);
-  useEffect(() => followAll(), []);
+  // Who sees one user's sessions alone may not follow those of all.
+  const who = caller.value;
+  useEffect(() => (who === undefined || who?.user ? undefined : followAll()), [who]);
   useEffect(() => {
     remember("agent-proxy-list-filter", filter);
     remember("agent-proxy-list-sort", sort);
