@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use crate::{Envelope, HomePart, Json, SessionId, Usd};
+use crate::{Envelope, HomePart, Json, SessionId, SignalNumber, Usd};
 
 /// Time as text in JSON.
 #[derive(Debug)]
@@ -48,6 +48,12 @@ schema!(inline TimeText, "TimeText", json_schema!({ "type": "string", "format": 
 schema!(inline OffsetText, "OffsetText", json_schema!({ "type": "string", "pattern": "^[0-9]{20}$" }));
 schema!(inline Json, "Json", json_schema!({ "description": "Any JSON." }));
 schema!(inline Usd, "Usd", json_schema!({ "type": "number", "minimum": 0, "maximum": 1_000_000_000 }));
+schema!(inline SignalNumber, "SignalNumber", json_schema!({
+    "anyOf": [
+        { "type": "string", "pattern": "^(SIG)?[A-Z0-9]+$", "examples": ["SIGINT"] },
+        { "type": "integer", "minimum": 1, "maximum": 64 },
+    ],
+}));
 schema!(SessionId, "SessionId", _generator => json_schema!({
     "type": "string",
     "description": "Id of a session.",
@@ -71,7 +77,7 @@ schema!(Envelope, "Envelope", generator => json_schema!({
         "payload": { "description": "Content, by type." },
         "metadata": {
             "type": "object",
-            "description": "Further facts.",
+            "description": "The turn, and what the caller gave with the append or the prompt.",
             "properties": { "turn": { "type": "integer", "minimum": 1, "description": "Number of the turn; absent outside of turns." } },
         },
     },

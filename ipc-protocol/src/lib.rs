@@ -31,6 +31,7 @@ mod prompt;
 mod raw_lines;
 pub mod reattach;
 mod receipt;
+mod signal_number;
 pub mod terminal;
 
 pub use budget::{Budget, BudgetAction, BudgetExceeded, BudgetKind, InvalidUsd, Usd};
@@ -57,9 +58,10 @@ pub use policy::{
     AgentSandbox, BypassAction, PermissionBypassed, PermissionMode, PermissionPolicy, PermissionRule, RuleDecision,
     TimeoutAction, TimeoutKind, Timeouts,
 };
-pub use process::{ExitStatus, ProcessInfo, ProcessStatus};
+pub use process::{ExitStatus, ListeningSocket, ProcessInfo, ProcessStatus, SocketProtocol};
 pub use prompt::{Prompt, PromptPart};
 pub use raw_lines::RawLine;
 pub use receipt::{
     ContainmentLayer, KillCause, KillOptions, KillScope, ProcessOutcome, Proof, ReapedBy, Receipt, ReceiptEntry,
 };
+pub use signal_number::{InvalidSignal, SignalNumber};

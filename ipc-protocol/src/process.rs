@@ -134,3 +134,47 @@ impl ProcessInfo {
         line
     }
 }
+
+/// Protocol of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum SocketProtocol {
+    /// TCP.
+    Tcp,
+    /// UDP, without a peer.
+    Udp,
+}
+
+impl fmt::Display for SocketProtocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        })
+    }
+}
+
+/// Socket on which a process listens, in its network namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ListeningSocket {
+    /// Protocol of the socket.
+    pub protocol: SocketProtocol,
+    /// Address, without brackets; `0.0.0.0` and `::` are all of the machine.
+    pub address: String,
+    /// Port.
+    pub port: u16,
+}
+
+impl fmt::Display for ListeningSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { protocol, address, port } = self;
+        if address.contains(':') {
+            write!(f, "{protocol} [{address}]:{port}")
+        } else {
+            write!(f, "{protocol} {address}:{port}")
+        }
+    }
+}

@@ -5,10 +5,10 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
-use ipc_protocol::{ExitStatus, Pid, ProcessId, Signal};
+use ipc_protocol::{ExitStatus, Pid, ProcessId, Signal, SignalNumber};
 use rustix::process::{PidfdFlags, WaitIdOptions};
 
-use crate::proc::identify;
+use crate::{proc::identify, sys};
 
 /// A process, held by a pidfd that was opened and then checked against the start time. Signals reach that process or
 /// none. The pidfd is readable (for poll) once the process is dead.
@@ -58,6 +58,14 @@ impl PidFd {
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         let number = rustix_signal(signal);
         rustix::process::pidfd_send_signal(&self.fd, number).map_err(gone_is_not_found)
+    }
+
+    /// Sends any signal, by its number.
+    ///
+    /// # Errors
+    /// As [`PidFd::signal`].
+    pub fn signal_number(&self, signal: SignalNumber) -> io::Result<()> {
+        rustix::process::pidfd_send_signal(&self.fd, sys::any_signal(signal)).map_err(gone_is_not_found)
     }
 
     /// Reaps the process, if it is a child of this process and dead. `Ok(None)` while it lives.

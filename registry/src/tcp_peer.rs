@@ -3,17 +3,15 @@
 //! The kernel does not say who is at the other end of a TCP connection. Its table of sockets names the inode of the other end, and
 //! each process lists its descriptors: a process of a session that holds that inode is found.
 
-use std::{
-    io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+use std::{io, net::SocketAddr};
+
+use ipc_protocol::ProcessId;
+
+use crate::{
+    ancestry::is_below,
+    process_table, procfs,
+    socket_table::{SocketLine, canonical, held_sockets},
 };
-
-use ipc_protocol::{Pid, ProcessId};
-
-use crate::{ancestry::is_below, process_table, procfs};
-
-/// Most descriptors of a process that are looked at.
-const MAX_DESCRIPTORS: usize = 65_536;
 
 /// Checks that no process below any of `tops` holds the client's end of a connection on this machine. `sessions` says whose
 /// sessions those are. A client on another machine, or in another network namespace, is in no session of ours that has this
@@ -35,11 +33,10 @@ pub fn check_tcp_client(
     let Some(end) = client_end(client, server).map_err(unknown)? else {
         return Err(format!("the connection from {client} is gone"));
     };
-    let name = format!("socket:[{}]", end.inode);
     let mut is_held = false;
     for (process, _) in process_table::all_processes(u64::MAX).map_err(unknown)? {
         let pid = process.id.pid;
-        if holds(pid, &name) {
+        if held_sockets(pid).is_ok_and(|inodes| inodes.contains(&end.inode)) {
             is_held = true;
             if is_below(pid, tops)? {
                 return Err(format!("your process {pid} belongs to one of {sessions}"));
@@ -60,12 +57,6 @@ struct ClientEnd {
     inode: u64,
 }
 
-/// Returns true if one of the process's descriptors is this socket.
-fn holds(pid: Pid, name: &str) -> bool {
-    let Ok(descriptors) = procfs::numbers_in_proc(&format!("{pid}/fd"), MAX_DESCRIPTORS) else { return false };
-    descriptors.iter().any(|fd| procfs::read_link(&format!("{pid}/fd/{fd}")).is_ok_and(|link| link == name))
-}
-
 fn client_end(client: SocketAddr, server: SocketAddr) -> io::Result<Option<ClientEnd>> {
     for table in ["net/tcp", "net/tcp6"] {
         let text = match procfs::read_text(&format!("self/{table}")) {
@@ -81,29 +72,9 @@ fn client_end(client: SocketAddr, server: SocketAddr) -> io::Result<Option<Clien
 
 /// Parses a line of the kernel's table; `None` if it is not of this end of the connection.
 fn end_in(line: &str, local: SocketAddr, remote: SocketAddr) -> Option<ClientEnd> {
-    let mut fields = line.split_ascii_whitespace();
-    let (here, there) = (address(fields.nth(1)?)?, address(fields.next()?)?);
-    let end = ClientEnd { user: fields.nth(4)?.parse().ok()?, inode: fields.nth(1)?.parse().ok()? };
+    let SocketLine { local: here, remote: there, user, inode, .. } = SocketLine::parse(line)?;
     // 0 once the socket is closed.
-    (here == local && there == remote && end.inode != 0).then_some(end)
-}
-
-/// Parses `0100007F:1F90`: the address in words of the machine's byte order, and the port.
-fn address(text: &str) -> Option<SocketAddr> {
-    let (address, port) = text.split_once(':')?;
-    let words: Option<Vec<u32>> = (0..address.len() / 8)
-        .map(|at| u32::from_str_radix(address.get(at * 8..at * 8 + 8)?, 16).ok().map(|word| u32::from_be(word.to_be())))
-        .collect();
-    let bytes: Vec<u8> = words?.into_iter().flat_map(u32::to_ne_bytes).collect();
-    let ip = match <[u8; 4]>::try_from(&bytes[..]) {
-        Ok(four) => IpAddr::V4(Ipv4Addr::from(four)),
-        Err(_) => IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(&bytes[..]).ok()?)),
-    };
-    Some(canonical(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?)))
-}
-
-fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
+    (here == local && there == remote && inode != 0).then_some(ClientEnd { user, inode })
 }
 
 #[cfg(test)]
@@ -112,22 +83,6 @@ mod tests {
 
     use super::*;
     use crate::identify;
-
-    #[test]
-    fn addresses_of_the_kernel_s_table() {
-        if cfg!(target_endian = "little") {
-            assert_eq!(address("0100007F:1F90"), Some("127.0.0.1:8080".parse().expect("an address")));
-            assert_eq!(address("00000000000000000000000001000000:0050"), Some("[::1]:80".parse().expect("an address")));
-            assert_eq!(
-                address("0000000000000000FFFF00000100007F:0050"),
-                Some("127.0.0.1:80".parse().expect("an address")),
-                "one of version 4 in a table of version 6"
-            );
-        }
-        for wrong in ["", "0100007F", "0100007:1", "ZZ00007F:1F90", "0100007F:1F9000"] {
-            assert_eq!(address(wrong), None, "{wrong}");
-        }
-    }
 
     #[test]
     fn a_client_is_found_by_what_it_holds() {

@@ -38,6 +38,15 @@ pub fn is_single_threaded() -> bool {
     unsafe { libc::unshare(libc::CLONE_THREAD) == 0 }
 }
 
+/// Returns a signal as the system call takes it: one of the real-time signals has no name.
+pub(crate) fn any_signal(signal: ipc_protocol::SignalNumber) -> rustix::process::Signal {
+    use rustix::process::Signal;
+    let number = signal.number();
+    // SAFETY: the number is one of Linux's, 1 to 64. It is passed to the kernel alone, for a process that is not this one: glibc's own
+    // use of the first real-time signals is not touched.
+    Signal::from_named_raw(number).unwrap_or_else(|| unsafe { Signal::from_raw_unchecked(number) })
+}
+
 /// Limits the allocator, if it is glibc's, to two arenas for all threads. By default it has up to eight per processor,
 /// each of which keeps what its threads needed once. Call it before there are threads.
 pub fn bound_arenas() {
