@@ -17,7 +17,7 @@
 //! let session: Arc<SessionId> = Arc::new("s-1".parse().unwrap());
 //! let created_at = SystemTime::now();
 //! let event = Event::Text { text: "hi".into() };
-//! let envelope = Arc::new(Envelope { offset: 1, created_at, session: Arc::clone(&session), turn: Some(1), event });
+//! let envelope = Arc::new(Envelope { offset: 1, created_at, session: Arc::clone(&session), turn: Some(1), metadata: None, event });
 //! let batch = EventBatch { session: Arc::clone(&session), created_at, first: 1, events: vec![envelope], source: 0, cursor: None };
 //! let (tell, told) = mpsc::channel();
 //! log.append(batch, Box::new(move |result| tell.send(result).unwrap())).unwrap();

@@ -1,7 +1,8 @@
 //! Stored form of events, a JSON line each, and its conversions.
 //!
 //! `{"t":TURN,"d":MS,"v":VERSION,"e":{"stream:text":{"text":"…"}}}`. `t` is left out where there is no turn, `d`
-//! (milliseconds after the batch's time) for 0, `v` for 1. `e` is the derived form of [`Event`].
+//! (milliseconds after the batch's time) for 0, `v` for 1. `m` is the metadata of who appended the event, if there is some. `e` is the
+//! derived form of [`Event`].
 
 use std::{
     sync::Arc,
@@ -38,6 +39,8 @@ struct LineToWrite<'a> {
     d: i64,
     #[serde(skip_serializing_if = "is_one")]
     v: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    m: Option<&'a Json>,
     e: &'a Event,
 }
 
@@ -57,6 +60,7 @@ struct LineRead<E> {
     #[serde(default)]
     d: i64,
     v: Option<u32>,
+    m: Option<Json>,
     e: E,
 }
 
@@ -67,7 +71,10 @@ struct LineRead<E> {
 pub(crate) fn write(out: &mut Vec<u8>, envelope: &Envelope, batch_ms: i64) -> Result<(), serde_json::Error> {
     let event = &envelope.event;
     let d = millis(envelope.created_at) - batch_ms;
-    serde_json::to_writer(&mut *out, &LineToWrite { t: envelope.turn, d, v: event.version(), e: event })?;
+    serde_json::to_writer(
+        &mut *out,
+        &LineToWrite { t: envelope.turn, d, v: event.version(), m: envelope.metadata.as_ref(), e: event },
+    )?;
     out.push(b'\n');
     Ok(())
 }
@@ -82,22 +89,23 @@ pub(crate) fn read(
     offset: u64,
     batch_ms: i64,
 ) -> Result<Envelope, serde_json::Error> {
-    let (t, d, event) = match serde_json::from_slice::<LineRead<Event>>(line) {
-        Ok(read) => (read.t, read.d, read.e),
+    let LineRead { t, d, m, e: event, .. } = match serde_json::from_slice::<LineRead<Event>>(line) {
+        Ok(read) => read,
         Err(_) => read_fallback(line)?,
     };
     let created_at = time(batch_ms.saturating_add(d));
-    Ok(Envelope { offset, created_at, session: Arc::clone(session), turn: t, event })
+    Ok(Envelope { offset, created_at, session: Arc::clone(session), turn: t, metadata: m, event })
 }
 
 #[cold]
-fn read_fallback(line: &[u8]) -> Result<(Option<u64>, i64, Event), serde_json::Error> {
-    if let Ok(LineRead { t, d, e, .. }) = parse_deep::<LineRead<Event>>(line) {
-        return Ok((t, d, e));
+fn read_fallback(line: &[u8]) -> Result<LineRead<Event>, serde_json::Error> {
+    if let Ok(read) = parse_deep::<LineRead<Event>>(line) {
+        return Ok(read);
     }
-    let LineRead { t, d, v, e } = parse_deep::<LineRead<serde_json::Map<String, Value>>>(line)?;
+    let LineRead { t, d, v, m, e } = parse_deep::<LineRead<serde_json::Map<String, Value>>>(line)?;
     let (kind, payload) = e.into_iter().next().ok_or_else(|| serde::de::Error::custom("an event has a type"))?;
-    Ok((t, d, Event::External { kind: kind.into(), version: v.unwrap_or(1), payload: Json::from(&payload) }))
+    let event = Event::External { kind: kind.into(), version: v.unwrap_or(1), payload: Json::from(&payload) };
+    Ok(LineRead { t, d, v, m, e: event })
 }
 
 /// Parses JSON that may be nested deeper than serde_json's own bound, which only fits a document without its
@@ -202,7 +210,7 @@ fn digits(mut offset: u64) -> [u8; 20] {
     text
 }
 
-/// Takes apart a line made by [`write()`]. `None` for any other.
+/// Takes apart a line made by [`write()`]. `None` for any other, and for one with metadata.
 fn split_line(line: &str) -> Option<LineParts<'_>> {
     let mut rest = line.strip_prefix('{')?;
     let turn = field(&mut rest, r#""t":"#);

@@ -114,7 +114,7 @@ impl MemoryStream {
         let mut bytes = 0;
         self.events.since(from.saturating_add(1)).take(limit.events.max(1)).take_while(move |event| {
             let more = bytes == 0 || bytes < limit.bytes;
-            bytes += event.event.weight();
+            bytes += event.weight();
             more
         })
     }
@@ -253,7 +253,7 @@ impl LogStore for MemoryStore {
         let mut bytes = 0;
         let within = found.into_iter().take(most).take_while(|(_, event)| {
             let more = bytes == 0 || bytes < limit.bytes;
-            bytes += event.event.weight();
+            bytes += event.weight();
             more
         });
         Ok(within.map(|(position, event)| (position, event.clone())).collect())

@@ -14,14 +14,14 @@ pub struct EventRing {
 impl EventRing {
     /// Appends an event.
     pub fn push(&mut self, event: Arc<Envelope>) {
-        self.bytes += event.event.weight();
+        self.bytes += event.weight();
         self.events.push_back(event);
     }
 
     /// Removes the oldest event.
     pub fn pop(&mut self) -> Option<Arc<Envelope>> {
         let oldest = self.events.pop_front()?;
-        self.bytes -= oldest.event.weight();
+        self.bytes -= oldest.weight();
         Some(oldest)
     }
 

@@ -49,7 +49,8 @@ pub(crate) fn export(store: &dyn LogStore, session: &SessionId, out: &mut dyn Wr
 fn gap_line(session: &SessionId, lost: OffsetGap) -> String {
     let created_at = SystemTime::now();
     let session = Arc::new(session.clone());
-    let envelope = Envelope { offset: lost.to, created_at, session, turn: None, event: Event::SessionGap(lost) };
+    let envelope =
+        Envelope { offset: lost.to, created_at, session, turn: None, metadata: None, event: Event::SessionGap(lost) };
     envelope.to_json().map_or_else(|_| String::new(), |json| format!("{json}\n"))
 }
 
@@ -185,7 +186,7 @@ impl<'a> PendingImport<'a> {
         let Some(stream) = &mut self.stream else { return Ok(()) };
         stream.next = *offset + 1;
         stream.ended = matches!(event, Event::SessionEnded { .. });
-        stream.bytes += event.weight();
+        stream.bytes += envelope.weight();
         stream.events.push(Arc::new(envelope));
         if stream.events.len() >= BATCH_EVENTS || stream.bytes >= BATCH_BYTES { self.send_some() } else { Ok(()) }
     }

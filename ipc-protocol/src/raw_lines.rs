@@ -4,8 +4,9 @@ use std::str;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use serde_json::Value;
 
-/// Unchanged bytes of another program. In JSON `{"line": "…"}` if they are UTF-8, else `{"base64": "…"}`.
+/// Unchanged bytes of another program. In JSON `{"line": "…"}` if they are UTF-8, else `{"base64": "…"}`. Other members are skipped.
 #[derive(Clone, derive_more::Debug, PartialEq, Eq)]
 #[debug("{:?}", String::from_utf8_lossy(_0))]
 pub struct RawLine(Box<[u8]>);
@@ -15,6 +16,15 @@ impl RawLine {
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
+
+    /// Parses a whole line that is a JSON object or array; `None` for any other, such as a piece of a long line.
+    pub fn json(&self) -> Option<Value> {
+        let text = self.0.trim_ascii();
+        if !matches!(text.first(), Some(b'{' | b'[')) {
+            return None;
+        }
+        serde_json::from_slice(text).ok()
+    }
 }
 
 impl From<&[u8]> for RawLine {
@@ -23,11 +33,17 @@ impl From<&[u8]> for RawLine {
     }
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
 enum RawLineForm<'a> {
-    Line(#[serde(borrow)] std::borrow::Cow<'a, str>),
+    Line(&'a str),
     Base64(String),
+}
+
+#[derive(Deserialize)]
+struct RawLineRead {
+    line: Option<String>,
+    base64: Option<String>,
 }
 
 impl Serialize for RawLine {
@@ -36,7 +52,7 @@ impl Serialize for RawLine {
             return s.serialize_bytes(&self.0);
         }
         let form = match str::from_utf8(&self.0) {
-            Ok(line) => RawLineForm::Line(line.into()),
+            Ok(line) => RawLineForm::Line(line),
             Err(_) => RawLineForm::Base64(STANDARD.encode(&self.0)),
         };
         form.serialize(s)
@@ -48,11 +64,12 @@ impl<'de> Deserialize<'de> for RawLine {
         if !d.is_human_readable() {
             return Vec::<u8>::deserialize(d).map(|bytes| Self(bytes.into()));
         }
-        match RawLineForm::deserialize(d)? {
-            RawLineForm::Line(line) => Ok(Self(line.into_owned().into_bytes().into())),
-            RawLineForm::Base64(text) => {
+        match RawLineRead::deserialize(d)? {
+            RawLineRead { line: Some(line), base64: None } => Ok(Self(line.into_bytes().into())),
+            RawLineRead { line: None, base64: Some(text) } => {
                 STANDARD.decode(text).map(|bytes| Self(bytes.into())).map_err(D::Error::custom)
             }
+            _ => Err(D::Error::custom("a raw line has either `line` or `base64`")),
         }
     }
 }

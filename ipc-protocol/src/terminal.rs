@@ -108,6 +108,7 @@ pub struct TerminalConfig {
 
 /// Wish of a viewer for the keyboard. One viewer at a time has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum KeyboardWish {
     /// Only watches.

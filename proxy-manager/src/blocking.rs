@@ -19,6 +19,8 @@ use crate::error::{Error, Result};
 pub(crate) static STORAGE: BlockingLane = BlockingLane::new(16);
 /// Pages of the event log, for readers that are behind.
 pub(crate) static READING: BlockingLane = BlockingLane::new(8);
+/// Looks at processes in `/proc`, and signals to them.
+pub(crate) static LOOKING: BlockingLane = BlockingLane::new(4);
 /// Work that ends sessions. It touches no storage.
 pub(crate) static ENDING: BlockingLane = BlockingLane::new(4);
 

@@ -82,6 +82,20 @@ pub enum Error {
         /// The pid.
         pid: u32,
     },
+    /// The session has no such prompt in its queue.
+    #[error("session {session} has no prompt {offset} that waits: list its queue to see which there are")]
+    UnknownPrompt {
+        /// The session.
+        session: SessionId,
+        /// Offset of the event that a prompt was accepted with.
+        offset: u64,
+    },
+    /// The prompt was dropped from the session's queue before its turn.
+    #[error("the prompt was dropped from the queue of session {session}")]
+    PromptDropped {
+        /// The session.
+        session: SessionId,
+    },
     /// No such agent in the catalog.
     #[error("no agent is called {agent:?}: there are {}", known.join(", "))]
     UnknownAgent {

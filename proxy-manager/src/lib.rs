@@ -36,12 +36,14 @@ mod conversation_locks;
 mod deadlines;
 mod description;
 mod error;
+mod escape_marks;
 mod fd_watch;
 mod fork_server;
 mod history;
 mod homes;
 mod launch;
 mod manager;
+mod process_details;
 mod recorded_offset;
 mod records;
 mod runtime;
@@ -88,6 +90,7 @@ pub mod config {
 /// Events of a session, and their streams.
 pub mod events {
     pub use crate::history::{EventFeed, FeedStart, Subscription};
+    pub use crate::manager::NewEvent;
     #[doc(inline)]
     pub use ipc_protocol::{
         CONVERSATION_NOT_KEPT, EndReason, Envelope, Event, Json, MAX_TURNS_REACHED, OffsetGap, PlanEntry, RawLine,
@@ -141,12 +144,15 @@ pub mod permissions {
 
 /// Processes of a session, kills, and their receipts.
 pub mod processes {
+    pub use crate::escape_marks::{AgentPosition, EscapeMark, EscapeMarks};
     pub use crate::launch::{DEPTH_MARKER, SESSION_MARKER};
+    pub use crate::process_details::ProcessDetails;
     pub use crate::session::ProcessUse;
     #[doc(inline)]
     pub use ipc_protocol::{
-        AbortPolicy, ExitStatus, KillCause, KillOptions, KillScope, MARKER, Pid, ProcessId, ProcessInfo,
-        ProcessOutcome, ProcessStatus, Proof, ReapedBy, Receipt, ReceiptEntry, Signal,
+        AbortPolicy, ExitStatus, InvalidSignal, KillCause, KillOptions, KillScope, ListeningSocket, MARKER, Pid,
+        ProcessId, ProcessInfo, ProcessOutcome, ProcessStatus, Proof, ReapedBy, Receipt, ReceiptEntry, Signal,
+        SignalNumber, SocketProtocol,
     };
 }
 
@@ -157,7 +163,7 @@ pub mod sessions {
         SupervisedProcesses, TurnUsage,
     };
     pub use crate::manager::{ResumeOptions, SessionHandle, SessionSnapshot};
-    pub use crate::session::{PromptMode, QueuedPrompt, SessionInfo, SessionMetrics, Turn, TurnEnd};
+    pub use crate::session::{PromptMode, PromptOptions, QueuedPrompt, SessionInfo, SessionMetrics, Turn, TurnEnd};
     pub use crate::session_store::{RecordState, SessionFilter, SessionRecord, SessionStatus};
     #[doc(inline)]
     pub use ipc_protocol::{Operation, Prompt, PromptPart, SessionId};
@@ -178,8 +184,8 @@ pub use self::{
         Restart, ResumeFallback, ResumeFrom, ResumeRequest,
     },
     events::{
-        CONVERSATION_NOT_KEPT, EndReason, Json, MAX_TURNS_REACHED, OffsetGap, PlanEntry, RawLine, StopReason, ToolEnd,
-        ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage,
+        CONVERSATION_NOT_KEPT, EndReason, Json, MAX_TURNS_REACHED, NewEvent, OffsetGap, PlanEntry, RawLine, StopReason,
+        ToolEnd, ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage,
     },
     host::{
         ActionRule, Capabilities, CgroupControllers, Deadlines, DrainProgress, HealthPolicy, HistoryLimits,
@@ -196,13 +202,14 @@ pub use self::{
         PermissionPolicy, PermissionRequest, PermissionRule, ResolvedBy, RuleDecision,
     },
     processes::{
-        AbortPolicy, DEPTH_MARKER, ExitStatus, KillCause, KillScope, MARKER, Pid, ProcessId, ProcessInfo,
-        ProcessOutcome, ProcessStatus, ProcessUse, Proof, ReapedBy, ReceiptEntry, SESSION_MARKER, Signal,
+        AbortPolicy, AgentPosition, DEPTH_MARKER, EscapeMark, EscapeMarks, ExitStatus, InvalidSignal, KillCause,
+        KillScope, ListeningSocket, MARKER, Pid, ProcessDetails, ProcessId, ProcessInfo, ProcessOutcome, ProcessStatus,
+        ProcessUse, Proof, ReapedBy, ReceiptEntry, SESSION_MARKER, Signal, SignalNumber, SocketProtocol,
     },
     sessions::{
-        AfterSuspension, NativeConversation, Operation, PromptPart, QueuedPrompt, RecordState, ResumeOptions,
-        SessionFilter, SessionInfo, SessionMetadata, SessionMetrics, SessionRecord, SessionRemains, SessionSettings,
-        SessionSnapshot, SessionState, SessionStatus, SupervisedProcesses, Turn, TurnEnd, TurnUsage,
+        AfterSuspension, NativeConversation, Operation, PromptOptions, PromptPart, QueuedPrompt, RecordState,
+        ResumeOptions, SessionFilter, SessionInfo, SessionMetadata, SessionMetrics, SessionRecord, SessionRemains,
+        SessionSettings, SessionSnapshot, SessionState, SessionStatus, SupervisedProcesses, Turn, TurnEnd, TurnUsage,
     },
 };
 #[doc(hidden)]

@@ -202,7 +202,7 @@ pub fn asked_of_nobody(state: &Path, session: &SessionId, prompt: &str) {
     let payload = Json::from(&json!({ "content": prompt }));
     let event = Event::External { kind: "agent:action:prompt:called".into(), version: 1, payload };
     let (offset, created_at) = (last + 1, std::time::SystemTime::now());
-    let asked = Arc::new(Envelope { offset, created_at, session: session.clone(), turn: None, event });
+    let asked = Arc::new(Envelope { offset, created_at, session: session.clone(), turn: None, metadata: None, event });
     let batch = EventBatch { session, created_at, first: offset, events: vec![asked], source: 0, cursor: None };
     let (done, stored) = std::sync::mpsc::channel();
     log.append(batch, Box::new(move |result| _ = done.send(result))).expect("room");

@@ -258,10 +258,18 @@ impl ConfigDir {
     /// [`ConfigError::Exists`], [`ConfigError::Entry`], [`ConfigError::Locked`], [`ConfigError::Write`], and as
     /// [`ConfigDir::models`].
     pub fn create_model(&self, name: &str, model: &StoredModel) -> Result<(), ConfigError> {
+        self.save_model(name, model, SaveMode::New)
+    }
+
+    /// Saves a model configuration.
+    ///
+    /// # Errors
+    /// As [`ConfigDir::create_model`], and [`ConfigError::Missing`].
+    pub fn save_model(&self, name: &str, model: &StoredModel, save: SaveMode) -> Result<(), ConfigError> {
         let path = self.models_path();
         model.check().map_err(|field| ConfigError::Entry { path: path.clone(), name: name.into(), field })?;
         tables::edit(&self.path, &path, |document| {
-            tables::put(document, (MODEL, name), model_table(model), SaveMode::New, "delete it first")
+            tables::put(document, (MODEL, name), model_table(model), save, "delete it first")
         })
     }
 

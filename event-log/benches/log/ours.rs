@@ -38,7 +38,7 @@ fn batch(session: &Arc<SessionId>, first: u64, count: usize) -> EventBatch {
     let created_at = SystemTime::now();
     let envelope = |offset: u64| {
         let event = Event::Text { text: format!("{offset:064}") };
-        Arc::new(Envelope { offset, created_at, session: Arc::clone(session), turn: Some(1), event })
+        Arc::new(Envelope { offset, created_at, session: Arc::clone(session), turn: Some(1), metadata: None, event })
     };
     let events = (first..).take(count).map(envelope).collect();
     EventBatch { session: Arc::clone(session), created_at, first, events, source: first, cursor: None }

@@ -15,7 +15,8 @@ fn public(line: &str) -> Result<Value, serde_json::Error> {
 #[test]
 fn a_line_is_short() {
     let event = Event::Text { text: "hi\n".into() };
-    let mut envelope = Envelope { offset: 7, created_at: time(5000), session: session(), turn: Some(3), event };
+    let mut envelope =
+        Envelope { offset: 7, created_at: time(5000), session: session(), turn: Some(3), metadata: None, event };
     let mut out = Vec::new();
     write(&mut out, &envelope, 5000).expect("written");
     envelope.turn = None;

@@ -140,7 +140,8 @@ impl ReadingPosition<'_> {
         }
         let event = Event::SessionGap(OffsetGap { from: *first, to: *last });
         let created_at = line::time(*batch_ms);
-        let envelope = Envelope { offset: *last, created_at, session: Arc::clone(session), turn: None, event };
+        let envelope =
+            Envelope { offset: *last, created_at, session: Arc::clone(session), turn: None, metadata: None, event };
         // Position behind all lines of the row.
         let position = (gid << LINE_BITS) + (LINES - 1);
         if position > self.from {

@@ -434,7 +434,8 @@ fn salvaged_name(row: i64) -> SessionId {
 fn gap_line(session: &SessionId, gap: OffsetGap) -> Vec<u8> {
     let created_at = line::time(0);
     let event = Event::SessionGap(gap);
-    let envelope = Envelope { offset: gap.to, created_at, session: Arc::new(session.clone()), turn: None, event };
+    let envelope =
+        Envelope { offset: gap.to, created_at, session: Arc::new(session.clone()), turn: None, metadata: None, event };
     let mut body = Vec::new();
     // A gap has nothing that could not be written.
     let _ = line::write(&mut body, &envelope, 0);

@@ -79,7 +79,7 @@ fn batch(session: &Arc<SessionId>, first: u64) -> EventBatch {
     let last = first + first % 7;
     let envelope = |offset| {
         let event = Event::Text { text: format!("{session} {offset}") };
-        Arc::new(Envelope { offset, created_at, session: Arc::clone(session), turn: None, event })
+        Arc::new(Envelope { offset, created_at, session: Arc::clone(session), turn: None, metadata: None, event })
     };
     let events = (first..=last).map(envelope).collect();
     let cursor = Some(("consumer".to_owned(), last));

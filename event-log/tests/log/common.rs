@@ -34,8 +34,9 @@ pub(crate) fn now() -> SystemTime {
 
 pub(crate) fn batch_of(session: &Arc<SessionId>, first: u64, events: Vec<Event>) -> EventBatch {
     let created_at = now();
-    let envelope =
-        |(offset, event)| Arc::new(Envelope { offset, created_at, session: Arc::clone(session), turn: Some(1), event });
+    let envelope = |(offset, event)| {
+        Arc::new(Envelope { offset, created_at, session: Arc::clone(session), turn: Some(1), metadata: None, event })
+    };
     let events = (first..).zip(events).map(envelope).collect();
     EventBatch { session: Arc::clone(session), created_at, first, events, source: 0, cursor: None }
 }

@@ -29,7 +29,7 @@ fn batches() -> Vec<EventBatch> {
         let session = id(name);
         let envelope = |(n, event)| {
             let (offset, created_at) = (offset + n, ms(at + n));
-            Arc::new(Envelope { offset, created_at, session: Arc::clone(&session), turn, event })
+            Arc::new(Envelope { offset, created_at, session: Arc::clone(&session), turn, metadata: None, event })
         };
         let events = (0..).zip(events).map(envelope).collect();
         EventBatch { session: Arc::clone(&session), created_at: ms(at), first: offset, events, source: 0, cursor: None }

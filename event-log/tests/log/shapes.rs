@@ -208,7 +208,7 @@ fn batch(events: Vec<(Event, Option<u64>, u32)>) -> EventBatch {
     let mut batch = batch_of(&id("s"), 1, Vec::new());
     let envelope = |(offset, (event, turn, at)): (u64, (Event, Option<u64>, u32))| {
         let created_at = UNIX_EPOCH + Duration::from_millis(at.into());
-        Arc::new(Envelope { offset, created_at, session: Arc::clone(&batch.session), turn, event })
+        Arc::new(Envelope { offset, created_at, session: Arc::clone(&batch.session), turn, metadata: None, event })
     };
     let events = (1..).zip(events).map(envelope).collect();
     batch.events = events;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 use serde_json::{Map, Value, json};
 
 use super::{Event, format_offset, parse_offset};
-use crate::SessionId;
+use crate::{Json, SessionId};
 
 /// Error for JSON that is no [`Envelope`].
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +42,9 @@ pub struct Envelope {
     pub session: Arc<SessionId>,
     /// Turn of the event, if any; the first is 1.
     pub turn: Option<u64>,
+    /// Metadata of whoever appended the event, or sent the prompt: a JSON object without the member `turn`. In JSON its members are
+    /// beside the turn.
+    pub metadata: Option<Json>,
     /// Event itself.
     pub event: Event,
 }
@@ -60,10 +63,24 @@ impl Envelope {
         map.insert("createdAt".into(), humantime::format_rfc3339_millis(self.created_at).to_string().into());
         map.insert("eventStreamId".into(), self.session.as_str().into());
         map.insert("payload".into(), payload);
-        if let Some(turn) = self.turn {
-            map.insert("metadata".into(), json!({ "turn": turn }));
-        }
+        let metadata = match (&self.metadata, self.turn) {
+            (None, None) => None,
+            (None, Some(turn)) => Some(json!({ "turn": turn })),
+            (Some(metadata), turn) => {
+                let mut metadata = metadata.value();
+                if let (Some(turn), Value::Object(members)) = (turn, &mut metadata) {
+                    members.insert("turn".into(), turn.into());
+                }
+                Some(metadata)
+            }
+        };
+        map.extend(metadata.map(|metadata| ("metadata".into(), metadata)));
         Ok(Value::Object(map))
+    }
+
+    /// Estimates the envelope's memory in bytes, as [`Event::weight`] does.
+    pub fn weight(&self) -> usize {
+        self.event.weight() + self.metadata.as_ref().map_or(0, |metadata| metadata.as_str().len())
     }
 
     /// Parses an envelope from JSON.
@@ -77,12 +94,16 @@ impl Envelope {
         let session = text("eventStreamId")?.parse().map_err(|_| EnvelopeError::Field("eventStreamId"))?;
         let kind = text("type")?.to_owned();
         let turn = value.pointer("/metadata/turn").and_then(Value::as_u64);
+        let metadata = value.get("metadata").and_then(Value::as_object).cloned().and_then(|mut members| {
+            members.remove("turn");
+            (!members.is_empty()).then(|| Json::from(&Value::Object(members)))
+        });
         let payload = value.get("payload").cloned().unwrap_or(Value::Null);
         let version =
             value.get("version").and_then(Value::as_u64).and_then(|version| version.try_into().ok()).unwrap_or(1);
         let event =
             Event::from_parts(&kind, version, payload).map_err(|source| EnvelopeError::Payload { kind, source })?;
-        Ok(Self { offset, created_at, session: Arc::new(session), turn, event })
+        Ok(Self { offset, created_at, session: Arc::new(session), turn, metadata, event })
     }
 }
 

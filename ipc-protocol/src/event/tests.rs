@@ -11,6 +11,7 @@ fn envelope(event: Event) -> Envelope {
         created_at: UNIX_EPOCH + Duration::from_millis(1_767_323_045_678),
         session: Arc::new("s-1".parse().expect("a valid id")),
         turn: Some(1),
+        metadata: None,
         event,
     }
 }

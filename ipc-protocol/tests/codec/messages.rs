@@ -193,7 +193,7 @@ proptest! {
     #[test]
     fn events_come_back_from_json(event in values::event(), offset in any::<u64>(), turn in any::<Option<u64>>()) {
         let session = Arc::new("s-1".parse().expect("a valid id"));
-        let envelope = Envelope { offset, created_at: SystemTime::UNIX_EPOCH, session, turn, event };
+        let envelope = Envelope { offset, created_at: SystemTime::UNIX_EPOCH, session, turn, metadata: None, event };
         let json = envelope.to_json().expect("JSON");
         let text = json.to_string();
         let back = Envelope::from_json(serde_json::from_str(&text).expect("JSON")).expect("an envelope");

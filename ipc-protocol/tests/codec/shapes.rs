@@ -53,7 +53,8 @@ fn shapes() -> BTreeMap<String, BTreeSet<String>> {
             Event::Harness { .. } => true,
             _ => false,
         };
-        let envelope = Envelope { offset: 1, created_at: UNIX_EPOCH, session: session.clone(), turn: None, event };
+        let envelope =
+            Envelope { offset: 1, created_at: UNIX_EPOCH, session: session.clone(), turn: None, metadata: None, event };
         let json = envelope.to_json().expect("JSON");
         let kind = if is_harness { HARNESS } else { json["type"].as_str().expect("a type") };
         let kind = format!("{kind} {}", json["version"]);

@@ -30,7 +30,7 @@ pub(crate) struct SessionAction {
 /// Operation on the session of the stream.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ActionVerb {
-    Prompt { prompt: Prompt, mode: PromptMode },
+    Prompt { prompt: Prompt, mode: PromptMode, by: Option<String> },
     Abort { kill: bool },
     Steer { text: String },
     Permission { request: String, answer: PermissionAnswer },
@@ -75,12 +75,12 @@ pub(crate) fn parse(kind: &str, payload: &Json) -> Option<Result<SessionAction, 
 fn verb(verb: &str, payload: &Json) -> Result<ActionVerb, String> {
     Ok(match verb {
         "prompt" | "send-user-message" => {
-            let PromptRequestPayload { prompt, mode } = read(payload)?;
+            let PromptRequestPayload { prompt, mode, by } = read(payload)?;
             let prompt = match prompt {
                 PromptText::Text(text) => text.into(),
                 PromptText::Parts(prompt) => prompt,
             };
-            ActionVerb::Prompt { prompt, mode: mode.unwrap_or(PromptMode::Queue) }
+            ActionVerb::Prompt { prompt, mode: mode.unwrap_or(PromptMode::Queue), by }
         }
         "steer" => ActionVerb::Steer { text: read::<PromptPayload>(payload)?.text },
         "abort" => ActionVerb::Abort { kill: read::<AbortPayload>(payload)?.kill_turn },
@@ -114,6 +114,8 @@ struct PromptRequestPayload {
     #[serde(alias = "content", alias = "text", alias = "message")]
     prompt: PromptText,
     mode: Option<PromptMode>,
+    /// Who sends it.
+    by: Option<String>,
 }
 
 /// Words, or parts with pictures and files among them.
@@ -170,7 +172,7 @@ mod tests {
     fn types_say_what_and_for_whom() {
         let prompt = |agent: Option<&str>| SessionAction {
             agent: agent.map(str::to_owned),
-            verb: ActionVerb::Prompt { prompt: "hi".into(), mode: PromptMode::Queue },
+            verb: ActionVerb::Prompt { prompt: "hi".into(), mode: PromptMode::Queue, by: None },
         };
         for (kind, agent) in [
             ("agent:action:prompt:called", None),
@@ -196,7 +198,7 @@ mod tests {
         let parts = vec![PromptPart::Text("look".into()), PromptPart::File { path: "/a".into() }];
         let payload = json!({"prompt": [{"text": "look"}, {"file": {"path": "/a"}}], "mode": "refuse"});
         let prompted = verb("prompt", payload).expect("it fits").verb;
-        assert_eq!(prompted, ActionVerb::Prompt { prompt: parts.into(), mode: PromptMode::Refuse });
+        assert_eq!(prompted, ActionVerb::Prompt { prompt: parts.into(), mode: PromptMode::Refuse, by: None });
         assert!(verb("dance", json!({})).expect_err("unknown").contains("session-destroy"));
         assert!(verb("prompt", json!([1])).is_err());
         let verbs = |payload, name| verb(name, payload).expect("it fits").verb;

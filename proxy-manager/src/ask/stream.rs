@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, future::Future, sync::Arc, time::Duration};
 
-use ipc_protocol::{Envelope, Event, PermissionAnswer, SessionId, message::ProxyCommand};
+use ipc_protocol::{Envelope, Event, Json, PermissionAnswer, SessionId, message::ProxyCommand};
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
@@ -82,7 +82,8 @@ pub trait StreamHandler: Send {
     fn on_chunk(&mut self, chunk: &AnswerChunk<'_>) -> impl Future<Output = ()> + Send;
 
     /// Something went wrong and the turn goes on, or ends with it: an error (with its attempt where the agent asks again), an answer
-    /// that broke off, a usage limit, a clock that ran out. What was voided is not in the next chunk any more.
+    /// that broke off, a usage limit, a clock that ran out. Or nothing happens: the agent has been silent for a while. What was voided is
+    /// not in the next chunk any more.
     fn on_notice(&mut self, event: &Event) -> impl Future<Output = ()> + Send {
         let _ = event;
         async {}
@@ -114,6 +115,10 @@ impl StreamHandler for SilentHandler {
 pub struct StreamOptions {
     /// Treatment of the prompt while a turn runs.
     pub mode: PromptMode,
+    /// Name of who sends the prompt, as in [`PromptOptions`](crate::PromptOptions).
+    pub by: Option<String>,
+    /// Metadata of the prompt, as in [`PromptOptions`](crate::PromptOptions).
+    pub metadata: Option<Json>,
     /// Shortest time from the end of one `on_chunk` to the next. 50 ms by default.
     pub interval: Duration,
     /// Longest time that a call of the handler may take; the handler is not called again after that. 30 s by default.
@@ -133,6 +138,8 @@ impl Default for StreamOptions {
     fn default() -> Self {
         Self {
             mode: PromptMode::Refuse,
+            by: None,
+            metadata: None,
             interval: Duration::from_millis(50),
             longest_call: Duration::from_secs(30),
             longest: 16 * 1024 * 1024,
@@ -344,11 +351,15 @@ impl TurnFeed {
     }
 }
 
-/// Returns whether it says that something went wrong.
+/// Returns whether it says that something went wrong, or that nothing happens.
 fn is_notice(event: &Event) -> bool {
     matches!(
         event,
-        Event::Error { .. } | Event::Voided { .. } | Event::UsageLimited { .. } | Event::TimeoutFired { .. }
+        Event::Error { .. }
+            | Event::Voided { .. }
+            | Event::UsageLimited { .. }
+            | Event::TimeoutFired { .. }
+            | Event::SessionSilent { .. }
     )
 }
 

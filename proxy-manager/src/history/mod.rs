@@ -391,6 +391,7 @@ fn gap(session: &Arc<SessionId>, from: u64, to: u64) -> Arc<Envelope> {
         created_at: SystemTime::now(),
         session: session.clone(),
         turn: None,
+        metadata: None,
         event: Event::SessionGap(OffsetGap { from, to }),
     })
 }

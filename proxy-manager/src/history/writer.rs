@@ -8,7 +8,7 @@ use std::{
 };
 
 use event_log::{CommitHold, EventBatch, EventLog, LogError, OnCommit, QueueFull};
-use ipc_protocol::{Envelope, ErrorChain, Event, OffsetGap};
+use ipc_protocol::{Envelope, ErrorChain, Event, Json, OffsetGap};
 
 use super::{LogFailure, SessionHistory, log::InUse};
 use crate::blocking::spawn_blocking;
@@ -23,11 +23,25 @@ pub(crate) const RETRY: Duration = Duration::from_millis(1);
 /// Callback called once, with the offset of a batch's last event when the batch is committed, or with the error.
 type OnRetained = Box<dyn FnOnce(Result<u64, LogError>) + Send>;
 
+/// Event of a batch.
+struct BatchedEvent {
+    /// 0 for none.
+    turn: u64,
+    metadata: Option<Json>,
+    event: Event,
+}
+
+impl BatchedEvent {
+    fn new(turn: u64, event: Event) -> Self {
+        Self { turn, metadata: None, event }
+    }
+}
+
 /// The one writer of a [`History`]. Dropping it closes the history: subscriptions then end.
 pub(crate) struct HistoryWriter {
     history: Arc<SessionHistory>,
     next: u64,
-    batch: Vec<(u64, Event)>,
+    batch: Vec<BatchedEvent>,
     /// Notes the number of the proxy's last message in the batch.
     source: u64,
     /// Callback for the batch.
@@ -65,8 +79,14 @@ impl HistoryWriter {
 
     /// Adds an event to the batch, after its older shape while the event is in transition. `turn` 0 means none.
     pub(crate) fn push(&mut self, turn: u64, event: Event) {
-        self.batch.extend(event.previous_shape(self.history.shapes).map(|older| (turn, older)));
-        self.batch.push((turn, event));
+        self.push_with(turn, None, event);
+    }
+
+    /// Adds an event like [`HistoryWriter::push`], with the metadata of who asked for it.
+    pub(crate) fn push_with(&mut self, turn: u64, metadata: Option<Json>, event: Event) {
+        let older = event.previous_shape(self.history.shapes);
+        self.batch.extend(older.map(|older| BatchedEvent { turn, metadata: metadata.clone(), event: older }));
+        self.batch.push(BatchedEvent { turn, metadata, event });
     }
 
     /// Moves a consumer's cursor with the batch.
@@ -170,14 +190,14 @@ impl HistoryWriter {
         let hole = if has_log { self.missing_gap() } else { None };
         let first = hole.map_or(self.next, |hole| hole.from);
         // Later readers of the log learn of the missing events by this marker.
-        let marker = hole.map(|hole| (0, Event::SessionGap(hole)));
+        let marker = hole.map(|hole| BatchedEvent::new(0, Event::SessionGap(hole)));
         let envelopes: Vec<Arc<Envelope>> = marker
             .into_iter()
             .chain(self.batch.drain(..))
             .zip(self.next..)
-            .map(|((turn, event), offset)| {
+            .map(|(BatchedEvent { turn, metadata, event }, offset)| {
                 let turn = (turn > 0).then_some(turn);
-                Arc::new(Envelope { offset, created_at, session: session.clone(), turn, event })
+                Arc::new(Envelope { offset, created_at, session: session.clone(), turn, metadata, event })
             })
             .collect();
         self.next += envelopes.len() as u64;
@@ -189,7 +209,7 @@ impl HistoryWriter {
             }
             return None;
         }
-        let weight = envelopes.iter().map(|event| event.event.weight()).sum::<usize>();
+        let weight = envelopes.iter().map(|envelope| envelope.weight()).sum::<usize>();
         self.history.waiting.fetch_add(weight, Ordering::AcqRel);
         let batch = EventBatch {
             session: session.clone(),
@@ -417,7 +437,7 @@ mod tests {
 
     fn envelope(history: &SessionHistory, offset: u64) -> Arc<Envelope> {
         let (created_at, event) = (now_in_ms(), Event::SessionIdle {});
-        Arc::new(Envelope { offset, created_at, session: history.session.clone(), turn: None, event })
+        Arc::new(Envelope { offset, created_at, session: history.session.clone(), turn: None, metadata: None, event })
     }
 
     /// A batch of one event that waits for the log.

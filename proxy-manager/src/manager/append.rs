@@ -25,6 +25,8 @@ use crate::{
 /// Maximum lengths of an event's type and payload, in bytes.
 const MAX_TYPE: usize = 256;
 const MAX_PAYLOAD: usize = 1024 * 1024;
+/// Maximum length of an event's metadata, in bytes.
+const MAX_METADATA: usize = 16 * 1024;
 /// Up to where what is done at once was claimed, in the event log: all but prompts that wait for their turn.
 const CONSUMER: &str = "actions";
 /// Consumer at the action that is being done; 0 for none.
@@ -41,6 +43,7 @@ const INTERRUPTED: &str = "its host ended while it was being done: it may have b
 struct RequestedAction {
     kind: String,
     action: Result<SessionAction, String>,
+    metadata: Option<Json>,
     /// Place among the prompts that may wait.
     room: Option<OwnedSemaphorePermit>,
 }
@@ -84,10 +87,10 @@ impl UnfinishedActions {
         let mut waiting = Vec::new();
         for (accepted, action) in std::mem::take(&mut self.prompts) {
             match action {
-                Ok(SessionAction { agent, verb: ActionVerb::Prompt { prompt, .. } })
+                Ok(SessionAction { agent, verb: ActionVerb::Prompt { prompt, by, .. } })
                     if agent.as_ref().is_none_or(|agent| *agent == session.metadata().agent) =>
                 {
-                    waiting.push((accepted, prompt));
+                    waiting.push((accepted.by(by), prompt));
                 }
                 // It is told why not, as anything else is.
                 action => self.others.push((accepted.offset, kind_of(&accepted.name).to_owned(), action)),
@@ -130,25 +133,46 @@ impl ProxyManager {
     /// # Cancel safety
     /// A dropped future may still append the event: run it in a task of its own, and the offset is known.
     pub async fn append_event(&self, session: &SessionId, kind: &str, version: u32, payload: Json) -> Result<u64> {
-        check(kind, &payload)?;
+        self.append(session, NewEvent { kind: kind.to_owned(), version, payload, metadata: None }).await
+    }
+
+    /// Appends an event like [`ProxyManager::append_event`], with metadata: correlation ids, for example. They come back to every reader,
+    /// and with the turn of a prompt that is asked for.
+    ///
+    /// # Errors
+    /// As [`ProxyManager::append_event`]; [`Error::InvalidConfig`] for metadata that is no JSON object, has a member `turn`, or is longer
+    /// than 16 KiB.
+    ///
+    /// # Cancel safety
+    /// As [`ProxyManager::append_event`].
+    pub async fn append(&self, session: &SessionId, event: NewEvent) -> Result<u64> {
+        let NewEvent { kind, version, payload, metadata } = event;
+        check(&kind, &payload)?;
+        check_metadata(metadata.as_ref())?;
         self.ensure_ready()?;
         let id = session;
         let session = self.inner.session_table.get(id)?;
-        let made = self.inner.rules.iter().filter_map(|rule| rule.apply(kind, &payload));
+        let made = self.inner.rules.iter().filter_map(|rule| rule.apply(&kind, &payload));
         let made: Vec<_> = made.map(|(kind, payload)| (kind, 1, payload)).collect();
         let (mut events, mut asked) = (Vec::new(), Vec::new());
-        for (kind, version, payload) in std::iter::once((kind.to_owned(), version, payload)).chain(made) {
+        for (kind, version, payload) in std::iter::once((kind, version, payload)).chain(made) {
             let action = actions::parse(&kind, &payload);
-            let ask = action.map(|action| RequestedAction { kind: kind.clone(), action, room: None });
+            let ask = action.map(|action| RequestedAction {
+                kind: kind.clone(),
+                action,
+                metadata: metadata.clone(),
+                room: None,
+            });
             let event = Event::External { kind: kind.into(), version, payload };
-            events.push(EventToAppend { event, class: ask.as_ref().map(RequestedAction::class) });
+            let class = ask.as_ref().map(RequestedAction::class);
+            events.push(EventToAppend { event, metadata: metadata.clone(), class });
             asked.push(ask);
         }
         let ours = events.len() as u64;
         if asked.iter().all(Option::is_none) {
             let mut events = events;
             return match events.pop() {
-                Some(EventToAppend { event, .. }) => session.append(event).await,
+                Some(EventToAppend { event, metadata, .. }) => session.append_with(event, metadata).await,
                 None => Ok(0),
             };
         }
@@ -180,7 +204,7 @@ impl ProxyManager {
         if asked.class() == ActionClass::Queued {
             return self.wait_for_turn(&session, offset, asked).await;
         }
-        let RequestedAction { kind, action, .. } = asked;
+        let RequestedAction { kind, action, metadata, .. } = asked;
         let name = name_of(&kind, offset);
         // Before it is claimed: of what is claimed it is known whether it was begun.
         self.record_in_progress(id, offset);
@@ -189,7 +213,7 @@ impl ProxyManager {
                 session.queue().settle(offset);
                 match action {
                     Ok(action) => self
-                        .act(id, AcceptedPrompt::new(&kind, offset, None), action)
+                        .act(id, AcceptedPrompt::new(&kind, offset, None).with_metadata(metadata), action)
                         .await
                         .map_err(|error| error.chain()),
                     Err(why) => Err(why),
@@ -214,12 +238,13 @@ impl ProxyManager {
         &self,
         session: &ManagedSession,
         offset: u64,
-        RequestedAction { kind, action, room }: RequestedAction,
+        RequestedAction { kind, action, metadata, room }: RequestedAction,
     ) {
-        let accepted = AcceptedPrompt::new(&kind, offset, room);
+        let accepted = AcceptedPrompt::new(&kind, offset, room).with_metadata(metadata);
         let name = accepted.name.clone();
         let placed = match action {
-            Ok(SessionAction { agent, verb: ActionVerb::Prompt { prompt, mode } }) => {
+            Ok(SessionAction { agent, verb: ActionVerb::Prompt { prompt, mode, by } }) => {
+                let accepted = accepted.by(by);
                 match for_its_agent(session, agent) {
                     Ok(()) => self.place(session.id(), prompt, mode, accepted).await,
                     Err(error) => Err(error),
@@ -290,7 +315,7 @@ impl ProxyManager {
         let session = self.inner.session_table.get(id)?;
         for_its_agent(&session, agent)?;
         match verb {
-            ActionVerb::Prompt { prompt, mode: PromptMode::Steer } => {
+            ActionVerb::Prompt { prompt, mode: PromptMode::Steer, .. } => {
                 let turn = self.send_prompt(id, prompt, PromptMode::Steer).await?;
                 // Its turn may fail.
                 tokio::spawn(async move {
@@ -300,9 +325,9 @@ impl ProxyManager {
                 });
                 Ok(())
             }
-            ActionVerb::Prompt { prompt, mode } => {
+            ActionVerb::Prompt { prompt, mode, by } => {
                 self.awake(id).await?;
-                self.place(id, prompt, mode, accepted).await
+                self.place(id, prompt, mode, accepted.by(by)).await
             }
             ActionVerb::Steer { text } => self.session(id)?.steer(text).await,
             ActionVerb::Abort { kill } => {
@@ -393,7 +418,8 @@ pub(super) async fn act_on_missed(manager: &Weak<ManagerInner>, id: &SessionId, 
         return;
     }
     for (offset, kind, action) in others {
-        Box::pin(manager.act_once(id, offset, RequestedAction { kind, action, room: None })).await;
+        let missed = RequestedAction { kind, action, metadata: None, room: None };
+        Box::pin(manager.act_once(id, offset, missed)).await;
     }
     // What was looked through is not looked through again, by any manager. After a shutdown there may be some that were not done.
     if manager.ensure_open().is_ok()
@@ -459,8 +485,11 @@ fn undone_in(log: &EventLog, id: &SessionId, last: u64) -> std::result::Result<U
                     let offset = envelope.offset;
                     let Some(action) = actions::parse(kind, payload) else { continue };
                     let (class, kind) = (class_of(&action), kind.to_string());
-                    let accepted =
-                        AcceptedPrompt { at: envelope.created_at, ..AcceptedPrompt::new(&kind, offset, None) };
+                    let accepted = AcceptedPrompt {
+                        at: envelope.created_at,
+                        metadata: envelope.metadata.clone(),
+                        ..AcceptedPrompt::new(&kind, offset, None)
+                    };
                     // One that was not claimed is still to be done.
                     if offset == doing && doing <= claimed {
                         undone.doing = Some(accepted.name.clone());
@@ -500,6 +529,37 @@ fn first_undone(done: u64, last: u64) -> u64 {
 /// The type in the name of an action.
 fn kind_of(name: &str) -> &str {
     name.split_once(' ').map_or(name, |(kind, _)| kind)
+}
+
+/// Event to append to a session's stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewEvent {
+    /// Type: 1 to 256 bytes without white space, and none of ours.
+    pub kind: String,
+    /// Version of the payload's shape.
+    pub version: u32,
+    /// Payload, at most 1 MiB.
+    pub payload: Json,
+    /// Metadata: a JSON object of at most 16 KiB, without the member `turn`.
+    pub metadata: Option<Json>,
+}
+
+/// Checks metadata of a caller.
+///
+/// # Errors
+/// [`Error::InvalidConfig`].
+pub(super) fn check_metadata(metadata: Option<&Json>) -> Result<()> {
+    let Some(metadata) = metadata else { return Ok(()) };
+    let invalid = |reason| Err(Error::InvalidConfig { field: "metadata", reason });
+    let length = metadata.as_str().len();
+    if length > MAX_METADATA {
+        return invalid(format!("{length} bytes are too many: {MAX_METADATA} at the most"));
+    }
+    match metadata.value().as_object() {
+        None => invalid("it has to be a JSON object".to_owned()),
+        Some(members) if members.contains_key("turn") => invalid("the member `turn` is the manager's".to_owned()),
+        Some(_) => Ok(()),
+    }
 }
 
 fn check(kind: &str, payload: &Json) -> Result<()> {
@@ -549,7 +609,7 @@ mod tests {
                 _ => Event::SessionIdle {},
             };
             let (session, turn) = (session.clone(), None);
-            Arc::new(Envelope { offset, created_at, session, turn, event })
+            Arc::new(Envelope { offset, created_at, session, turn, metadata: None, event })
         };
         let events = (1..=LAST).map(event).collect();
         let batch = EventBatch { session: session.clone(), created_at, first: 1, events, source: 0, cursor: None };

@@ -1,22 +1,28 @@
 //! Handle of one session, for the embedder.
 
-use std::{sync::Arc, time::Duration};
-
-use ipc_protocol::{
-    AbortPolicy, EndReason, Json, KillOptions, KillScope, Operation, PermissionAnswer, ProcessInfo, Prompt, Receipt,
-    SessionId, message::ProxyCommand,
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
 };
 
+use ipc_protocol::{
+    AbortPolicy, EndReason, Json, KillOptions, KillScope, Operation, PermissionAnswer, ProcessId, ProcessInfo,
+    ProcessStatus, Prompt, Receipt, SessionId, SignalNumber, message::ProxyCommand,
+};
+use registry::PidFd;
+
+use super::append::check_metadata;
 use crate::{
     answer::Answer,
     ask::{self, SilentHandler, StreamHandler, StreamOptions},
-    blocking::READING,
+    blocking::{LOOKING, READING},
     error::{Error, Result},
     history::Subscription,
+    process_details::ProcessDetails,
     runtime,
     session::{
-        ManagedSession, PendingAnswer, ProcessUse, PromptMode, SessionCommand, SessionInfo, SettingChange, Turn,
-        transcript_of,
+        ManagedSession, PendingAnswer, ProcessUse, PromptMode, PromptOptions, QueuedPrompt, SessionCommand,
+        SessionInfo, SettingChange, Turn, transcript_of,
     },
 };
 #[cfg(doc)]
@@ -93,12 +99,25 @@ impl SessionHandle {
     /// Not cancel safe: the agent may have the prompt when the future is dropped, and its turn then runs without a
     /// ticket. Its events are in the stream.
     pub async fn prompt(&self, prompt: impl Into<Prompt>, mode: PromptMode) -> Result<Turn> {
+        self.prompt_with(prompt, PromptOptions::from(mode)).await
+    }
+
+    /// Sends a prompt like [`SessionHandle::prompt`], with `options`.
+    ///
+    /// # Errors
+    /// As [`SessionHandle::prompt`].
+    ///
+    /// # Cancel safety
+    /// As [`SessionHandle::prompt`].
+    pub async fn prompt_with(&self, prompt: impl Into<Prompt>, options: PromptOptions) -> Result<Turn> {
+        check_metadata(options.metadata.as_ref())?;
         let (prompt, accepted) = (prompt.into(), None);
+        let (mode, metadata) = (options.mode, options.metadata.clone());
         let queues = (mode == PromptMode::Queue).then(|| prompt.clone());
-        let command = |reply| SessionCommand::Prompt { prompt, mode, accepted, reply };
+        let command = |reply| SessionCommand::Prompt { prompt, mode, accepted, metadata, reply };
         match (self.session.call("prompting", Duration::ZERO, command).await, queues) {
             // One that has to wait is appended first, as the action that it is from then on.
-            (Err(Error::Busy { .. }), Some(prompt)) => self.session.enqueue(prompt).await,
+            (Err(Error::Busy { .. }), Some(prompt)) => self.session.enqueue(prompt, options).await,
             (prompted, _) => prompted.map(|ticket| ticket.into_turn(self.session.history())),
         }
     }
@@ -142,7 +161,8 @@ impl SessionHandle {
         runtime::require()?;
         let prompt = prompt.into();
         let text = prompt.text();
-        ask::stream(&self.session, text, self.prompt(prompt, options.mode), handler, options).await
+        let sent = PromptOptions { mode: options.mode, by: options.by.clone(), metadata: options.metadata.clone() };
+        ask::stream(&self.session, text, self.prompt_with(prompt, sent), handler, options).await
     }
 
     /// Sends a steering prompt to the agent in the running turn. It is no turn of its own.
@@ -340,6 +360,84 @@ impl SessionHandle {
         let listed = self.session.request(ProxyCommand::ListProcesses, PendingAnswer::Processes).await;
         // A session that has ended meanwhile has none, and one that is about to end is waited for: nobody else knows what it has.
         if listed.is_err() && self.session.ends_if_ending().await { Ok(Vec::new()) } else { listed }
+    }
+
+    /// Lists every process like [`SessionHandle::processes`], with its age, its marks, and the ports on which it listens.
+    ///
+    /// # Errors
+    /// As [`SessionHandle::processes`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it changes nothing.
+    pub async fn process_details(&self) -> Result<Vec<ProcessDetails>> {
+        let processes = self.processes().await?;
+        let running = processes.iter().filter(|process| process.status == ProcessStatus::Running);
+        let ids: Vec<ProcessId> = running.map(|process| process.id).collect();
+        let listening = LOOKING.run("looking at sockets", move || registry::listening_sockets(&ids)).await?;
+        Ok(ProcessDetails::of(processes, listening, SystemTime::now()))
+    }
+
+    /// Sends any signal to one process of the session, through a pidfd that is checked against its start time. With `start_time`, only
+    /// to the process that began then. Returns the process. What the signal does is the process's business; to end one and see that it
+    /// is gone, use [`SessionHandle::kill_scope`].
+    ///
+    /// # Errors
+    /// [`Error::UnknownProcess`] if the session has no live process with this pid; [`Error::System`] if the signal cannot be sent. Else
+    /// see [`SessionHandle`].
+    ///
+    /// # Cancel safety
+    /// A dropped future may still take effect.
+    pub async fn signal_process(&self, pid: u32, start_time: Option<u64>, signal: SignalNumber) -> Result<ProcessId> {
+        let unknown = || Error::UnknownProcess { session: self.id().clone(), pid };
+        let processes = self.processes().await?;
+        let found = processes.iter().find(|process| process.id.pid == pid && process.status == ProcessStatus::Running);
+        let id = found.map(|process| process.id).ok_or_else(unknown)?;
+        if start_time.is_some_and(|start_time| start_time != id.start_time) {
+            return Err(unknown());
+        }
+        let send = move || PidFd::open(id).and_then(|process| process.signal_number(signal));
+        match LOOKING.run("sending a signal", send).await? {
+            Ok(()) => Ok(id),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(unknown()),
+            Err(error) => Err(Error::system(format!("sending {signal} to process {pid}"), error)),
+        }
+    }
+
+    /// Lists the prompts that wait for their turn, or for the session's resume, in their order.
+    pub fn queued_prompts(&self) -> Vec<QueuedPrompt> {
+        self.session.queue().list()
+    }
+
+    /// Drops a prompt that waits, by the offset of the event that it was accepted with. It is told as failed (`action:failed`) in the
+    /// name of `by`, and never begun, by a later manager either. Who waits for its turn gets [`Error::PromptDropped`].
+    ///
+    /// # Errors
+    /// [`Error::UnknownPrompt`] if no such prompt waits: its turn may have begun. The event log's error, if that cannot take it: then the
+    /// prompt waits again. Else see [`SessionHandle`].
+    ///
+    /// # Cancel safety
+    /// Run it in a task of its own: dropped half-way, the prompt may be gone from the queue and come back after a restart.
+    pub async fn drop_queued(&self, offset: u64, by: Option<&str>) -> Result<()> {
+        self.session.drop_queued(offset, by).await
+    }
+
+    /// Drops all prompts that wait now, like [`SessionHandle::drop_queued`]. Returns those that were dropped.
+    ///
+    /// # Errors
+    /// As [`SessionHandle::drop_queued`], but for prompts whose turn begins meanwhile.
+    ///
+    /// # Cancel safety
+    /// As [`SessionHandle::drop_queued`].
+    pub async fn drop_queue(&self, by: Option<&str>) -> Result<Vec<QueuedPrompt>> {
+        let mut dropped = Vec::new();
+        for prompt in self.queued_prompts() {
+            match self.drop_queued(prompt.offset, by).await {
+                Ok(()) => dropped.push(prompt),
+                Err(Error::UnknownPrompt { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(dropped)
     }
 
     /// Subscribes to the session's events, from the first one retained.

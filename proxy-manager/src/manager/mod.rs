@@ -13,6 +13,7 @@ mod session_records;
 mod start;
 mod suspend;
 
+pub use self::append::NewEvent;
 pub use self::suspend::{ResumeOptions, SessionSnapshot};
 
 use std::{
@@ -47,7 +48,7 @@ use crate::{
     launch::AgentDefaults,
     records::ConversationRecords,
     runtime,
-    session::{PromptMode, SessionInfo, Turn},
+    session::{PromptMode, PromptOptions, SessionInfo, Turn},
     session_store::SessionStore,
     session_table::SessionTable,
     state::{HOMES, RecoveredSession, StateDir, detached_search::remove_door},
@@ -267,11 +268,27 @@ impl ProxyManager {
     /// Do not drop the future half-way: run it in a task of its own (`tokio::spawn`), and the session is never left
     /// between two states. As [`SessionHandle::prompt`] for a session that is not suspended.
     pub async fn send_prompt(&self, session: &SessionId, prompt: impl Into<Prompt>, mode: PromptMode) -> Result<Turn> {
+        self.send_prompt_with(session, prompt, PromptOptions::from(mode)).await
+    }
+
+    /// Sends a prompt like [`ProxyManager::send_prompt`], with `options`.
+    ///
+    /// # Errors
+    /// As [`ProxyManager::send_prompt`].
+    ///
+    /// # Cancel safety
+    /// As [`ProxyManager::send_prompt`].
+    pub async fn send_prompt_with(
+        &self,
+        session: &SessionId,
+        prompt: impl Into<Prompt>,
+        options: PromptOptions,
+    ) -> Result<Turn> {
         let prompt = prompt.into();
         // An idle session can be suspended between the look at it and the prompt.
         for _ in 0..MAX_RESUMES {
             let handle = self.awake(session).await?;
-            match handle.prompt(prompt.clone(), mode).await {
+            match handle.prompt_with(prompt.clone(), options.clone()).await {
                 Err(Error::Suspended { .. }) if handle.session().resumes_on_prompt() => {
                     let session = handle.session();
                     // The receipt does not matter here.

@@ -422,7 +422,7 @@ async fn what_the_turn_took_that_a_host_died_in_is_counted_for_what_rests_too() 
         let session = Arc::new(id(session));
         let created_at = std::time::SystemTime::now();
         let events = (1..).zip(turns.clone()).map(|(offset, (turn, event))| {
-            Arc::new(Envelope { offset, created_at, session: session.clone(), turn: Some(turn), event })
+            Arc::new(Envelope { offset, created_at, session: session.clone(), turn: Some(turn), metadata: None, event })
         });
         let events = events.collect();
         let batch = EventBatch { session: session.clone(), created_at, first: 1, events, source: 0, cursor: None };
@@ -461,7 +461,8 @@ async fn what_is_imported_without_a_record_is_not_imported() {
             surface: crate::terminal::Surface::Machine,
         };
         let created_at = std::time::SystemTime::now();
-        let envelope = Envelope { offset: 1, created_at, session: Arc::new(id("s")), turn: None, event };
+        let envelope =
+            Envelope { offset: 1, created_at, session: Arc::new(id("s")), turn: None, metadata: None, event };
         std::io::Cursor::new(envelope.to_json().expect("serializes").to_string())
     };
     // There is room for the event, and not for the agent's name once more.

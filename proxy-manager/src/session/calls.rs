@@ -3,7 +3,8 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use ipc_protocol::{
-    AbortPolicy, EndReason, Event, Json, KillOptions, Operation, Prompt, Receipt, Signal, message::ProxyCommand,
+    AbortPolicy, EndReason, Event, Json, KillOptions, Operation, Prompt, Receipt, SessionId, Signal,
+    message::ProxyCommand,
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, oneshot},
@@ -11,8 +12,8 @@ use tokio::{
 };
 
 use super::{
-    AcceptedPrompt, ActionClass, DesiredState, EventToAppend, ManagedSession, PromptMode, ReplySender, SessionCommand,
-    Turn,
+    AcceptedPrompt, ActionClass, DesiredState, EventToAppend, ManagedSession, PromptMode, PromptOptions, ReplySender,
+    SessionCommand, Turn,
     pending_requests::PendingAnswer,
     prompts::{QUEUED, WaitingPrompt},
 };
@@ -32,14 +33,20 @@ const TELLING: Duration = Duration::from_secs(2);
 
 impl ManagedSession {
     /// Appends a prompt, and then has it wait for its turn.
-    pub(crate) async fn enqueue(self: &Arc<Self>, prompt: Prompt) -> Result<Turn> {
+    pub(crate) async fn enqueue(self: &Arc<Self>, prompt: Prompt, options: PromptOptions) -> Result<Turn> {
         let room = self.queue.room(&self.id)?;
-        let payload = Json::from(&serde_json::json!({ "prompt": prompt, "mode": PromptMode::Queue }));
+        let PromptOptions { by, metadata, .. } = options;
+        let mut payload = serde_json::json!({ "prompt": prompt, "mode": PromptMode::Queue });
+        if let Some(by) = &by {
+            payload["by"] = by.as_str().into();
+        }
+        let payload = Json::from(&payload);
         let event = Event::External { kind: QUEUED.into(), version: 1, payload };
+        let noted = metadata.clone();
         let (tell, placed) = oneshot::channel();
         let session = self.clone();
         let act = move |offset| async move {
-            let accepted = AcceptedPrompt::new(QUEUED, offset, Some(room));
+            let accepted = AcceptedPrompt::new(QUEUED, offset, Some(room)).by(by).with_metadata(noted);
             let name = accepted.name.clone();
             let turn = session.place(prompt, PromptMode::Queue, accepted).await;
             if let Err(error) = &turn {
@@ -48,7 +55,8 @@ impl ManagedSession {
             // Nobody waits any more: then nobody is told.
             let _ = tell.send(turn);
         };
-        self.append_and_act(None, vec![EventToAppend { event, class: Some(ActionClass::Queued) }], act).await?;
+        self.append_and_act(None, vec![EventToAppend { event, metadata, class: Some(ActionClass::Queued) }], act)
+            .await?;
         // It is the task that answers, at once.
         let placed = self.await_append(async { placed.await.unwrap_or_else(|_| Err(self.ended_error())) });
         placed.await
@@ -56,8 +64,8 @@ impl ManagedSession {
 
     /// Has a prompt that is in the log wait for its turn, or begin it. From then on the session tells what becomes of it.
     pub(crate) async fn place(&self, prompt: Prompt, mode: PromptMode, accepted: AcceptedPrompt) -> Result<Turn> {
-        let accepted = Some(accepted);
-        let ticket = self.exchange(|reply| SessionCommand::Prompt { prompt, mode, accepted, reply }).await?;
+        let (accepted, metadata) = (Some(accepted), None);
+        let ticket = self.exchange(|reply| SessionCommand::Prompt { prompt, mode, accepted, metadata, reply }).await?;
         Ok(ticket.into_turn(&self.history))
     }
 
@@ -77,6 +85,30 @@ impl ManagedSession {
             self.report_failed(name, error.chain()).await;
             self.queue.settle(offset);
         }
+    }
+
+    /// Drops a prompt that waits: it is told as failed, and so never begun.
+    pub(crate) async fn drop_queued(&self, offset: u64, by: Option<&str>) -> Result<()> {
+        let session = self.id.clone();
+        let Some(mut dropped) = self.queue.remove(offset) else {
+            return Err(Error::UnknownPrompt { session: SessionId::clone(&session), offset });
+        };
+        let error =
+            by.map_or_else(|| "dropped from the queue".to_owned(), |by| format!("dropped from the queue by {by:?}"));
+        let told = self.append(Event::ActionFailed { action: dropped.accepted.name.clone(), error }).await;
+        // A late log may take it yet; then it is not begun again either.
+        if let Err(error) = told
+            && !matches!(error, Error::Deadline { .. })
+        {
+            self.queue.put_back(dropped);
+            return Err(error);
+        }
+        self.queue.settle(offset);
+        if let Some(ticket) = dropped.ticket.take() {
+            // A ticket that was dropped misses nothing.
+            let _ = ticket.send(Err(Error::PromptDropped { session: SessionId::clone(&session) }));
+        }
+        Ok(())
     }
 
     /// A session that is suspended can never be resumed: what waits for that is told as failed.
@@ -101,7 +133,12 @@ impl ManagedSession {
     /// Appends an event that is not the agent's. Returns its offset when it is committed and readable. An event that
     /// cannot be committed may be readable nonetheless: the session is then degraded.
     pub(crate) async fn append(&self, event: Event) -> Result<u64> {
-        self.await_append(self.append_unbounded(vec![EventToAppend { event, class: None }])).await
+        self.append_with(event, None).await
+    }
+
+    /// The same, with metadata of who appends it.
+    pub(crate) async fn append_with(&self, event: Event, metadata: Option<Json>) -> Result<u64> {
+        self.await_append(self.append_unbounded(vec![EventToAppend { event, metadata, class: None }])).await
     }
 
     /// The same of events some of which ask for something, which `act` does after what was asked for before: also where the log

@@ -491,6 +491,7 @@ impl SessionDriver {
     fn perform(&mut self, effect: SessionEffect, now: Instant) {
         match effect {
             SessionEffect::Append { turn, event } => self.log.push(turn, event),
+            SessionEffect::AppendTurn { turn, event, metadata } => self.log.push_with(turn, Some(metadata), event),
             SessionEffect::Record { turn, event } => {
                 self.journal.iter_mut().for_each(|journal| journal.record_event(&event));
                 self.session.count(|tally| tally.record(&event));

@@ -34,8 +34,8 @@ use std::{
 
 use event_log::LogError;
 use ipc_protocol::{
-    AgentSessionConfig, ContainmentStatus, EndReason, KillOptions, Prompt, Receipt, SessionId, message::ProxyCommand,
-    terminal::Surface,
+    AgentSessionConfig, ContainmentStatus, EndReason, Json, KillOptions, Prompt, Receipt, SessionId,
+    message::ProxyCommand, terminal::Surface,
 };
 use tokio::sync::{SetOnce, mpsc, oneshot, watch};
 
@@ -69,7 +69,7 @@ pub(crate) use task::{ForkRequest, SessionTask, sockets};
 use transcript::TranscriptWriter;
 pub(crate) use transcript_counts::TranscriptCounts;
 use turn::TurnTicket;
-pub use turn::{PromptMode, Turn, TurnEnd};
+pub use turn::{PromptMode, PromptOptions, Turn, TurnEnd};
 
 /// Commands of each lane that may wait for the session's task.
 const LANE_CAPACITY: usize = 64;
@@ -83,7 +83,13 @@ pub(crate) enum SessionCommand {
     /// Carries a command to the proxy, with its caller.
     Request { command: ProxyCommand, waiting: PendingAnswer },
     /// Begins a turn, or queues it; `accepted` if the prompt is in the log already.
-    Prompt { prompt: Prompt, mode: PromptMode, accepted: Option<AcceptedPrompt>, reply: ReplySender<TurnTicket> },
+    Prompt {
+        prompt: Prompt,
+        mode: PromptMode,
+        accepted: Option<AcceptedPrompt>,
+        metadata: Option<Json>,
+        reply: ReplySender<TurnTicket>,
+    },
     /// Appends events together, and replies with the offset of the last.
     Append { events: Vec<EventToAppend>, reply: ReplySender<u64> },
 }

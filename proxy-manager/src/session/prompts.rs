@@ -12,7 +12,7 @@ use std::{
 };
 
 use event_log::LogError;
-use ipc_protocol::{Event, Prompt, SessionId};
+use ipc_protocol::{Event, Json, Prompt, SessionId};
 use serde::{Deserialize, Serialize};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
@@ -49,6 +49,8 @@ pub(crate) enum ActionClass {
 #[derive(Clone, Debug)]
 pub(crate) struct EventToAppend {
     pub(crate) event: Event,
+    /// Metadata of who appends it.
+    pub(crate) metadata: Option<Json>,
     /// `None` where it asks for nothing.
     pub(crate) class: Option<ActionClass>,
 }
@@ -61,6 +63,10 @@ pub(crate) struct AcceptedPrompt {
     /// As failures name it.
     pub(crate) name: String,
     pub(crate) at: SystemTime,
+    /// Who sent it, where that is known.
+    pub(crate) by: Option<String>,
+    /// Metadata of its event, which its turn has too.
+    pub(crate) metadata: Option<Json>,
     /// Place among those that may wait; `None` for one that an earlier manager accepted.
     pub(crate) _room: Option<Arc<OwnedSemaphorePermit>>,
 }
@@ -68,7 +74,24 @@ pub(crate) struct AcceptedPrompt {
 impl AcceptedPrompt {
     /// An action of this type at this offset.
     pub(crate) fn new(kind: &str, offset: u64, room: Option<OwnedSemaphorePermit>) -> Self {
-        Self { offset, name: name_of(kind, offset), at: SystemTime::now(), _room: room.map(Arc::new) }
+        Self {
+            offset,
+            name: name_of(kind, offset),
+            at: SystemTime::now(),
+            by: None,
+            metadata: None,
+            _room: room.map(Arc::new),
+        }
+    }
+
+    /// The same, of this sender.
+    pub(crate) fn by(self, by: Option<String>) -> Self {
+        Self { by, ..self }
+    }
+
+    /// The same, with this metadata.
+    pub(crate) fn with_metadata(self, metadata: Option<Json>) -> Self {
+        Self { metadata, ..self }
     }
 }
 
@@ -100,6 +123,9 @@ pub struct QueuedPrompt {
     pub at: SystemTime,
     /// The first 200 characters of its text.
     pub text: String,
+    /// Name of the caller who sent it; `null` where that is not known.
+    #[serde(default)]
+    pub by: Option<String>,
 }
 
 /// The queue of one session, over all its lives.
@@ -159,11 +185,18 @@ impl PromptQueue {
         waiting.remove(at)
     }
 
+    /// Puts one back that was taken out, at its place.
+    pub(crate) fn put_back(&self, prompt: WaitingPrompt) {
+        let waiting = &mut self.state().waiting;
+        let at = waiting.iter().position(|queued| queued.accepted.offset > prompt.accepted.offset);
+        waiting.insert(at.unwrap_or(waiting.len()), prompt);
+    }
+
     /// Returns the prompts that wait, in their order.
     pub(crate) fn list(&self) -> Vec<QueuedPrompt> {
-        let shown = |WaitingPrompt { accepted: AcceptedPrompt { offset, at, .. }, prompt, .. }: &WaitingPrompt| {
+        let shown = |WaitingPrompt { accepted: AcceptedPrompt { offset, at, by, .. }, prompt, .. }: &WaitingPrompt| {
             let text = prompt.text().chars().take(SHOWN).collect();
-            QueuedPrompt { offset: *offset, at: *at, text }
+            QueuedPrompt { offset: *offset, at: *at, text, by: by.clone() }
         };
         self.state().waiting.iter().map(shown).collect()
     }
@@ -203,14 +236,14 @@ impl PromptQueue {
         let (first, count) = (log.next_offset(), events.len() as u64);
         let mut accepted = BTreeMap::new();
         let mut first_queued = None;
-        for (offset, EventToAppend { event, class }) in (first..).zip(events) {
+        for (offset, EventToAppend { event, metadata, class }) in (first..).zip(events) {
             if let (Some(class), Event::External { kind, .. }) = (class, &event) {
                 accepted.insert(offset, name_of(kind, offset));
                 if class == ActionClass::Queued {
                     first_queued.get_or_insert(offset);
                 }
             }
-            log.push(turn, event);
+            log.push_with(turn, metadata, event);
         }
         {
             let mut state = self.state();

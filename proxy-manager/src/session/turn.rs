@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ipc_protocol::{BudgetKind, StopReason, TimeoutKind};
+use ipc_protocol::{BudgetKind, Json, StopReason, TimeoutKind};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
@@ -24,6 +24,39 @@ pub enum PromptMode {
     Queue,
     /// The prompt is sent to the agent in the running turn, if the agent can be steered; else [`Error::Unsupported`].
     Steer,
+}
+
+/// Options of a prompt. A [`PromptMode`] alone converts to them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PromptOptions {
+    /// Treatment while a turn runs.
+    pub mode: PromptMode,
+    /// Name of who sends it, for the list of those that wait.
+    pub by: Option<String>,
+    /// Metadata that comes back with the `turn:started`, and with the event that a prompt in the queue is: a JSON object of at most
+    /// 16 KiB, without the member `turn`.
+    pub metadata: Option<Json>,
+}
+
+impl PromptOptions {
+    /// Adds metadata.
+    #[must_use]
+    pub fn with_metadata(self, metadata: Option<Json>) -> Self {
+        Self { metadata, ..self }
+    }
+
+    /// Names who sends it.
+    #[must_use]
+    pub fn with_by(self, by: impl Into<String>) -> Self {
+        Self { by: Some(by.into()), ..self }
+    }
+}
+
+impl From<PromptMode> for PromptOptions {
+    fn from(mode: PromptMode) -> Self {
+        Self { mode, ..Self::default() }
+    }
 }
 
 /// Result of a turn.

@@ -19,8 +19,8 @@ impl SessionCore {
     /// Handles a command, of either lane.
     pub(crate) fn command(&mut self, command: SessionCommand, now: Instant) {
         match command {
-            SessionCommand::Prompt { prompt, mode, accepted, reply } => {
-                self.accept_prompt(prompt, mode, accepted, reply, now);
+            SessionCommand::Prompt { prompt, mode, accepted, metadata, reply } => {
+                self.accept_prompt(prompt, mode, accepted, metadata, reply, now);
             }
             SessionCommand::Append { events, reply } => self.append(events, reply),
             SessionCommand::Request { command, waiting } => self.request(command, waiting, now),

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use ipc_protocol::{Event, ProcessId, message::ToForkServer};
+use ipc_protocol::{Event, Json, ProcessId, message::ToForkServer};
 use tokio::time::Instant;
 
 use super::lifecycle::CrashHistory;
@@ -29,6 +29,8 @@ pub(crate) enum LeasePurpose {
 pub(crate) enum SessionEffect {
     /// Appends an event of the host's to the batch. Turn 0 is none.
     Append { turn: u64, event: Event },
+    /// Appends the beginning of a turn with the metadata of its prompt.
+    AppendTurn { turn: u64, event: Event, metadata: Json },
     /// Appends an event of the agent or its processes to the batch, counts it, and notes its process in the journal.
     Record { turn: u64, event: Event },
     /// Appends what callers ask for, and commits it; the reply is the offset of the last event.

@@ -61,8 +61,8 @@ mod usage;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use ipc_protocol::{
-    AgentSessionConfig, Budget, ContainmentSpec, EndReason, Event, KillOptions, KillScope, Lifecycle, LimitExceeded,
-    Limits, OnUsageLimit, ProcessId, Receipt, SessionId, Timeouts, Usage,
+    AgentSessionConfig, Budget, ContainmentSpec, EndReason, Event, Json, KillOptions, KillScope, Lifecycle,
+    LimitExceeded, Limits, OnUsageLimit, ProcessId, Receipt, SessionId, Timeouts, Usage,
     codec::Outbox,
     message::{AgentCommand, Hello, ProxyCommand, ToForkServer, ToProxy, VERSION},
     reattach::WireFormat,
@@ -474,6 +474,17 @@ impl SessionCore {
     fn push(&mut self, turn: u64, event: Event) {
         self.batched += 1;
         self.effects.push_back(SessionEffect::Append { turn, event });
+    }
+
+    /// Appends the beginning of a turn.
+    fn push_turn(&mut self, turn: u64, event: Event, metadata: Option<Json>) {
+        match metadata {
+            None => self.push(turn, event),
+            Some(metadata) => {
+                self.batched += 1;
+                self.effects.push_back(SessionEffect::AppendTurn { turn, event, metadata });
+            }
+        }
     }
 
     fn move_cursor(&mut self, consumer: &'static str, offset: u64) {

@@ -53,6 +53,7 @@ impl SessionCore {
         prompt: Prompt,
         mode: PromptMode,
         accepted: Option<AcceptedPrompt>,
+        metadata: Option<Json>,
         reply: ReplySender<TurnTicket>,
         now: Instant,
     ) {
@@ -104,7 +105,7 @@ impl SessionCore {
             }
             let number = self.turns + 1;
             let (ticket, turn) = TurnTicket::new(Some(number));
-            return self.begin_turn(number, prompt, Some(ticket), Some((reply, turn)), now);
+            return self.begin_turn(number, prompt, metadata, Some(ticket), Some((reply, turn)), now);
         };
         let number = self.turns + queued + 1;
         let (ticket, turn) = TurnTicket::new(Some(number).filter(|_| self.has_turns));
@@ -134,6 +135,7 @@ impl SessionCore {
         &mut self,
         turn: u64,
         prompt: Prompt,
+        metadata: Option<Json>,
         ticket: Option<TurnSender>,
         caller: Option<(ReplySender<TurnTicket>, TurnTicket)>,
         now: Instant,
@@ -148,7 +150,7 @@ impl SessionCore {
             return;
         }
         self.commit_together();
-        self.push(turn, Event::TurnStarted { prompt: text, attachments });
+        self.push_turn(turn, Event::TurnStarted { prompt: text, attachments }, metadata);
         self.push(turn, Event::SessionBusy {});
         self.commit_log();
         self.is_busy(turn, ticket, None, usage_wait, now);
@@ -169,7 +171,7 @@ impl SessionCore {
         self.unsent = Some(UnsentPrompt { turn, prompt, accepted: accepted.clone() });
         if self.has_turns {
             self.commit_together();
-            self.push(turn, Event::TurnStarted { prompt: text, attachments });
+            self.push_turn(turn, Event::TurnStarted { prompt: text, attachments }, accepted.metadata.clone());
             self.push(turn, Event::SessionBusy {});
             self.turns = turn;
         }

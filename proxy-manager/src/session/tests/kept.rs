@@ -71,7 +71,14 @@ impl Place {
             loop {
                 let created_at = std::time::SystemTime::now();
                 let event = Event::Text { text: "x".repeat(length) };
-                let event = Arc::new(Envelope { offset, created_at, session: session.clone(), turn: None, event });
+                let event = Arc::new(Envelope {
+                    offset,
+                    created_at,
+                    session: session.clone(),
+                    turn: None,
+                    metadata: None,
+                    event,
+                });
                 let batch = EventBatch {
                     session: session.clone(),
                     created_at,
@@ -135,7 +142,7 @@ pub(super) fn external() -> Event {
 
 /// The same, as what asks for something.
 fn asks() -> Vec<EventToAppend> {
-    vec![EventToAppend { event: external(), class: Some(ActionClass::Immediate) }]
+    vec![EventToAppend { event: external(), metadata: None, class: Some(ActionClass::Immediate) }]
 }
 
 /// Appends until that is durable. Its offset.
