@@ -69,6 +69,14 @@ impl DaemonClient {
         self.while_healthy(async { self.json(self.exchange(Method::DELETE, path, None).await?).await }).await
     }
 
+    /// Sends a `DELETE` request and returns the JSON answer.
+    ///
+    /// # Errors
+    /// Same as [`Client::get`].
+    pub(crate) async fn delete_json<T: DeserializeOwned>(&self, path: &str) -> Result<T, ProblemDetails> {
+        self.while_healthy(async { self.json(self.exchange(Method::DELETE, path, None).await?).await }).await
+    }
+
     /// Asks the daemon for the id that `id` is, or is the beginning of.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use agents::{ModelApi, Secret};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use proxy_manager::{
     AbortPolicy, Event, Json, OpenPermission, PermissionAnswer, ProcessId, Prompt, PromptMode, PromptPart, Receipt,
-    ResumeOptions, SessionId, SessionSnapshot, SessionStatus,
+    ResumeOptions, SessionId, SessionSnapshot, SessionStatus, SignalNumber,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -42,6 +42,13 @@ pub struct PromptRequest {
     /// `{"call":"failed","error":{…}}`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stream: bool,
+    /// Name of who sends it, for the list of those that wait; by default the caller's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Metadata of the caller's, which the prompt's events have: a JSON object of at most 16 KiB, without the member `turn`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<serde_json::Map<String, Value>>"))]
+    pub metadata: Option<Json>,
 }
 
 impl From<PromptRequest> for Prompt {
@@ -124,6 +131,29 @@ pub struct KillRequest {
     pub grace_ms: Option<u64>,
 }
 
+/// Body of `POST /v1/sessions/{id}/processes/{pid}/signal`: `{"signal":"SIGINT"}`.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SignalRequest {
+    /// Signal to send: a name, as in `SIGINT`, or a number from 1 to 64.
+    pub signal: SignalNumber,
+    /// Start time of the process, as a listing has it: a process that got the pid later is not signalled. Without it the process that
+    /// has the pid now is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<u64>,
+}
+
+/// Answer to a signal.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct SignalResponse {
+    /// Process that was signalled.
+    pub process: ProcessId,
+    /// The signal.
+    pub signal: SignalNumber,
+}
+
 /// Body of `POST /v1/sessions/{id}/permissions/{request}`: `{"answer":"allow"}`, `{"answer":{"option":"ID"},"by":"alice"}`.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
@@ -195,6 +225,11 @@ pub struct AppendRequest {
     /// Any JSON; `null` by default.
     #[serde(default = "Json::null")]
     pub payload: Json,
+    /// Metadata of the caller's, such as correlation ids, which come back to every reader: a JSON object of at most 16 KiB, without the
+    /// member `turn`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<serde_json::Map<String, Value>>"))]
+    pub metadata: Option<Json>,
 }
 
 fn first_version() -> u32 {
@@ -311,6 +346,82 @@ pub(crate) struct NewModel {
     /// Variable of the server's environment that has the key.
     #[serde(default)]
     pub(crate) key_env: Option<String>,
+}
+
+/// Body of `PUT /v1/models/{name}`: a model configuration. Without `key` and `keyEnv` the stored key stays.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct ModelSettings {
+    /// Provider: `anthropic`, `openai`, `google`, or any other word.
+    pub(crate) provider: String,
+    /// API of the model; by default the one of the provider's name, else Chat Completions.
+    #[serde(default)]
+    pub(crate) api: Option<ModelApi>,
+    /// Address of the API with its version (`https://api.example.com/v1`); the provider's own by default.
+    #[serde(default)]
+    pub(crate) base_url: Option<String>,
+    /// Model in the provider's spelling; a session's `model` overrides it.
+    #[serde(default)]
+    pub(crate) model: Option<String>,
+    /// Key for the API.
+    #[serde(default)]
+    pub(crate) key: Option<Secret>,
+    /// Variable of the server's environment that has the key.
+    #[serde(default)]
+    pub(crate) key_env: Option<String>,
+}
+
+/// Body of `PATCH /v1/models/{name}`: what is given is changed, and `null` removes it.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub(crate) struct ModelChange {
+    /// Provider: `anthropic`, `openai`, `google`, or any other word.
+    pub(crate) provider: Option<String>,
+    /// API of the model.
+    #[serde(deserialize_with = "given")]
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<ModelApi>"))]
+    pub(crate) api: Option<Option<ModelApi>>,
+    /// Address of the API with its version.
+    #[serde(deserialize_with = "given")]
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<String>"))]
+    pub(crate) base_url: Option<Option<String>>,
+    /// Model in the provider's spelling.
+    #[serde(deserialize_with = "given")]
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<String>"))]
+    pub(crate) model: Option<Option<String>>,
+    /// Key for the API; it takes the place of a variable or file with the key.
+    #[serde(deserialize_with = "given")]
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<Secret>"))]
+    pub(crate) key: Option<Option<Secret>>,
+    /// Variable of the server's environment that has the key; it takes the place of a stored key, or of a file.
+    #[serde(deserialize_with = "given")]
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<String>"))]
+    pub(crate) key_env: Option<Option<String>>,
+}
+
+/// Tells a value that is `null` from one that is not given.
+fn given<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(value: D) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(value).map(Some)
+}
+
+/// Receipt in a session's stream.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RecordedReceipt {
+    /// Offset of its event: 20 decimal digits.
+    pub(crate) offset: String,
+    /// Time of its event.
+    #[serde(rename = "createdAt", with = "ipc_protocol::time_text")]
+    #[cfg_attr(feature = "openapi", schemars(with = "ipc_protocol::json_schema::TimeText"))]
+    pub(crate) at: std::time::SystemTime,
+    /// Type of its event: `session:ended` or `session:suspended`.
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    /// The receipt.
+    pub(crate) receipt: Receipt,
 }
 
 /// Permission request that is open, with its session.

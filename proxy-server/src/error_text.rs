@@ -79,6 +79,11 @@ pub fn error_text(error: &Error) -> String {
         Error::UnknownProcess { session, pid } => {
             format!("session {session} has no process {pid}: `agent-proxy ps {session}` lists those it has")
         }
+        Error::UnknownPrompt { session, offset } => {
+            format!(
+                "session {session} has no prompt {offset} that waits: `agent-proxy queue {session}` lists those that do"
+            )
+        }
         Error::InvalidConfig { field: "state_dir", reason } => words(reason),
         Error::InvalidConfig { field, reason } => format!("invalid {}: {}", flag(field), words(reason)),
         Error::StateDirInUse { directory, owner } => {

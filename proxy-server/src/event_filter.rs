@@ -173,7 +173,14 @@ mod tests {
         let query: EventsQuery = serde_json::from_str(query).expect("a query");
         let session = Arc::new("s-1".parse().expect("a valid id"));
         let created_at = UNIX_EPOCH + Duration::from_secs(10);
-        query.selection().expect("a selection").keeps(&Envelope { offset: 1, created_at, session, turn: None, event })
+        query.selection().expect("a selection").keeps(&Envelope {
+            offset: 1,
+            created_at,
+            session,
+            turn: None,
+            metadata: None,
+            event,
+        })
     }
 
     #[test]

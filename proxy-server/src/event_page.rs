@@ -3,7 +3,7 @@
 use proxy_manager::{Envelope, FeedStart, ProxyManager, Subscription};
 use serde_json::Value;
 
-use crate::{ProblemDetails, api::EventPage, event_filter::EventSelection, requests::RouteResult};
+use crate::{ProblemDetails, api::EventPage, event_filter::EventSelection, requests::RouteResult, stream::event_json};
 
 /// Events read at once, of which the reader may select few.
 const READ: usize = 1024;
@@ -80,12 +80,8 @@ impl PageReader {
             if self.is_full() {
                 return Ok(false);
             }
-            let json = envelope.to_json();
-            let mut json = json.map_err(|error| ProblemDetails::failed(format!("an event is no JSON: {error}")))?;
-            if let Some(position) = position {
-                json["position"] = format!("{position:020}").into();
-            }
-            self.events.push(json);
+            let json = event_json(envelope, position);
+            self.events.push(json.map_err(|error| ProblemDetails::failed(format!("an event is no JSON: {error}")))?);
         }
         self.next = position.unwrap_or(envelope.offset);
         Ok(true)

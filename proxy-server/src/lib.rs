@@ -20,6 +20,7 @@ pub mod api;
 mod configuration;
 mod configuration_reloader;
 mod docs_page;
+mod doctor;
 #[cfg(test)]
 mod documented;
 mod error_text;
@@ -28,6 +29,7 @@ mod event_page;
 pub mod exit;
 mod file_stamps;
 pub mod installed_agents;
+mod instances;
 mod json_node;
 mod list_page;
 mod metrics;
@@ -38,7 +40,10 @@ mod requests;
 mod route_table;
 mod routes;
 mod session_ids;
+mod socket;
 mod stream;
+mod terminal_socket;
+mod websocket;
 
 use axum::Router;
 use proxy_manager::ProxyManager;
@@ -47,8 +52,10 @@ pub use self::{
     access::{Identity, NetworkAccess, Role, TokenError, TokenFile, TokenInfo, require_token, write_private},
     configuration::{ConfigurationSource, LoadedConfiguration, model_json, profile_json},
     configuration_reloader::ConfigurationReloader,
+    doctor::{CheckVerdict, DoctorCheck, DoctorProbe},
     error_text::error_text,
     exit::ProgramExit,
+    instances::{AgentInstance, InstanceOptions, InstancePool, InstanceStatus},
     metrics::ServerMetrics,
     problem::{KINDS, ProblemDetails},
     requests::MAX_BODY,
@@ -67,6 +74,10 @@ pub struct ServerOptions {
     pub metrics: Option<ServerMetrics>,
     /// True to serve the page for people, at `/`.
     pub page: bool,
+    /// Checks of this system, for `GET /v1/doctor`.
+    pub doctor: Option<DoctorProbe>,
+    /// Instances of an agent's own server, for `GET /instance/{name}`.
+    pub instances: Option<InstancePool>,
 }
 
 impl ServerOptions {
@@ -80,6 +91,18 @@ impl ServerOptions {
     #[must_use]
     pub fn with_metrics(self, metrics: ServerMetrics) -> Self {
         Self { metrics: Some(metrics), ..self }
+    }
+
+    /// Runs checks of this system for clients.
+    #[must_use]
+    pub fn with_doctor(self, doctor: DoctorProbe) -> Self {
+        Self { doctor: Some(doctor), ..self }
+    }
+
+    /// Serves instances of an agent's own server.
+    #[must_use]
+    pub fn with_instances(self, instances: InstancePool) -> Self {
+        Self { instances: Some(instances), ..self }
     }
 
     /// Reads changes of configuration files before a session starts.
@@ -97,8 +120,8 @@ impl ServerOptions {
 
 /// Builds the router of the whole API. Its routes begin with `/v1`.
 pub fn router(manager: ProxyManager, options: ServerOptions) -> Router {
-    let ServerOptions { configuration, stop, metrics, page } = options;
-    routes::router(ApiState { manager, configuration, stop, metrics, page })
+    let ServerOptions { configuration, stop, metrics, page, doctor, instances } = options;
+    routes::router(ApiState { manager, configuration, stop, metrics, page, doctor, instances })
 }
 
 /// State of the routes.
@@ -109,4 +132,6 @@ pub(crate) struct ApiState {
     stop: Option<StopProgress>,
     metrics: Option<ServerMetrics>,
     page: bool,
+    doctor: Option<DoctorProbe>,
+    instances: Option<InstancePool>,
 }

@@ -275,13 +275,27 @@ impl EventBody {
     }
 }
 
-/// Formats an event.
-fn event_text(envelope: &Envelope, position: Option<u64>, format: EventFormat) -> serde_json::Result<Vec<u8>> {
+/// Converts an event to what readers get: with its position among those of all sessions, if given, and with the agent's own line as JSON
+/// beside the exact line, where it is some.
+///
+/// # Errors
+/// Never for an event that this release can make; serde's error otherwise.
+pub(crate) fn event_json(envelope: &Envelope, position: Option<u64>) -> serde_json::Result<Value> {
     let mut json = envelope.to_json()?;
     if let Some(position) = position {
         json["position"] = format!("{position:020}").into();
     }
-    let json = serde_json::to_vec(&json)?;
+    if let Event::Harness { payload, .. } = &envelope.event
+        && let Some(line) = payload.json()
+    {
+        json["payload"]["json"] = line;
+    }
+    Ok(json)
+}
+
+/// Formats an event.
+fn event_text(envelope: &Envelope, position: Option<u64>, format: EventFormat) -> serde_json::Result<Vec<u8>> {
+    let json = serde_json::to_vec(&event_json(envelope, position)?)?;
     Ok(match format {
         EventFormat::ServerSent => {
             let id = position.unwrap_or(envelope.offset);
@@ -396,6 +410,12 @@ fn problem_line(problem: &ProblemDetails) -> Bytes {
     text.into()
 }
 
+/// Returns true if a line of a stream is a problem, and no event.
+pub(crate) fn is_problem_line(line: &[u8]) -> bool {
+    // Written from a struct: its first field comes first. The fields of an event are sorted, and there are earlier ones.
+    line.starts_with(br#"{"type":"#)
+}
+
 /// Receiving end of the channel, as a body.
 struct BodyChunks(mpsc::Receiver<Bytes>);
 
@@ -417,7 +437,7 @@ mod tests {
 
     fn envelope(offset: u64, event: Event) -> Arc<Envelope> {
         let session = Arc::new("s-1".parse().expect("a valid id"));
-        Arc::new(Envelope { offset, created_at: std::time::UNIX_EPOCH, session, turn: None, event })
+        Arc::new(Envelope { offset, created_at: std::time::UNIX_EPOCH, session, turn: None, metadata: None, event })
     }
 
     #[test]

@@ -19,7 +19,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
         &["serve", "stop", "start", "attach", "sessions", "suspend", "resume", "rename", "tag", "archive", "delete"],
     ),
     ("Talking to an agent", &["prompt", "steer", "queue", "abort", "permit", "set", "compact"]),
-    ("Processes", &["ps", "shell", "kill", "leaktest", "orphans"]),
+    ("Processes", &["ps", "signal", "shell", "kill", "leaktest", "orphans"]),
     ("Events", &["events", "transcript", "export", "import", "append", "log", "hooks"]),
     ("The agent's own side", &["state", "messages", "conversations", "native", "attach-command", "take-back"]),
     ("Setup", &["agents", "profiles", "models", "tokens", "doctor", "completions", "help"]),
@@ -158,6 +158,8 @@ const TOPICS: [HelpTopic; 7] = [
                Configuration (agents, profiles, models): --config-dir, else $AGENT_PROXY_CONFIG_DIR, else \
                $XDG_CONFIG_HOME/agent-proxy, else ~/.config/agent-proxy.\n\n\
                Agents get PATH, HOME, USER, SHELL, LANG, LC_*, TZ and TMPDIR, and what --env adds.\n\n\
+               CODE_IDLE_TIMEOUT (seconds, 300 by default) and CODE_MAX_INSTANCES (5) bound the instances that serve starts for \
+               GET /instance/NAME.\n\n\
                COLUMNS sets the width of the help. NO_COLOR switches colours off. RUST_LOG filters the log.",
         start: &[],
         serve: &[],

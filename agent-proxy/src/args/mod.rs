@@ -127,10 +127,16 @@ pub(crate) enum CliCommand {
     Attach(AttachArgs),
     /// List the sessions: those of this daemon, or all that are kept
     Sessions(SessionsArgs),
-    /// List the prompts of a session that wait for their turn, or for its resume
-    Queue(SessionArgs),
+    /// List the prompts of a session that wait for their turn or for its resume, or drop some
+    ///
+    /// The first column is what --drop takes. A prompt that is dropped is never begun, and who waits for its turn is told so.
+    Queue(QueueArgs),
     /// Show the processes of a session, or of all, as a tree
     Ps(PsArgs),
+    /// Send a signal to one process of a session
+    ///
+    /// It reaches the process that has the pid now, and no other. `kill --pid` ends one, and sees that it is gone.
+    Signal(SignalArgs),
     /// Open a shell beside a session's agent, or run a command there
     Shell(ShellArgs),
     /// Send a prompt, print the answer, wait for the end of the turn
@@ -397,6 +403,35 @@ pub(crate) struct PsArgs {
     pub(crate) format: Option<ListingFormat>,
 }
 
+/// Arguments of `queue`.
+#[derive(Debug, Args)]
+pub(crate) struct QueueArgs {
+    /// The session's id
+    pub(crate) id: SessionId,
+    /// Drop this prompt, by its number in the list; repeatable
+    #[arg(long, value_name = "N", conflicts_with = "drop_all")]
+    pub(crate) drop: Vec<u64>,
+    /// Drop all that wait, and print them
+    #[arg(long)]
+    pub(crate) drop_all: bool,
+}
+
+/// Arguments of `signal`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    agent-proxy signal s-1 4711 INT\n  \
+    agent-proxy signal s-1 4711 SIGWINCH\n  \
+    agent-proxy signal s-1 4711 34")]
+pub(crate) struct SignalArgs {
+    /// The session's id
+    pub(crate) id: SessionId,
+    /// Pid of the process, as `ps` lists it
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) pid: u32,
+    /// The signal: a name, or a number from 1 to 64
+    pub(crate) signal: proxy_manager::SignalNumber,
+}
+
 /// Arguments of `prompt`.
 #[derive(Debug, Args)]
 #[command(
@@ -420,6 +455,9 @@ pub(crate) struct PromptArgs {
     /// While a turn runs: send this into that turn
     #[arg(long)]
     pub(crate) steer: bool,
+    /// Metadata that comes back with the prompt's events, such as correlation ids: a JSON object
+    #[arg(long, value_name = "JSON")]
+    pub(crate) metadata: Option<String>,
 }
 
 /// Pictures and files beside the words of a prompt.

@@ -125,6 +125,9 @@ pub(crate) struct AppendArgs {
     /// Version of the payload's shape
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) version: u32,
+    /// Metadata that comes back with the event, such as correlation ids: a JSON object
+    #[arg(long, value_name = "JSON")]
+    pub(crate) metadata: Option<String>,
 }
 
 /// Arguments of `export`.

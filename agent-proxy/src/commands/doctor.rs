@@ -38,7 +38,7 @@ fn text(checks: &[DoctorCheck], style: TermStyle, width: Option<usize>) -> Strin
                 CheckVerdict::Note => "-",
                 CheckVerdict::Missing => "MISSING",
             };
-            vec![check.name.to_owned(), mark.to_owned(), check.found.clone()]
+            vec![check.name.clone(), mark.to_owned(), check.found.clone()]
         })
         .collect();
     let mut text = render::wrapped_table(style, &["WHAT", "", "FOUND"], &[], rows, width);
@@ -47,9 +47,9 @@ fn text(checks: &[DoctorCheck], style: TermStyle, width: Option<usize>) -> Strin
     for check in checks {
         let Some(what) = check.advice.as_deref() else { continue };
         match advice.iter_mut().find(|(known, _)| *known == what) {
-            Some((_, names)) if names.contains(&check.name) => {}
-            Some((_, names)) => names.push(check.name),
-            None => advice.push((what, vec![check.name])),
+            Some((_, names)) if names.contains(&check.name.as_str()) => {}
+            Some((_, names)) => names.push(&check.name),
+            None => advice.push((what, vec![&check.name])),
         }
     }
     if !advice.is_empty() {
@@ -72,8 +72,8 @@ mod tests {
 
     #[test]
     fn what_is_missing_comes_with_advice() {
-        let check = |name, verdict, advice: Option<&str>| DoctorCheck {
-            name,
+        let check = |name: &str, verdict, advice: Option<&str>| DoctorCheck {
+            name: name.to_owned(),
             verdict,
             needed: true,
             found: "x".into(),

@@ -32,6 +32,7 @@ mod serve;
 mod sessions;
 mod several;
 mod shell;
+mod signal;
 mod start;
 mod stop;
 mod tokens;
@@ -120,6 +121,7 @@ async fn run_client(command: CliCommand, client: &DaemonClient, as_json: bool) -
         CliCommand::Prompt(args) => prompt::run(client, args, as_json).await,
         CliCommand::Events(args) => events::run(client, &args, as_json).await,
         CliCommand::Abort(args) => abort::run(client, &args, as_json).await,
+        CliCommand::Signal(args) => signal::run(client, &args, as_json).await,
         CliCommand::Kill(args) => kill::run(client, &args, as_json).await,
         CliCommand::Permit(args) => permit::run(client, args, as_json).await,
         CliCommand::Steer(args) => operations::steer(client, args, as_json).await,

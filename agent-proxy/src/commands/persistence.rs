@@ -155,10 +155,11 @@ fn shell_line(AttachCommandResponse { command, cwd, home }: &AttachCommandRespon
 pub(super) async fn append(client: &DaemonClient, args: AppendArgs, as_json: bool) -> Result<(), CommandFailure> {
     let payload = match args.payload.as_deref() {
         None => Json::null(),
-        Some("-") => document(prompting::from_stdin("the payload")?)?,
-        Some(text) => document(text.to_owned())?,
+        Some("-") => document("payload", prompting::from_stdin("the payload")?)?,
+        Some(text) => document("payload", text.to_owned())?,
     };
-    let request = AppendRequest { kind: args.kind, version: args.version, payload };
+    let metadata = args.metadata.map(|text| document("metadata", text)).transpose()?;
+    let request = AppendRequest { kind: args.kind, version: args.version, payload, metadata };
     let appended: AppendResponse = client.post(&format!("/v1/sessions/{}/events", args.id), &request).await?;
     if as_json {
         return term::json(&appended);
@@ -167,8 +168,9 @@ pub(super) async fn append(client: &DaemonClient, args: AppendArgs, as_json: boo
     term::line(appended.offset.trim_start_matches('0'))
 }
 
-fn document(text: String) -> Result<Json, ProblemDetails> {
-    Json::new(text).map_err(|error| ProblemDetails::usage(format!("the payload is no JSON: {error}")))
+/// Parses a JSON document of the command line; `what` names it in errors.
+pub(super) fn document(what: &str, text: String) -> Result<Json, ProblemDetails> {
+    Json::new(text).map_err(|error| ProblemDetails::usage(format!("the {what} is no JSON: {error}")))
 }
 
 #[cfg(test)]

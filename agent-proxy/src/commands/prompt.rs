@@ -11,6 +11,7 @@ use proxy_server::{
     api::{PromptAccepted, PromptRequest},
 };
 
+use super::persistence::document;
 use crate::{
     args::PromptArgs,
     client::DaemonClient,
@@ -32,7 +33,8 @@ pub(super) async fn run(client: &DaemonClient, args: PromptArgs, as_json: bool) 
         parts: prompting::parts(&args.text, &args.attachments)?,
         mode,
         wait: !args.no_wait,
-        stream: false,
+        metadata: args.metadata.map(|text| document("metadata", text)).transpose()?,
+        ..PromptRequest::default()
     };
     let path = format!("/v1/sessions/{}/prompt", args.id);
     if args.no_wait {

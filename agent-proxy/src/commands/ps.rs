@@ -1,6 +1,6 @@
 //! Command `ps`.
 
-use proxy_manager::{ProcessInfo, ProcessStatus, SessionId, SessionInfo, SessionState};
+use proxy_manager::{ProcessDetails, ProcessStatus, SessionId, SessionInfo, SessionState};
 use serde_json::Value;
 
 use super::sessions::parse;
@@ -11,7 +11,6 @@ use crate::{
     render::{
         self,
         listing::{Column, ColumnFit, Listing, ListingRow, short_ids},
-        marks::EscapeMarks,
     },
     term::{self, TermStyle},
 };
@@ -50,7 +49,7 @@ pub(super) async fn run(client: &DaemonClient, args: &PsArgs, as_json: bool) -> 
     let mut text = String::new();
     for ((session, listing), short) in listings.into_iter().zip(short) {
         if args.pids {
-            text.extend(listing.processes.iter().map(|process| format!("{}\n", process.id.pid)));
+            text.extend(listing.processes.iter().map(|listed| format!("{}\n", listed.process.id.pid)));
         } else {
             if !text.is_empty() {
                 text.push('\n');
@@ -70,43 +69,38 @@ const COLUMNS: &[Column] = &[
     Column { key: "session", heading: "SESSION", fit: ColumnFit::Id, from: 0 },
     Column { key: "cpu", heading: "CPU%", fit: ColumnFit::Number, from: 0 },
     Column { key: "rss", heading: "RSS", fit: ColumnFit::Number, from: 0 },
+    Column { key: "ports", heading: "PORTS", fit: ColumnFit::End, from: 0 },
     Column { key: "command", heading: "COMMAND", fit: ColumnFit::End, from: 0 },
 ];
 
 /// Processes of a session.
 struct ProcessListing {
-    processes: Vec<ProcessInfo>,
-    /// JSON of the same processes as the daemon sent it, each with `marks`.
+    processes: Vec<ProcessDetails>,
+    /// JSON of the same processes as the daemon sent it.
     json: Vec<Value>,
-    marks: EscapeMarks,
 }
 
 impl ProcessListing {
     /// Fetches the live processes, and with `all` the known ended ones.
     async fn fetch(client: &DaemonClient, id: &SessionId, all: bool) -> Result<Self, CommandFailure> {
         let mut json: Vec<Value> = client.get(&format!("/v1/sessions/{id}/processes")).await?;
-        let mut processes: Vec<ProcessInfo> = parse(Value::Array(json.clone()))?;
-        // Computed from all processes: the agent may have ended.
-        let marks = EscapeMarks::of(&processes);
-        for (value, process) in json.iter_mut().zip(&processes) {
-            if let Value::Object(fields) = value {
-                fields.insert("marks".to_owned(), serde_json::json!(marks.get(process.id)));
-            }
-        }
-        let shown = |status| all || status == ProcessStatus::Running;
-        let mut keep = processes.iter().map(|process| shown(process.status)).collect::<Vec<_>>().into_iter();
+        let mut processes: Vec<ProcessDetails> = parse(Value::Array(json.clone()))?;
+        let shown = |listed: &ProcessDetails| all || listed.process.status == ProcessStatus::Running;
+        let mut keep = processes.iter().map(shown).collect::<Vec<_>>().into_iter();
         json.retain(|_| keep.next().unwrap_or(false));
-        processes.retain(|process| shown(process.status));
-        Ok(Self { processes, json, marks })
+        processes.retain(shown);
+        Ok(Self { processes, json })
     }
 
     fn rows(self) -> impl Iterator<Item = ListingRow> {
-        let cells = |process: &ProcessInfo| {
+        let cells = |ProcessDetails { process, listening, .. }: &ProcessDetails| {
+            let ports: Vec<String> = listening.iter().map(ToString::to_string).collect();
             vec![
                 process.id.pid.to_string(),
                 process.session_id.to_string(),
                 process.cpu_percent.map_or_else(String::new, |cpu| format!("{cpu:.1}")),
                 process.rss_bytes.map_or_else(String::new, render::bytes),
+                ports.join(", "),
                 term::printable(&process.command_line(), false),
             ]
         };
@@ -122,7 +116,7 @@ fn tree(session: &SessionInfo, short: &str, listing: &ProcessListing) -> String 
     let mut text = render::sessions::heading(session, short, style, term::columns());
     text.push('\n');
     if !listing.processes.is_empty() {
-        text.push_str(&render::tree::render_marked(&listing.processes, &listing.marks, style, term::columns()));
+        text.push_str(&render::tree::render_details(&listing.processes, style, term::columns()));
     } else if let SessionState::Ended { receipt: Some(receipt), .. } = &session.state {
         text.push_str(&render::receipt::verdict(receipt, style));
     } else {

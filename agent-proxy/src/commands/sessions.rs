@@ -5,7 +5,7 @@ use proxy_server::{ProblemDetails, api::HealthResponse};
 use serde_json::Value;
 
 use crate::{
-    args::{ListingFormat, operations::SessionArgs},
+    args::{ListingFormat, QueueArgs},
     client::DaemonClient,
     command_failure::CommandFailure,
     render::{self, listing::Listing},
@@ -33,19 +33,27 @@ pub(super) async fn tell_damage(client: &DaemonClient) -> Result<(), CommandFail
     Ok(())
 }
 
-/// Lists the prompts of a session that wait for their turn.
-pub(super) async fn queue(client: &DaemonClient, args: &SessionArgs, as_json: bool) -> Result<(), CommandFailure> {
-    let mut session: Value = client.get(&format!("/v1/sessions/{}", args.id)).await?;
-    if as_json {
-        return term::json(&session["queued"].take());
+/// Lists the prompts of a session that wait for their turn, or drops some.
+pub(super) async fn queue(client: &DaemonClient, args: &QueueArgs, as_json: bool) -> Result<(), CommandFailure> {
+    let path = format!("/v1/sessions/{}/queue", args.id);
+    for prompt in &args.drop {
+        client.delete(&format!("{path}/{prompt}")).await?;
     }
-    let SessionInfo { queued, .. } = parse(session)?;
+    if !args.drop.is_empty() {
+        return Ok(());
+    }
+    let listed: Value = if args.drop_all { client.delete_json(&path).await? } else { client.get(&path).await? };
+    if as_json {
+        return term::json(&listed);
+    }
+    let queued: Vec<QueuedPrompt> = parse(listed)?;
     if queued.is_empty() {
         term::error_line("nothing waits");
         return Ok(());
     }
-    let line = |QueuedPrompt { offset, at, text }: QueuedPrompt| {
-        format!("{offset:>6}  {}  {}\n", humantime::format_rfc3339_millis(at), term::printable(&text, false))
+    let line = |QueuedPrompt { offset, at, text, by }: QueuedPrompt| {
+        let by = by.map_or_else(String::new, |by| format!("{}: ", term::printable(&by, false)));
+        format!("{offset:>6}  {}  {by}{}\n", humantime::format_rfc3339_millis(at), term::printable(&text, false))
     };
     term::out(queued.into_iter().map(line).collect::<String>())
 }

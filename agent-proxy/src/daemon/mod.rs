@@ -13,8 +13,8 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use proxy_manager::{ChildProgram, DrainProgress, ProxyManager, Receipt};
 use proxy_server::{
-    ConfigurationReloader, LoadedConfiguration, NetworkAccess, ProblemDetails, ServerMetrics, ServerOptions, StopMode,
-    StopProgress,
+    ConfigurationReloader, DoctorProbe, InstanceOptions, InstancePool, LoadedConfiguration, NetworkAccess,
+    ProblemDetails, ServerMetrics, ServerOptions, StopMode, StopProgress,
 };
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -26,7 +26,8 @@ use self::{bounds::ConnectionBounds, log_file::LogFile, network::NetworkListener
 use crate::{
     args::{NetworkArgs, ServeArgs},
     command_failure::CommandFailure,
-    environment, render,
+    doctor, environment, render,
+    socket_path::SocketPath,
     term::{self, TermStyle},
     tokens,
 };
@@ -62,6 +63,7 @@ pub(crate) async fn serve(
     let hangup = handler(SignalKind::hangup())?;
     // Of limits that a process of the same user has lowered (prlimit): a write that fails is an error, and no death.
     let _of_limits = [handler(SignalKind::from_raw(SIGXCPU))?, handler(SignalKind::from_raw(SIGXFSZ))?];
+    let doctor_child = child.clone();
     let mut builder = configuration.apply_to(ProxyManager::builder(child).base_env(environment::base()));
     builder = builder.containment(args.containment.containment.unwrap_or_default());
     builder = args.supervision.apply_to(builder.max_depth(args.max_depth));
@@ -88,7 +90,9 @@ pub(crate) async fn serve(
     tokio::spawn(hangup::follow(hangup, log, manager.clone(), configuration.clone()));
     let metrics = ServerMetrics::start(&manager);
     let options = ServerOptions::default().with_configuration(configuration).with_stop(stopping.clone());
-    let options = options.with_metrics(metrics.clone()).with_page();
+    let doctor = doctor_probe(doctor_child, socket, configuration_directory.as_ref().ok());
+    let options =
+        options.with_metrics(metrics.clone()).with_page().with_doctor(doctor).with_instances(instances(&manager)?);
     let router = proxy_server::router(manager.clone(), options);
     let bounds = ConnectionBounds::new(limit);
     let mut servers = JoinSet::new();
@@ -134,6 +138,33 @@ pub(crate) async fn serve(
     let _ = tokio::time::timeout(LINGER, servers.join_all()).await;
     drop(names);
     report(&receipts, as_json)
+}
+
+/// Checks of this system for clients, as those of `doctor`.
+fn doctor_probe(child: ChildProgram, socket: &SocketPath, directory: Option<&PathBuf>) -> DoctorProbe {
+    let (socket, directory) = (socket.clone(), directory.cloned());
+    DoctorProbe::new(move || {
+        let (child, socket, directory) = (child.clone(), socket.clone(), directory.clone());
+        async move { doctor::examine(child, &socket, directory.as_deref()).await }
+    })
+}
+
+/// Instances of OpenCode's server, bounded as the environment says.
+fn instances(manager: &ProxyManager) -> Result<InstancePool, ProblemDetails> {
+    let number = |name: &str| match std::env::var(name) {
+        Ok(text) => text.parse::<u64>().map(Some).map_err(|_| {
+            ProblemDetails::usage(format!("{name}={text:?} in the environment is no number: give one of 1 or more"))
+        }),
+        Err(_) => Ok(None),
+    };
+    let mut options = InstanceOptions::new("opencode");
+    if let Some(seconds) = number("CODE_IDLE_TIMEOUT")? {
+        options = options.with_idle_timeout(Duration::from_secs(seconds.max(1)));
+    }
+    if let Some(most) = number("CODE_MAX_INSTANCES")? {
+        options = options.with_max_instances(usize::try_from(most).unwrap_or(usize::MAX));
+    }
+    Ok(InstancePool::start(manager, options))
 }
 
 /// Reports the turns that are still running.

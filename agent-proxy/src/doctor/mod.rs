@@ -7,55 +7,9 @@ use std::path::Path;
 
 use proxy_manager::ChildProgram;
 use proxy_server::api::HealthResponse;
-use serde::Serialize;
+pub(crate) use proxy_server::{CheckVerdict, DoctorCheck};
 
 use crate::{client::DaemonClient, socket_path::SocketPath};
-
-/// Result of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum CheckVerdict {
-    /// The feature is available.
-    Ok,
-    /// The feature is missing, and nothing depends on it.
-    Note,
-    /// The feature is missing, and should be there.
-    Missing,
-}
-
-/// Check of one feature.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct DoctorCheck {
-    /// Name of the feature.
-    pub(crate) name: &'static str,
-    /// Result of the check.
-    pub(crate) verdict: CheckVerdict,
-    /// True if no session can run without the feature.
-    pub(crate) needed: bool,
-    /// Finding of the check.
-    pub(crate) found: String,
-    /// Advice, if there is any.
-    pub(crate) advice: Option<String>,
-}
-
-impl DoctorCheck {
-    fn ok(name: &'static str, found: impl Into<String>) -> Self {
-        Self { name, verdict: CheckVerdict::Ok, needed: false, found: found.into(), advice: None }
-    }
-
-    fn missing(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { name, verdict: CheckVerdict::Missing, needed: false, found: found.into(), advice: Some(advice.into()) }
-    }
-
-    fn note(name: &'static str, found: impl Into<String>, advice: Option<String>) -> Self {
-        Self { name, verdict: CheckVerdict::Note, needed: false, found: found.into(), advice }
-    }
-
-    fn needed(self) -> Self {
-        Self { needed: true, ..self }
-    }
-}
 
 /// Returns true if sessions can run, contained by layer A.
 pub(crate) fn baseline_is_usable(checks: &[DoctorCheck]) -> bool {

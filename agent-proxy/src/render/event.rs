@@ -242,6 +242,7 @@ mod tests {
             created_at: UNIX_EPOCH,
             session: Arc::new("s-1".parse().expect("a valid id")),
             turn: Some(1),
+            metadata: None,
             event,
         };
         let text = line(&envelope(Event::Text { text: "a\n\x1b[2Jb".into() }), TermStyle::PLAIN);

@@ -5,7 +5,6 @@ pub(crate) mod event;
 pub(crate) mod event_printer;
 pub(crate) mod listing;
 mod live_status;
-pub(crate) mod marks;
 pub(crate) mod receipt;
 pub(crate) mod records;
 pub(crate) mod sessions;

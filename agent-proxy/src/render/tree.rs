@@ -2,13 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use proxy_manager::{ProcessInfo, ProcessStatus};
+use proxy_manager::{EscapeMark, EscapeMarks, ListeningSocket, ProcessDetails, ProcessId, ProcessInfo, ProcessStatus};
 
-use super::{
-    bytes,
-    marks::{EscapeMark, EscapeMarks},
-    table,
-};
+use super::{bytes, table};
 use crate::term::{TermStyle, clip, printable};
 
 /// Depth from which the tree is not indented any further.
@@ -59,13 +55,28 @@ pub(crate) fn arrange(processes: &[ProcessInfo]) -> Vec<TreeNode<'_>> {
 /// Formats the tree with pid, CPU and memory, one process a line, clipped to `width` columns. Marks processes that
 /// left the agent's group or session, or lost their parent.
 pub(crate) fn render(processes: &[ProcessInfo], style: TermStyle, width: Option<usize>) -> String {
-    render_marked(processes, &EscapeMarks::of(processes), style, width)
+    let marks = EscapeMarks::of(processes);
+    render_with(processes, |id| marks.get(id).iter().map(ToString::to_string).collect(), style, width)
 }
 
-/// Formats like [`render`], with marks computed from more processes than are shown.
-pub(crate) fn render_marked(
+/// Formats like [`render`], with the daemon's marks, and the ports on which each process listens.
+pub(crate) fn render_details(listed: &[ProcessDetails], style: TermStyle, width: Option<usize>) -> String {
+    let processes: Vec<ProcessInfo> = listed.iter().map(|listed| listed.process.clone()).collect();
+    let noted: HashMap<ProcessId, Vec<String>> =
+        listed.iter().map(|listed| (listed.process.id, marked(listed))).collect();
+    render_with(&processes, |id| noted.get(&id).cloned().unwrap_or_default(), style, width)
+}
+
+/// Lists the marks of a process, and where it listens.
+fn marked(ProcessDetails { marks, listening, .. }: &ProcessDetails) -> Vec<String> {
+    let ports: Vec<String> = listening.iter().map(ListeningSocket::to_string).collect();
+    let ports = (!ports.is_empty()).then(|| format!("listens on {}", ports.join(" and ")));
+    marks.iter().map(EscapeMark::to_string).chain(ports).collect()
+}
+
+fn render_with(
     processes: &[ProcessInfo],
-    marks: &EscapeMarks,
+    noted: impl Fn(ProcessId) -> Vec<String>,
     style: TermStyle,
     width: Option<usize>,
 ) -> String {
@@ -81,16 +92,15 @@ pub(crate) fn render_marked(
                 process.id.pid.to_string(),
                 process.cpu_percent.map_or_else(|| "-".into(), |cpu| format!("{cpu:.1}")),
                 process.rss_bytes.map_or_else(|| "-".into(), bytes),
-                describe(node, notes(process, marks.get(process.id)), style, room),
+                describe(node, notes(process, noted(process.id)), style, room),
             ]
         })
         .collect();
     table(style, &["PID", "CPU%", "RSS", "COMMAND"], &[0, 1, 2], rows)
 }
 
-/// Lists the marks of a process, and its exit.
-fn notes(process: &ProcessInfo, marks: &[EscapeMark]) -> Vec<String> {
-    let mut notes: Vec<String> = marks.iter().map(ToString::to_string).collect();
+/// Adds the exit of a process to what is noted of it.
+fn notes(process: &ProcessInfo, mut notes: Vec<String>) -> Vec<String> {
     match (process.status, process.exit) {
         (ProcessStatus::Running, _) => {}
         (_, Some(exit)) => notes.push(exit.to_string()),

@@ -1,11 +1,15 @@
 //! Caller of a route, with the sessions that it sees.
 
-use axum::{extract::FromRequestParts, http::request::Parts};
+use axum::{
+    extract::{FromRef, FromRequestParts},
+    http::request::Parts,
+};
 use proxy_manager::{AgentSessionConfig, ProxyManager, SessionFilter, SessionHandle, SessionId};
 
 use super::{Identity, Role};
 use crate::{
-    ApiState, ConfigurationReloader, LoadedConfiguration, ProblemDetails, requests::RouteResult, session_ids::resolve,
+    ApiState, ConfigurationReloader, DoctorProbe, InstancePool, LoadedConfiguration, ProblemDetails,
+    requests::RouteResult, session_ids::resolve,
 };
 
 /// Caller of a route, and the manager behind it.
@@ -14,15 +18,22 @@ pub(crate) struct Caller {
     pub(crate) manager: ProxyManager,
     pub(crate) identity: Identity,
     configuration: Option<ConfigurationReloader>,
+    pub(crate) doctor: Option<DoctorProbe>,
+    pub(crate) instances: Option<InstancePool>,
 }
 
-impl FromRequestParts<ApiState> for Caller {
+impl<S: Sync> FromRequestParts<S> for Caller
+where
+    ApiState: FromRef<S>,
+{
     type Rejection = ProblemDetails;
 
-    async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, ProblemDetails> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemDetails> {
+        let state = ApiState::from_ref(state);
         let identity = parts.extensions.get().cloned();
         let identity = identity.unwrap_or_else(|| Identity::new("host", Role::Admin));
-        Ok(Self { manager: state.manager.clone(), identity, configuration: state.configuration.clone() })
+        let ApiState { manager, configuration, doctor, instances, .. } = state;
+        Ok(Self { manager, identity, configuration, doctor, instances })
     }
 }
 

@@ -11,10 +11,12 @@ use super::{Identity, Role};
 use crate::ProblemDetails;
 
 /// Routes that need another role than their method says.
-const ROLES: [(&str, Role); 4] = [
+const ROLES: [(&str, Role); 6] = [
     ("/v1/import", Role::Admin),
     ("/v1/stop", Role::Admin),
-    // They are asked for with GET, and type.
+    // They are asked for with GET, and start sessions, or type.
+    ("/instance/{name}", Role::Operate),
+    ("/v1/doctor", Role::Operate),
     ("/v1/sessions/{id}/shell", Role::Operate),
     ("/v1/sessions/{id}/terminal", Role::Operate),
 ];

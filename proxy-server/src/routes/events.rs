@@ -7,7 +7,7 @@ use axum::{
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
-use proxy_manager::{FeedStart, ImportSummary, ProxyManager, SessionId, SessionState};
+use proxy_manager::{FeedStart, ImportSummary, NewEvent, ProxyManager, SessionId, SessionState};
 
 use crate::{
     ApiState, ProblemDetails,
@@ -116,9 +116,10 @@ async fn list_all(caller: Caller, query: UrlQuery<EventsQuery>, headers: HeaderM
 }
 
 async fn append(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
-    let AppendRequest { kind, version, payload } = parse(body)?;
+    let AppendRequest { kind, version, payload, metadata } = parse(body)?;
+    let event = NewEvent { kind, version, payload, metadata };
     let id = caller.find(&id)?.id().clone();
-    let offset = to_the_end(async move { caller.manager.append_event(&id, &kind, version, payload).await }).await?;
+    let offset = to_the_end(async move { caller.manager.append(&id, event).await }).await?;
     Ok((StatusCode::CREATED, JsonBody(AppendResponse { offset: format!("{offset:020}") })).into_response())
 }
 

@@ -1,9 +1,11 @@
 //! Routes, a module each resource, all under `/v1`. Handlers only translate: a request into calls of the manager, its result into JSON.
 
 mod agents;
+mod doctor;
 mod document;
 mod events;
 mod health;
+mod instances;
 mod metrics;
 mod models;
 mod page;
@@ -11,8 +13,11 @@ mod permissions;
 mod processes;
 mod profiles;
 mod prompts;
+mod queue;
+mod receipts;
 mod records;
 mod sessions;
+mod socket;
 mod stop;
 mod suspension;
 mod terminal;
@@ -25,6 +30,7 @@ use axum::{
     response::Response,
 };
 
+use self::socket::SocketState;
 pub use self::stop::{StopMode, StopProgress, StopRequests};
 pub(crate) use self::{document::DOCUMENT, page::is_public};
 use crate::{ApiState, ProblemDetails, ServerMetrics, access::check_role, requests::MAX_BODY};
@@ -32,7 +38,7 @@ use crate::{ApiState, ProblemDetails, ServerMetrics, access::check_role, request
 /// Builds the router of all routes.
 pub(crate) fn router(state: ApiState) -> Router {
     let (stop, metrics, has_page) = (state.stop.clone(), state.metrics.clone(), state.page);
-    let routes = session_routes().with_state(state);
+    let routes = session_routes().with_state(state.clone());
     let counted = metrics.clone();
     let router = stop
         .map_or_else(Router::new, |stop| stop::routes().with_state(stop))
@@ -48,6 +54,9 @@ pub(crate) fn router(state: ApiState) -> Router {
         // Of routes that were found alone: what there is not needs no role.
         .route_layer(from_fn(check_role))
         .layer(DefaultBodyLimit::max(MAX_BODY));
+    // Each request on a socket goes through all of that by itself.
+    let sockets = socket::routes().with_state(SocketState { api: state, routes: router.clone() });
+    let router = router.merge(sockets.route_layer(from_fn(check_role)));
     match counted {
         Some(metrics) => router.layer(from_fn_with_state(metrics, count_refusals)),
         None => router,
@@ -67,6 +76,7 @@ macro_rules! session_routes {
             let mut document = crate::openapi::DocumentBuilder::new();
             $($module::describe(&mut document);)+
             metrics::describe(&mut document);
+            socket::describe(&mut document);
             stop::describe(&mut document);
             document.finish()
         }
@@ -75,14 +85,18 @@ macro_rules! session_routes {
 
 session_routes!(
     agents,
+    doctor,
     document,
     events,
     health,
+    instances,
     models,
     permissions,
     processes,
     profiles,
     prompts,
+    queue,
+    receipts,
     records,
     sessions,
     suspension,

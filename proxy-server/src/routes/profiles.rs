@@ -6,10 +6,10 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{
-    ApiState,
+    ApiState, ProblemDetails,
     access::Caller,
     configuration::profile_json,
     requests::{Body, JsonBody, RouteResult, parse},
@@ -26,6 +26,12 @@ api_routes! { "Configuration", ApiState;
     put "/v1/profiles/{name}" save:
         body::<Profile>() json::<crate::configuration::ProfileDescription>(201, "The profile is new.")
         json::<crate::configuration::ProfileDescription>(200, "The profile has replaced the stored one.")
+        problems(CONFIGURATION) problems(&["unknown-agent", "unknown-model", "unknown-profile"]);
+    /// Changes a stored profile.
+    ///
+    /// The body is a merge patch (RFC 7396): what is given is changed, and `null` removes it.
+    patch "/v1/profiles/{name}" change:
+        body::<Map<String, Value>>() json::<crate::configuration::ProfileDescription>(200, "The profile.")
         problems(CONFIGURATION) problems(&["unknown-agent", "unknown-model", "unknown-profile"]);
     /// Deletes a profile.
     delete "/v1/profiles/{name}" delete:
@@ -52,6 +58,39 @@ async fn save(caller: Caller, Path(name): Path<String>, body: Body) -> RouteResu
         .await?;
     caller.refresh().await?;
     Ok((if is_new { StatusCode::CREATED } else { StatusCode::OK }, JsonBody(json)).into_response())
+}
+
+async fn change(caller: Caller, Path(name): Path<String>, body: Body) -> RouteResult<JsonBody<Value>> {
+    let patch: Map<String, Value> = parse(body)?;
+    let json = caller
+        .configured(move |configuration| {
+            let failed = |error: serde_json::Error| ProblemDetails::failed(format!("the stored profile: {error}"));
+            let mut json = serde_json::to_value(configuration.stored_profile(&name)?).map_err(failed)?;
+            merge(&mut json, patch);
+            let unfit =
+                |error: serde_json::Error| ProblemDetails::usage(format!("the changed profile does not fit: {error}"));
+            let profile = Profile { name, ..serde_json::from_value(json).map_err(unfit)? };
+            configuration.save_profile(&profile, SaveMode::Changed)?;
+            Ok(profile_json(&profile))
+        })
+        .await?;
+    caller.refresh().await?;
+    Ok(JsonBody(json))
+}
+
+/// Applies a merge patch (RFC 7396).
+fn merge(target: &mut Value, patch: Map<String, Value>) {
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    let Value::Object(members) = target else { return };
+    for (name, value) in patch {
+        match value {
+            Value::Null => drop(members.remove(&name)),
+            Value::Object(patch) => merge(members.entry(name).or_insert(Value::Null), patch),
+            value => drop(members.insert(name, value)),
+        }
+    }
 }
 
 async fn delete(caller: Caller, Path(name): Path<String>) -> RouteResult<StatusCode> {

@@ -5,7 +5,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use proxy_manager::{SilentHandler, StreamOptions, TurnStream};
+use proxy_manager::{PromptOptions, SilentHandler, StreamOptions, TurnStream};
 
 use crate::{
     ApiState,
@@ -23,14 +23,15 @@ api_routes! { "Prompts", ApiState;
     post "/v1/sessions/{id}/prompt" send:
         body::<PromptRequest>() json::<PromptAccepted>(202, "The prompt is accepted.")
         lines::<proxy_manager::Envelope>(200, "The turn's events.")
-        problems(SESSION) problems(PROXY) problems(START) problems(PROMPT) problems(&["not-suspended"]);
+        problems(SESSION) problems(PROXY) problems(START) problems(PROMPT) problems(&["not-suspended", "invalid-config"]);
     /// Sends a prompt, and answers with the agent's reply.
     ///
     /// With `stream` the answer is the calls of a stream handler, as JSON lines. The turn goes on if the client leaves.
     post "/v1/sessions/{id}/ask" ask:
         body::<PromptRequest>() json::<proxy_manager::Answer>(200, "The reply, or the calls of a stream handler.")
         lines::<serde_json::Value>(200, "")
-        problems(SESSION) problems(PROXY) problems(START) problems(PROMPT) problems(&["turn-failed", "not-suspended"]);
+        problems(SESSION) problems(PROXY) problems(START) problems(PROMPT)
+        problems(&["turn-failed", "not-suspended", "prompt-dropped"]);
     /// Sends text into the running turn.
     post "/v1/sessions/{id}/steer" steer:
         body::<SteerRequest>() empty(204, "The agent has it.") problems(SESSION) problems(PROXY) problems(PROMPT);
@@ -41,10 +42,12 @@ api_routes! { "Prompts", ApiState;
 }
 
 async fn send(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
-    let request: PromptRequest = parse(body)?;
+    let mut request: PromptRequest = parse(body)?;
     let id = caller.session_id(&id)?;
-    let (mode, wait, session) = (request.mode, request.wait, caller.manager.session(&id)?);
-    let send = async move { caller.manager.send_prompt(&id, request, mode).await };
+    let (wait, session) = (request.wait, caller.manager.session(&id)?);
+    let (by, metadata) = (request.by.take().unwrap_or(caller.identity.name), request.metadata.take());
+    let options = PromptOptions::from(request.mode).with_by(by).with_metadata(metadata);
+    let send = async move { caller.manager.send_prompt_with(&id, request, options).await };
     // The prompt may resume the session, which must not be left half done.
     let turn = to_the_end(TurnStream::follow(session, send)).await?;
     if wait {
@@ -56,8 +59,9 @@ async fn send(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult
 /// Waits for the answer, or streams it as it grows. The turn continues if the client leaves. The body's field
 /// `wait` is ignored here.
 async fn ask(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
-    let request: PromptRequest = parse(body)?;
-    let options = StreamOptions { mode: request.mode, ..StreamOptions::default() };
+    let mut request: PromptRequest = parse(body)?;
+    let (mode, by) = (request.mode, Some(request.by.take().unwrap_or_else(|| caller.identity.name.clone())));
+    let options = StreamOptions { mode, by, metadata: request.metadata.take(), ..StreamOptions::default() };
     let session = caller.manager.awake(&caller.session_id(&id)?).await?;
     if request.stream {
         return Ok(stream::calls(session, request.into(), options));

@@ -1,14 +1,18 @@
 //! Routes `terminal` and `shell`: connect a client to a session's terminal, or to a new shell in the session.
 //!
-//! The connection is upgraded to the protocol of `ipc_protocol::terminal`. The daemon passes its bytes on, and reads none.
+//! The connection is upgraded to the protocol of `ipc_protocol::terminal`, whose bytes the daemon passes on, or to a WebSocket for
+//! browsers.
 
 use axum::{
-    extract::{Path, Request},
+    extract::{Path, Query, Request},
     http::{StatusCode, header},
     response::Response,
 };
 use hyper_util::rt::TokioIo;
-use proxy_manager::{SessionInfo, terminal::TerminalViewer};
+use proxy_manager::{
+    SessionInfo,
+    terminal::{TerminalViewer, ToTerminal},
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt},
     net::UnixStream,
@@ -18,21 +22,23 @@ use crate::{
     ApiState, ProblemDetails,
     access::Caller,
     api::TERMINAL_PROTOCOL,
-    requests::{Body, JsonBody, RouteResult, parse, to_the_end},
+    requests::{Body, JsonBody, RouteResult, UrlQuery, parse, to_the_end},
     route_table::api_routes,
+    terminal_socket::{self, LONGEST_INPUT, TerminalQuery},
+    websocket::{accept, is_websocket},
 };
 
 api_routes! { "Terminals", ApiState;
     /// Connects to a session's terminal.
     ///
-    /// Needs the headers `Connection: upgrade` and `Upgrade: agent-proxy-terminal`. Where the session has a screen beside its protocol, this starts it.
+    /// Needs the headers `Connection: upgrade` and `Upgrade: agent-proxy-terminal`, or a WebSocket's, for which the query is. Where the session has a screen beside its protocol, this starts it.
     get "/v1/sessions/{id}/terminal" terminal:
-        header("Upgrade", "`agent-proxy-terminal`") empty(101, "Messages of the terminal follow, in both directions.") problems(SESSION) problems(PROXY);
+        query::<TerminalQuery>() header("Upgrade", "`agent-proxy-terminal`, or `websocket`") empty(101, "Messages of the terminal follow, in both directions.") problems(SESSION) problems(PROXY);
     /// Starts a program beside the agent, and connects to it.
     ///
     /// As the terminal.
     get "/v1/sessions/{id}/shell" shell:
-        header("Upgrade", "`agent-proxy-terminal`") empty(101, "Messages of the terminal follow, in both directions.") problems(SESSION) problems(PROXY);
+        query::<TerminalQuery>() header("Upgrade", "`agent-proxy-terminal`, or `websocket`") empty(101, "Messages of the terminal follow, in both directions.") problems(SESSION) problems(PROXY);
     /// Starts the agent's own screen in the session's terminal.
     ///
     /// The session goes on as before when that program has ended.
@@ -48,21 +54,45 @@ async fn visit(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResul
     Ok(JsonBody(visited.info()))
 }
 
-async fn terminal(caller: Caller, Path(id): Path<String>, request: Request) -> RouteResult<Response> {
+async fn terminal(
+    caller: Caller,
+    Path(id): Path<String>,
+    query: UrlQuery<TerminalQuery>,
+    request: Request,
+) -> RouteResult<Response> {
+    if is_websocket(request.headers()) {
+        let Query(query) = query.map_err(|error| ProblemDetails::usage(error.to_string()))?;
+        return show(request, caller.find(&id)?.view_terminal().await?, query.attach());
+    }
     check_upgrade(&request)?;
     upgrade(request, caller.find(&id)?.view_terminal().await?)
 }
 
-async fn shell(caller: Caller, Path(id): Path<String>, request: Request) -> RouteResult<Response> {
+async fn shell(
+    caller: Caller,
+    Path(id): Path<String>,
+    query: UrlQuery<TerminalQuery>,
+    request: Request,
+) -> RouteResult<Response> {
+    if is_websocket(request.headers()) {
+        let Query(query) = query.map_err(|error| ProblemDetails::usage(error.to_string()))?;
+        return show(request, caller.find(&id)?.shell().await?, query.shell());
+    }
     check_upgrade(&request)?;
     upgrade(request, caller.find(&id)?.shell().await?)
+}
+
+/// Connects a browser; `first` is its first message.
+fn show(request: Request, viewer: TerminalViewer, first: ToTerminal) -> RouteResult<Response> {
+    accept(request, LONGEST_INPUT, move |socket| terminal_socket::serve(socket, viewer, first))
 }
 
 fn check_upgrade(request: &Request) -> RouteResult<()> {
     let asked = request.headers().get(header::UPGRADE).and_then(|value| value.to_str().ok());
     if asked != Some(TERMINAL_PROTOCOL) {
-        let advice =
-            format!("this route is used with the headers `Connection: upgrade` and `Upgrade: {TERMINAL_PROTOCOL}`");
+        let advice = format!(
+            "connect with the headers `Connection: upgrade` and `Upgrade: {TERMINAL_PROTOCOL}`, or with a WebSocket"
+        );
         return Err(ProblemDetails::usage(advice));
     }
     Ok(())

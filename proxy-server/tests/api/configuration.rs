@@ -32,6 +32,22 @@ async fn profiles_and_models_are_created_read_changed_and_deleted() {
     }
     assert_eq!(api.json("GET /v1/models/none", "").await.0, StatusCode::NOT_FOUND);
 
+    let (status, replaced) = api.json("PUT /v1/models/main", r#"{"provider":"openai","model":"gpt"}"#).await;
+    assert_eq!((status, &replaced["key"], &replaced["provider"]), (StatusCode::OK, &"stored".into(), &"openai".into()));
+    let stored = std::fs::read_to_string(directory.path().join("models.toml")).expect("readable");
+    assert!(stored.contains("sk-very-secret"), "the key stays");
+    let (status, changed) = api.json("PATCH /v1/models/main", r#"{"model":null,"keyEnv":"MAIN_KEY"}"#).await;
+    assert_eq!(
+        (status, &changed["key"], &changed["model"]),
+        (StatusCode::OK, &"$MAIN_KEY".into(), &serde_json::Value::Null)
+    );
+    let stored = std::fs::read_to_string(directory.path().join("models.toml")).expect("readable");
+    assert!(!stored.contains("sk-very-secret"), "a key has one place");
+    assert_eq!(api.json("PUT /v1/models/other", r#"{"provider":"google"}"#).await.0, StatusCode::CREATED);
+    assert_eq!(api.json("PATCH /v1/models/none", "{}").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(api.json("PATCH /v1/models/other", r#"{"colour":"red"}"#).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(api.json("DELETE /v1/models/other", "").await.0, StatusCode::NO_CONTENT);
+
     let body = r#"{"agent":"claude-code","model_config":"main","description":"one"}"#;
     assert_eq!(api.json("PUT /v1/profiles/work", body).await.0, StatusCode::CREATED);
     let (status, changed) = api.json("PUT /v1/profiles/work", &body.replace("one", "two")).await;
@@ -45,6 +61,17 @@ async fn profiles_and_models_are_created_read_changed_and_deleted() {
         assert_eq!(api.json("PUT /v1/profiles/work", body).await.1["type"], kind, "{body}");
     }
     assert_eq!(api.json("GET /v1/profiles/work", "").await.1, changed, "nothing has changed");
+    let (status, patched) = api.json("PATCH /v1/profiles/work", r#"{"description":null,"model_config":null}"#).await;
+    assert_eq!(status, StatusCode::OK, "{patched}");
+    assert_eq!(
+        (&patched["agent"], &patched["description"]),
+        (&"claude-code".into(), &serde_json::Value::Null),
+        "{patched}"
+    );
+    let (status, problem) = api.json("PATCH /v1/profiles/work", r#"{"colour":"red"}"#).await;
+    assert_eq!((status, &problem["type"]), (StatusCode::BAD_REQUEST, &"usage".into()), "{problem}");
+    assert_eq!(api.json("PATCH /v1/profiles/none", "{}").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(api.json("GET /v1/profiles/work", "").await.1, patched, "nothing has changed");
     assert_eq!(api.json("DELETE /v1/profiles/work", "").await.0, StatusCode::NO_CONTENT);
     assert_eq!(api.json("DELETE /v1/profiles/work", "").await.0, StatusCode::NOT_FOUND);
     assert_eq!(api.json("DELETE /v1/models/main", "").await.0, StatusCode::NO_CONTENT);

@@ -3,8 +3,16 @@
 mod configuration;
 mod document;
 mod events;
+mod instances;
 mod lists;
+mod metadata;
 mod metrics;
+mod processes;
+mod queue;
+mod receipts;
+mod slow_readers;
+mod sockets;
 mod support;
+mod terminal_sockets;
 
 agent_proxy_sdk::test_child!();

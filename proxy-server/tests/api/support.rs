@@ -36,7 +36,8 @@ impl ApiUnderTest {
         Self::of(manager, Some(state))
     }
 
-    fn of(manager: ProxyManager, state: Option<tempfile::TempDir>) -> Self {
+    /// Takes a manager; the directory lives as long as the router.
+    pub(crate) fn of(manager: ProxyManager, state: Option<tempfile::TempDir>) -> Self {
         let router = proxy_server::router(manager.clone(), ServerOptions::default());
         Self { manager, router, _state: state }
     }

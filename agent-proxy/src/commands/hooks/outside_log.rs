@@ -83,8 +83,14 @@ impl OutsideLog {
         let session = Arc::new(id.clone());
         let mut push = |event: Event| {
             offset += 1;
-            let envelope =
-                Envelope { offset, created_at: SystemTime::now(), session: session.clone(), turn: None, event };
+            let envelope = Envelope {
+                offset,
+                created_at: SystemTime::now(),
+                session: session.clone(),
+                turn: None,
+                metadata: None,
+                event,
+            };
             let line = envelope.to_json().map_err(io::Error::other)?.to_string();
             text.push_str(&line);
             text.push('\n');
@@ -137,7 +143,14 @@ impl OutsideLog {
         let (Some(next), Some(head)) = (next, head) else { return Ok(()) };
         let to = next.offset - 1;
         let event = Event::SessionGap(OffsetGap { from: head.offset + 1, to });
-        let gap = Envelope { offset: to, created_at: SystemTime::now(), session: session.clone(), turn: None, event };
+        let gap = Envelope {
+            offset: to,
+            created_at: SystemTime::now(),
+            session: session.clone(),
+            turn: None,
+            metadata: None,
+            event,
+        };
         let gap = format!("{}\n", gap.to_json().map_err(io::Error::other)?);
         let mut shorter = tempfile::NamedTempFile::new_in(&self.folder)?;
         for part in [&bytes[..first], gap.as_bytes(), &bytes[from..]] {

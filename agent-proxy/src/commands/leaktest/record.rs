@@ -4,11 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 
 use ipc_protocol::ProcessOutcome;
 use proxy_manager::{
-    ContainmentStatus, EndReason, Event, ExitStatus, ObserverKind, Pid, ProcessId, ProcessInfo, ProcessStatus, Receipt,
-    ReceiptEntry,
+    AgentPosition, ContainmentStatus, EndReason, EscapeMark, Event, ExitStatus, ObserverKind, Pid, ProcessId,
+    ProcessInfo, ProcessStatus, Receipt, ReceiptEntry,
 };
-
-use crate::render::marks::{AgentPosition, EscapeMark};
 
 /// Number of processes recorded one by one; further ones are only counted.
 const MAX_PROCESSES: usize = 20_000;

@@ -2,15 +2,13 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use proxy_manager::{ContainmentStatus, ExitStatus, Pid, ProcessId, ProcessInfo, ProcessStatus, Receipt};
+use proxy_manager::{ContainmentStatus, EscapeMark, ExitStatus, Pid, ProcessId, ProcessInfo, ProcessStatus, Receipt};
 use serde::Serialize;
 
 use super::record::{LeakRecord, RecordedProcess};
 use crate::{
     render::{
-        self, count, duration,
-        marks::EscapeMark,
-        table,
+        self, count, duration, table,
         tree::{self, TreeNode},
     },
     term::{TermStyle, printable},
