@@ -7,13 +7,28 @@ import { route, go } from "./lib/route.js";
 import { keys } from "./lib/keys.js";
 import { notifications, askForNotifications, watchPermissions } from "./lib/notify.js";
 import { Sessions } from "./views/sessions.js";
-import { Session } from "./views/session.js";
-import { Machine } from "./views/machine.js";
-import { Login } from "./views/login.js";
-import { Help } from "./views/help.js";
-import { StartForm } from "./views/start.js";
-import { OpenPermissions } from "./views/permissions.js";
 import { safe } from "./lib/text.js";
+
+// The list of sessions is there at once. What is behind it comes when it is first wanted, or when the browser has nothing else to do.
+const parts = [];
+function lazy(load) {
+  const part = signal(null);
+  const failed = signal(null);
+  let asked = null;
+  const start = () => { asked ??= load().then((component) => { part.value = () => component; }, (error) => { asked = null; failed.value = error.message; }); };
+  parts.push(start);
+  return (props) => {
+    if (part.value) return html`<${part.value()} ...${props}/>`;
+    start();
+    return html`<p class="empty" aria-busy="true">${failed.value ? `A part of the page could not be loaded: ${failed.value}` : "Loading…"}</p>`;
+  };
+}
+const Session = lazy(async () => (await import("./views/session.js")).Session);
+const StartForm = lazy(async () => (await import("./views/start.js")).StartForm);
+const Machine = lazy(async () => (await import("./views/machine.js")).Machine);
+const OpenPermissions = lazy(async () => (await import("./views/permissions.js")).OpenPermissions);
+const Help = lazy(async () => (await import("./views/help.js")).Help);
+const Login = lazy(async () => (await import("./views/login.js")).Login);
 
 export const help = signal(false);
 const inbox = signal(false);
@@ -75,8 +90,10 @@ effect(() => {
 });
 effect(() => { if (!loginNeeded.value) whoami(); });
 
+if (route.value.view === "session") parts[0]();
 watchPermissions();
 start();
 const root = document.getElementById("page");
 root.textContent = "";
 render(html`<${Page}/>`, root);
+setTimeout(() => (globalThis.requestIdleCallback ?? setTimeout)(() => parts.forEach((part) => part())), 1500);

@@ -62,14 +62,11 @@ export const costOf = (session) => (session.metrics?.usage ?? session.usage)?.co
 async function load() {
   const time = Date.now();
   const measured = time - usesAt >= PERIOD - 100;
-  const [list, kept] = await Promise.all([
-    get("v1/sessions", measured ? { processUse: true } : {}),
-    time - recordsAt > 15_000 || (hasNew && time - recordsAt > 900) ? get("v1/records").catch(() => null) : null,
-  ]);
-  if (kept) {
-    records = new Map(kept.map((record) => [record.sessionId, record]));
+  if (time - recordsAt > 15_000 || (hasNew && time - recordsAt > 900)) {
     recordsAt = time;
+    get("v1/records").then((kept) => { records = new Map(kept.map((record) => [record.sessionId, record])); refresh(); }, () => null);
   }
+  const list = await get("v1/sessions", measured ? { processUse: true } : {});
   if (measured) {
     usesAt = time;
     uses = new Map(list.map((session) => [session.sessionId, session.processUse]));
