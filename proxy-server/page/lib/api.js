@@ -83,11 +83,11 @@ export const get = (path, query, options) => call("GET", path, { query, ...optio
 export const post = (path, body = {}, options) => call("POST", path, { body, ...options });
 
 /** Asks for something that this server may not have: null then. */
-export async function getIfThere(path, query) {
+export async function getIfThere(path, query, options) {
   try {
-    return await get(path, query);
+    return await get(path, query, options);
   } catch (error) {
-    if (error.status === 404 || error.status === 405 || error.status === 403) return null;
+    if ([403, 404, 405, 501].includes(error.status) || error.kind?.endsWith("unsupported")) return null;
     throw error;
   }
 }

@@ -55,8 +55,8 @@ export class Conversation {
   begin({ number, prompt = null, attachments = [], at, by = null }) {
     const turn = item("turn", { number, prompt, attachments, by, at, endedAt: null, items: [], stop: null, usage: null });
     this.turns.push(turn);
-    if (prompt !== null && by === null) {
-      if (this.prompters.length) turn.by = this.prompters.shift();
+    if (prompt !== null && number !== null) {
+      if (this.prompters.length) turn.caller = this.prompters.shift();
       else this.unsigned = [...this.unsigned.slice(-20), turn];
     }
     touch(this);
@@ -253,7 +253,7 @@ export class Conversation {
     const route = /\/([^/]+)$/.exec(p.route ?? "")?.[1];
     if (route === "prompt" || route === "ask") {
       const turn = this.unsigned.shift();
-      if (turn) { turn.by = who; touch(turn); } else this.prompters = [...this.prompters.slice(-20), who];
+      if (turn) { turn.caller = who; touch(turn); } else this.prompters = [...this.prompters.slice(-20), who];
     } else {
       const did = { abort: "aborted the turn", kill: "asked for a kill", suspend: "suspended the session", steer: "steered the turn", "hand-over": "handed the session over", "take-back": "took the session back", signal: "sent a signal" }[route];
       if (did) this.note("info", `${who} ${did}`, at, number);

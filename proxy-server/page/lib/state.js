@@ -138,8 +138,16 @@ export function followAll() {
 /** What the machine offers, asked for once: agents, profiles, model configurations. */
 export const offers = signal(null);
 export async function loadOffers() {
-  const [agents, profiles, models, doctor] = await Promise.all([
-    get("v1/agents").catch(() => []), getIfThere("v1/profiles").catch(() => null), getIfThere("v1/models").catch(() => null), getIfThere("v1/doctor").catch(() => null),
+  const [agents, profiles, models] = await Promise.all([
+    get("v1/agents").catch(() => []), getIfThere("v1/profiles").catch(() => null), getIfThere("v1/models").catch(() => null),
   ]);
-  offers.value = { agents, profiles: profiles ?? [], models: models ?? [], doctor };
+  offers.value = { agents, profiles: profiles ?? [], models: models ?? [] };
+}
+
+/** Checks of the system; null until they were asked for, false where the server has none. They start sessions of their own. */
+export const doctor = signal(null);
+export async function loadDoctor() {
+  doctor.value = null;
+  const found = await getIfThere("v1/doctor", {}, { timeout: 120_000 }).catch(() => null);
+  doctor.value = Array.isArray(found) ? found : found?.checks ?? false;
 }

@@ -95,7 +95,7 @@ function Turn({ turn, sessionId, last }) {
   const stop = typeof turn.stop === "string" ? STOPS[turn.stop] : turn.stop?.other;
   const time = turn.endedAt ? Date.parse(turn.endedAt) - Date.parse(turn.at) : null;
   return html`<article class=${`turn ${last ? "last" : ""}`} aria-label=${turn.number === null ? "Before the first turn" : `Turn ${turn.number}`}>
-    ${turn.prompt !== null && html`<div class="prompt"><header><span class="who">${safe(turn.by ?? "prompt", 60)}</span> <time class="dim" datetime=${turn.at}>${clock(turn.at)}</time></header>
+    ${turn.prompt !== null && html`<div class="prompt"><header><span class="who">${safe(turn.by ?? turn.caller ?? "prompt", 60)}</span>${turn.by && turn.caller && turn.by !== turn.caller && html` <span class="dim">as ${safe(turn.caller, 60)}</span>`} <time class="dim" datetime=${turn.at}>${clock(turn.at)}</time></header>
       <${LongText} text=${turn.prompt} class="prompt-text" lines=${24} label="Prompt"/>
       ${turn.attachments.map((line) => html`<span class="attachment"><bdi>${safe(line, 200)}</bdi></span> `)}</div>`}
     ${from > 0 && html`<p><button type="button" class="quiet" onClick=${() => setAll(true)}>Show the ${from} parts before</button></p>`}

@@ -1,7 +1,7 @@
 // The machine: how the daemon is, what this system offers, which agents are there, and the metrics at a glance.
 import { html, useEffect, useState, Copy } from "../lib/ui.js";
-import { get, getIfThere, call } from "../lib/api.js";
-import { offers, loadOffers, sessions, isLive } from "../lib/state.js";
+import { get, call } from "../lib/api.js";
+import { offers, doctor, loadDoctor, loadOffers, sessions, isLive } from "../lib/state.js";
 import { sessionLink } from "../lib/route.js";
 import { safe, bytes, count, cost, span } from "../lib/text.js";
 import { reasonText } from "../lib/conversation.js";
@@ -30,18 +30,17 @@ function useEvery(ms, work) {
 export function Machine() {
   const [health, setHealth] = useState(null);
   const [metrics, setMetrics] = useState(null);
-  const [doctor, setDoctor] = useState(undefined);
   useEvery(3000, async () => {
     setHealth(await get("v1/health"));
     const text = await call("GET", "metrics", { accept: "text/plain, */*" }).catch(() => null);
     setMetrics(typeof text === "string" ? readMetrics(text) : null);
   });
-  useEffect(() => { loadOffers(); getIfThere("v1/doctor").then(setDoctor, () => setDoctor(null)); }, []);
+  useEffect(() => { loadOffers(); if (!doctor.value) loadDoctor(); }, []);
   return html`<section class="machine" aria-label="Machine">
     <h1>Machine</h1>
     <${Health} health=${health}/>
     <${Glance} metrics=${metrics}/>
-    <${Doctor} checks=${doctor}/>
+    <${Doctor}/>
     <${Agents}/>
     <${Recovered}/>
   </section>`;
@@ -70,11 +69,11 @@ function Glance({ metrics }) {
   return html`<section aria-labelledby="figures"><h2 id="figures">Since the daemon began</h2><dl class="figures">${figures.map(([title, text, bad]) => html`<div key=${title} class=${bad ? "bad" : ""}><dt>${title}</dt><dd>${text}</dd></div>`)}</dl></section>`;
 }
 
-function Doctor({ checks }) {
-  if (checks === undefined) return null;
-  const list = Array.isArray(checks) ? checks : checks?.checks;
+function Doctor() {
+  const list = doctor.value;
+  if (list === null) return html`<section aria-labelledby="doctor"><h2 id="doctor">System</h2><p class="dim" aria-busy="true">Checking, with sessions of its own…</p></section>`;
   if (!list) return html`<section aria-labelledby="doctor"><h2 id="doctor">System</h2><p class="dim">This server does not tell. <code>agent-proxy doctor</code> does.</p></section>`;
-  return html`<section aria-labelledby="doctor"><h2 id="doctor">System</h2><div class="table-scroll" tabindex="0" role="region" aria-label="Table of the checks"><table class="plain"><thead><tr><th scope="col">Check</th><th scope="col">Verdict</th><th scope="col">Found</th></tr></thead>
+  return html`<section aria-labelledby="doctor"><div class="row"><h2 id="doctor">System</h2><button type="button" class="quiet small" onClick=${loadDoctor}>Check again</button></div><div class="table-scroll" tabindex="0" role="region" aria-label="Table of the checks"><table class="plain"><thead><tr><th scope="col">Check</th><th scope="col">Verdict</th><th scope="col">Found</th></tr></thead>
     <tbody>${list.map((check) => html`<tr><td>${safe(check.name, 60)}</td><td><span class=${`verdict verdict-${check.verdict}`}>${check.verdict === "ok" ? "✓ ok" : check.verdict === "missing" ? (check.needed ? "✗ missing" : "– missing") : "· info"}</span></td>
       <td>${safe(check.found, 400)}${check.advice && html`<div class="dim">${safe(check.advice, 600)}</div>`}</td></tr>`)}</tbody></table></div></section>`;
 }

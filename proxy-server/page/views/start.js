@@ -1,7 +1,7 @@
 // The form that starts a session, with what this machine offers.
 import { html, useEffect, useState, Dialog, Copy } from "../lib/ui.js";
 import { post, segment } from "../lib/api.js";
-import { offers, loadOffers, refresh, sessions } from "../lib/state.js";
+import { offers, doctor, loadOffers, refresh, sessions } from "../lib/state.js";
 import { go, sessionLink } from "../lib/route.js";
 import { remembered, remember } from "../lib/settings.js";
 import { safe } from "../lib/text.js";
@@ -63,7 +63,7 @@ export function StartForm({ onClose }) {
   const usable = agents.filter((agent) => agent.usable || agent.anyProgram);
   const missing = agents.filter((agent) => !usable.includes(agent));
   const agent = agents.find((one) => one.id === chosen) ?? usable[0] ?? agents[0];
-  const layer = (name) => found.doctor?.find?.((check) => check.name === name || check.name === `${name} layer`);
+  const layer = (name) => (doctor.value || []).find((check) => check.name === name || check.name === `${name} layer`);
   const directories = [...new Set([...sessions.value.values()].map((session) => session.cwd).filter(Boolean))].slice(0, 20);
 
   const submit = async (event) => {
