@@ -3,24 +3,44 @@ import http from "node:http";
 
 const text = (number) => String(number).padStart(20, "0");
 
-function listen(handler) {
+function listen(handler, upgrade) {
   const server = http.createServer(handler);
+  if (upgrade) server.on("upgrade", upgrade);
   return new Promise((resolve) => server.listen(0, "127.0.0.1", () => resolve({ url: `http://127.0.0.1:${server.address().port}/`, close: () => { server.closeAllConnections(); server.close(); } })));
 }
 
-function pass(request, response, daemon) {
+/** Options of a request to the daemon, with its token. */
+function onward(request, daemon) {
   const target = new URL(request.url, daemon.url);
   const headers = { ...request.headers, host: target.host, authorization: `Bearer ${daemon.token}` };
   delete headers.origin;
   delete headers.cookie;
-  const call = http.request({ host: target.hostname, port: target.port, path: request.url, method: request.method, headers }, (answer) => { response.writeHead(answer.statusCode, answer.headers); answer.pipe(response); });
+  return { host: target.hostname, port: target.port, path: request.url, method: request.method, headers };
+}
+
+function passUpgrade(request, socket, head, daemon) {
+  const call = http.request(onward(request, daemon));
+  call.on("upgrade", (answer, other, first) => {
+    socket.write(`HTTP/1.1 101 Switching Protocols\r\n${Object.entries(answer.headers).map(([name, value]) => `${name}: ${value}`).join("\r\n")}\r\n\r\n`);
+    other.write(head);
+    socket.write(first);
+    socket.pipe(other).pipe(socket);
+    for (const end of [socket, other]) end.on("error", () => { socket.destroy(); other.destroy(); });
+  });
+  call.on("response", (answer) => socket.end(`HTTP/1.1 ${answer.statusCode} refused\r\n\r\n`));
+  call.on("error", () => socket.destroy());
+  call.end();
+}
+
+function pass(request, response, daemon) {
+  const call = http.request(onward(request, daemon), (answer) => { response.writeHead(answer.statusCode, answer.headers); answer.pipe(response); });
   call.on("error", () => response.destroy());
   response.on("close", () => call.destroy());
   request.pipe(call);
 }
 
 /** Passes everything on with the daemon's token: a login, for tools that have none. */
-export const withToken = (daemon) => listen((request, response) => pass(request, response, daemon));
+export const withToken = (daemon) => listen((request, response) => pass(request, response, daemon), (request, socket, head) => passUpgrade(request, socket, head, daemon));
 
 /** Serves the daemon's page, with sessions and events that are made up. Each list differs from the one before in every session. */
 export async function madeUp(daemon, { sessions = 0, past = 0, perSecond = 0 } = {}) {

@@ -35,7 +35,8 @@ export class Conversation {
     this.choices = signal({ models: [], modes: [], thinking: [] });
     this.plan = null;
     this.ended = signal(null);
-    this.handover = signal(null);
+    /** Numbers of those who view the terminal. */
+    this.viewers = signal([]);
     this.processes = new Map();
     this.processRev = signal(0);
     this.limits = signal([]);
@@ -111,7 +112,7 @@ export class Conversation {
       case "session:thinking": this.setting("thinking", p.level, p.by, at, number); break;
       case "session:status": this.status(p, at, number); break;
       case "session:suspended": this.note("info", "suspended: the processes have ended, the conversation is kept", at, number, p.receipt); break;
-      case "session:resumed": this.ended.value = null; this.handover.value = null; this.note("info", p.detail || "resumed", at, number); break;
+      case "session:resumed": this.ended.value = null; this.viewers.value = []; this.note("info", p.detail || "resumed", at, number); break;
       case "session:ended": this.finish(p, at); break;
       case "session:gap": this.note("warn", `events ${Number(p.from)} to ${Number(p.to)} are missing here`, at, number); break;
       case "session:lossy": case "session:degraded": this.note("warn", p.reason, at, number); break;
@@ -123,6 +124,8 @@ export class Conversation {
         break;
       case "budget:exceeded": this.note("warn", `used up the budget of ${p.budget}: ${p.measured} of ${p.value}`, at, number); break;
       case "usage:limited": this.note("warn", `${p.message}${p.resetsAt ? ` (until ${p.resetsAt})` : ""}`, at, number); break;
+      case "terminal:attached": this.viewers.value = [...this.viewers.value.filter((viewer) => viewer !== p.viewer), p.viewer]; break;
+      case "terminal:detached": this.viewers.value = this.viewers.value.filter((viewer) => viewer !== p.viewer); break;
       case "audit:call": this.called(p, at, number); break;
       case "process:spawned": this.spawned(p, at, number); break;
       case "process:exited": this.exited(p, at); break;
@@ -240,6 +243,7 @@ export class Conversation {
   }
 
   finish(p, at) {
+    this.viewers.value = [];
     this.ended.value = { ...p, at };
     const last = this.turns[this.turns.length - 1];
     if (last && !last.endedAt) { last.endedAt = at; last.stop = "ended"; this.close(last); touch(last); }

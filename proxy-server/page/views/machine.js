@@ -74,7 +74,7 @@ function Doctor() {
   if (list === null) return html`<section aria-labelledby="doctor"><h2 id="doctor">System</h2><p class="dim" aria-busy="true">Checking, with sessions of its own…</p></section>`;
   if (!list) return html`<section aria-labelledby="doctor"><h2 id="doctor">System</h2><p class="dim">This server does not tell. <code>agent-proxy doctor</code> does.</p></section>`;
   return html`<section aria-labelledby="doctor"><div class="row"><h2 id="doctor">System</h2><button type="button" class="quiet small" onClick=${loadDoctor}>Check again</button></div><div class="table-scroll" tabindex="0" role="region" aria-label="Table of the checks"><table class="plain"><thead><tr><th scope="col">Check</th><th scope="col">Verdict</th><th scope="col">Found</th></tr></thead>
-    <tbody>${list.map((check) => html`<tr><td>${safe(check.name, 60)}</td><td><span class=${`verdict verdict-${check.verdict}`}>${check.verdict === "ok" ? "✓ ok" : check.verdict === "missing" ? (check.needed ? "✗ missing" : "– missing") : "· info"}</span></td>
+    <tbody>${list.map((check) => html`<tr><td>${safe(check.name, 60)}</td><td><span class=${`verdict verdict-${check.verdict}`}>${check.verdict === "ok" ? "✓ ok" : check.verdict === "missing" ? (check.needed ? "✗ missing" : "– missing") : "· note"}</span></td>
       <td>${safe(check.found, 400)}${check.advice && html`<div class="dim">${safe(check.advice, 600)}</div>`}</td></tr>`)}</tbody></table></div></section>`;
 }
 

@@ -2,6 +2,7 @@
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState, attempt, toast } from "../lib/ui.js";
 import { post, call, caller, segment } from "../lib/api.js";
 import { refresh, stateOf, isOver } from "../lib/state.js";
+import { name } from "../lib/settings.js";
 import { safe, bytes } from "../lib/text.js";
 
 /** Largest attachment, in bytes: a body has at most 32 MiB. */
@@ -66,7 +67,7 @@ export function PromptBox({ id, session, model }) {
     const parts = files.map((file) => file.part);
     try {
       if (mode === "steer") await post(`${path}/steer`, { text: words, parts });
-      else await post(`${path}/prompt`, { text: words, parts, mode }, { timeout: 120_000 });
+      else await post(`${path}/prompt`, { text: words, parts, mode, ...(name.value ? { metadata: { by: name.value } } : {}) }, { timeout: 120_000 });
       setText("");
       setFiles([]);
       setPast(null);

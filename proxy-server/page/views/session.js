@@ -98,7 +98,7 @@ export class Session extends Component {
       <nav class="tabs" aria-label="Views of the session">${TABS.map(([name, title]) => html`<a key=${name} href=${sessionLink(id, name === "conversation" ? "" : name)} ...${tab === name ? { "aria-current": "page" } : {}}>${title}</a>`)}
         <${Link} state=${this.link.value}/></nav>
       ${ended && tab !== "terminal" && html`<${EndedStrip} ended=${ended}/>`}
-      <${Handover} id=${id} session=${session} tab=${tab}/>
+      <${Handover} id=${id} session=${session} tab=${tab} viewers=${this.model.viewers.value.length}/>
       ${tab === "processes" ? html`<${Processes} ...${shared}/>`
         : tab === "events" ? html`<${Events} ...${shared}/>`
         : tab === "terminal" ? (this.terminal ? html`<${this.terminal} ...${shared}/>` : html`<p class="empty" aria-busy="true">${this.terminalProblem ?? "Loading the terminal…"}</p>`)
@@ -121,11 +121,13 @@ function EndedStrip({ ended }) {
     ${open && html`<${Receipt} receipt=${ended.receipt}/>`}</div>`;
 }
 
-/** Banner of a session whose conversation somebody continues elsewhere. */
-function Handover({ id, session, tab }) {
+/** Banner of a session whose conversation somebody continues elsewhere, or that somebody drives on its screen. */
+function Handover({ id, session, tab, viewers }) {
+  if (session && isLive(session) && viewers > 0 && tab !== "terminal") {
+    return html`<div class="strip row wrap" role="status"><span class="grow">${viewers === 1 ? "Somebody is" : `${viewers} people are`} at the terminal of this session.</span><a class="button" href=${sessionLink(id, "terminal")}>Watch</a></div>`;
+  }
   if (!session || stateOf(session) !== "handedOver") return null;
   return html`<div class="strip strip-warn row wrap" role="status"><span class="grow">This session is handed over: somebody goes on with its conversation in the agent's own program.</span>
-    ${tab !== "terminal" && html`<a class="button" href=${sessionLink(id, "terminal")}>Watch</a>`}
     <button type="button" class="primary" onClick=${() => attempt(() => post(`v1/sessions/${segment(id)}/take-back`, {}, { timeout: 60_000 }).then(refresh), "Taken back")}>Take back</button></div>`;
 }
 
