@@ -40,9 +40,9 @@ export function Receipt({ receipt }) {
       ${" "}${ended} ${ended === 1 ? "process" : "processes"} ended in ${micros(receipt.durationUs)}, ${receipt.survivors.length} ${receipt.survivors.length === 1 ? "survivor" : "survivors"}</p>
     <dl class="proof">
       <div><dt>Cause</dt><dd>${CAUSES[receipt.cause] ?? safe(receipt.cause, 60)}</dd></div>
-      <div><dt>Layers</dt><dd>${receipt.layers.join(" + ")}</dd></div>
+      <div><dt>Layers</dt><dd>${safe(receipt.layers.join(" + "), 200)}</dd></div>
       <div><dt>Rounds</dt><dd>${receipt.rounds}</dd></div>
-      <div><dt>Proof</dt><dd>${proofText(receipt.proof)}</dd></div>
+      <div><dt>Proof</dt><dd>${safe(proofText(receipt.proof), 300)}</dd></div>
       ${receipt.cgroupEmpty !== null && html`<div><dt>Cgroup</dt><dd>${receipt.cgroupEmpty ? "empty" : "NOT empty"}</dd></div>`}
       ${receipt.unmarked !== null && html`<div><dt>Marker</dt><dd>${receipt.unmarked ? "no process on the machine carries the session's marker" : "a process STILL carries the session's marker"}</dd></div>`}
     </dl>
