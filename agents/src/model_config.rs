@@ -38,6 +38,7 @@ impl From<String> for Secret {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum ModelApi {
     /// Anthropic's Messages.
     AnthropicMessages,

@@ -30,6 +30,7 @@ const LAST: u8 = 2;
 
 /// Error in received or sent bytes. The connection is of no further use after one.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum CodecError {
     /// A frame claims to be longer than allowed, or empty.
     #[error("frame of {len} bytes (allowed: 1 to {MAX_FRAME})")]

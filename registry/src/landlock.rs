@@ -2,6 +2,7 @@
 
 use std::{io, os::fd::OwnedFd};
 
+use ipc_protocol::ErrorChain;
 use landlock::{CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreated, Scope};
 
 use crate::{
@@ -27,7 +28,7 @@ impl LandlockScope {
             let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
             ruleset.scope(Scope::Signal | Scope::AbstractUnixSocket)?.create()
         };
-        let created = create().map_err(|error| unavailable(error.to_string()))?;
+        let created = create().map_err(|error| unavailable(ErrorChain(&error).to_string()))?;
         Option::from(created).map(Self).ok_or_else(|| unavailable("the kernel gave no ruleset".into()))
     }
 

@@ -17,6 +17,7 @@ pub enum FileFormat {
 
 /// Reason why a file was refused.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LoadError {
     /// The file does not parse.
     #[error("{file} is no {}: {reason}", match format { FileFormat::Toml => "TOML", FileFormat::Json => "JSON" })]

@@ -168,7 +168,7 @@ impl CodexSession {
         }
         let parts = item["content"].as_array().into_iter().flatten();
         let text = parts.filter_map(|part| part["text"].as_str()).collect::<Vec<_>>().join("\n");
-        out.push(Action::Event(Event::TerminalPrompted { text: bounds::prompt(&text) }));
+        out.push(Action::Event(Event::TerminalPrompted { text: bounds::prompt_text(&text) }));
     }
 
     fn item(&mut self, item: &Value, thread: &str, ours: bool, done: bool, out: &mut Vec<Action>) {

@@ -23,6 +23,7 @@ use crate::{
 
 /// Failure of an access to a configuration directory.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// A file cannot be read.
     #[error("reading {} failed", path.display())]

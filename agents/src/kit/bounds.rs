@@ -18,7 +18,7 @@ pub(crate) const MAX_CHARS: usize = 2000;
 const MAX_PROMPT: usize = 64 * 1024;
 
 /// Returns the beginning of a prompt that somebody else has sent.
-pub(crate) fn prompt(text: &str) -> String {
+pub(crate) fn prompt_text(text: &str) -> String {
     text.chars().take(MAX_PROMPT).collect()
 }
 

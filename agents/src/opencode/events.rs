@@ -179,7 +179,7 @@ impl OpenCodeSession {
             && !part.synthetic
             && let Some(text) = part.text.as_deref().filter(|_| self.screen.takes_prompt(&part.message))
         {
-            out.push(Action::Event(Event::TerminalPrompted { text: bounds::prompt(text) }));
+            out.push(Action::Event(Event::TerminalPrompted { text: bounds::prompt_text(text) }));
             if self.turn.is_none() {
                 self.content.turn_begins();
                 self.screen.begin();

@@ -49,6 +49,7 @@ pub enum PolicyVerdict {
 
 /// Error in a policy.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PolicyError {
     /// A glob cannot be used.
     #[error("the {field} of permission rule {rule} cannot be {glob:?}: {reason}")]

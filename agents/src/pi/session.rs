@@ -220,7 +220,9 @@ impl PiSession {
                 out.push(status("compaction", failed.unwrap_or_else(|| aborted.to_owned())));
                 self.run_ended(message, out);
             }
-            "screen_prompt" => out.push(Action::Event(Event::TerminalPrompted { text: bounds::prompt(text("text")) })),
+            "screen_prompt" => {
+                out.push(Action::Event(Event::TerminalPrompted { text: bounds::prompt_text(text("text")) }))
+            }
             "screen_answered" => self.dialogs.answered_elsewhere(text("id"), text("option"), out),
             "screen_conversation" => {
                 let before = self.native_id.clone();

@@ -61,7 +61,7 @@ mod usage;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use ipc_protocol::{
-    AgentSessionConfig, Budget, ContainmentSpec, EndReason, Event, Json, KillOptions, KillScope, Lifecycle,
+    AgentSessionConfig, Budget, ContainmentSpec, EndReason, ErrorChain, Event, Json, KillOptions, KillScope, Lifecycle,
     LimitExceeded, Limits, OnUsageLimit, ProcessId, Receipt, SessionId, Timeouts, Usage,
     codec::Outbox,
     message::{AgentCommand, Hello, ProxyCommand, ToForkServer, ToProxy, VERSION},
@@ -391,7 +391,7 @@ impl SessionCore {
         self.outbox
             .push_control(&ToProxy::Hello(Hello { version: VERSION, process: self.host }))
             .and_then(|()| self.outbox.push(&start))
-            .map_err(|error| Error::InvalidConfig { field: "configuration", reason: error.to_string() })
+            .map_err(|error| Error::InvalidConfig { field: "configuration", reason: ErrorChain(&error).to_string() })
     }
 
     /// Bytes for the proxy.

@@ -1,7 +1,7 @@
 //! Prompts: which is accepted, which waits, and when each is given to the agent.
 
 use ipc_protocol::{
-    Event, Json, Prompt, PromptPart,
+    ErrorChain, Event, Json, Prompt, PromptPart,
     codec::{CodecError, MAX_MESSAGE},
     message::ProxyCommand,
 };
@@ -307,5 +307,5 @@ pub(super) fn check(prompt: &Prompt, before: usize) -> Result<()> {
 }
 
 pub(super) fn unsendable(error: &CodecError) -> Error {
-    Error::InvalidConfig { field: "message", reason: error.to_string() }
+    Error::InvalidConfig { field: "message", reason: ErrorChain(error).to_string() }
 }
