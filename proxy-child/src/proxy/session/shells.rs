@@ -221,10 +221,7 @@ impl ProxySession<'_> {
         }
         let argv = self.shells.companion_argv(self.reported_state.native_session_id.as_deref());
         let argv = argv.ok_or_else(|| refused("the agent has reported no address or no conversation"))?;
-        let mut request = self.beside_request(argv.into_iter().map(OsString::from).collect(), SHOWING)?;
-        // The agent's own, which has no terminal.
-        request.env.retain(|(name, value)| name != "TERM" || value != "dumb");
-        Ok(request)
+        self.beside_request(argv.into_iter().map(OsString::from).collect(), SHOWING)
     }
 
     fn add_shell(&mut self, process: PidFd, streams: ShellStreams, is_companion: bool) {

@@ -241,8 +241,9 @@ pub(super) fn set_terminal(program: &mut SpawnRequest, size: TerminalSize) -> Re
     Ok(controller)
 }
 
-/// Says what the terminal understands, where the environment says nothing of one.
+/// Says what the terminal understands, where the environment says nothing of one, or is that of a host without one.
 fn add_terminal_variables(env: &mut Vec<(OsString, OsString)>) {
+    env.retain(|(name, value)| name != "TERM" || value != "dumb");
     if !env.iter().any(|(name, _)| name == "TERM") {
         env.push(("TERM".into(), "xterm-256color".into()));
         env.push(("COLORTERM".into(), "truecolor".into()));
