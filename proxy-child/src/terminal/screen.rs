@@ -261,8 +261,14 @@ impl Screen {
         if size == self.size {
             return;
         }
+        for columns in widths_between(self.size.columns, size.columns).chain([size.columns]) {
+            let size = TerminalSize { columns, ..size };
+            self.term.resize(GridSize(size));
+            if !self.is_alternate() {
+                self.term.grid_mut().update_history(scrollback_limit(size));
+            }
+        }
         self.size = size;
-        self.term.resize(GridSize(size));
         if self.is_alternate() {
             // The normal screen was arranged anew, too.
             self.is_rearranged = true;
@@ -355,6 +361,12 @@ fn row_text(row: &alacritty_terminal::grid::Row<Cell>, columns: u16) -> String {
         }
     }
     text.trim_end().to_owned()
+}
+
+/// Widths on the way to a narrower screen, each half of the one before. A row that is cut keeps the memory of its width, and so does each
+/// piece of the rest: cut to 2 columns at once, 1,000 columns of text would take 6 MB a row.
+fn widths_between(from: u16, to: u16) -> impl Iterator<Item = u16> {
+    std::iter::successors(Some(from / 2), |width| Some(width / 2)).take_while(move |width| *width > to)
 }
 
 /// Most lines of scrollback at this width, with those of one slice.

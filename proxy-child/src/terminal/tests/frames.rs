@@ -267,3 +267,15 @@ fn a_wide_character_that_a_narrower_window_cuts_takes_nothing_with_it() {
     screen.feed("\x1b[1;8Hab".as_bytes());
     frame(&mut screen, &mut frames, &mut viewer);
 }
+
+#[test]
+fn a_much_narrower_window_has_all_of_a_long_line() {
+    let mut screen = screen(5, 1000);
+    let text: String = ('a'..='z').cycle().take(900).collect();
+    screen.feed(text.as_bytes());
+    let shown = |screen: &Screen| [screen.scrollback_text(), screen.text()].concat().concat();
+    screen.resize(size(5, 7));
+    assert_eq!(shown(&screen), text);
+    screen.resize(size(5, 1000));
+    assert_eq!(shown(&screen), text);
+}

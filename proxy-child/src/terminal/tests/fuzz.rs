@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use ipc_protocol::terminal::TerminalSize;
+use peak_alloc::PeakAlloc;
 use proptest::{
     prelude::*,
     strategy::ValueTree,
@@ -15,9 +16,17 @@ use crate::terminal::{frame::FrameMaker, screen::Screen};
 
 /// Seconds of the fuzz in each run of the tests.
 const SECONDS: u64 = 2;
-/// Memory that three screens of the largest size, ours and those of two viewers, may hold with scrollback and as many
-/// characters in each cell as there may be, in KiB.
-const MEMORY_KIB: u64 = 384 * 1024;
+/// Memory that a screen of the largest size may hold, with the other screen, scrollback, and as many characters in each cell as there
+/// may be, in MiB.
+const MODEL_MIB: usize = 384;
+/// Memory that making such a screen narrower may take meanwhile, in MiB.
+const RESIZE_MIB: usize = 512;
+/// Memory that may be in use when all screens are gone, beyond what was before, in KiB: what was printed, and such.
+const LEFT_KIB: usize = 1024;
+
+/// Counts what is allocated. Other tests of this process allocate, too, unless this one runs alone.
+#[global_allocator]
+static HEAP: PeakAlloc = PeakAlloc;
 
 /// Output of programs and agents.
 const RECORDED: [&[u8]; 8] = [
@@ -30,13 +39,6 @@ const RECORDED: [&[u8]; 8] = [
     include_bytes!("recorded/tmux"),
     include_bytes!("recorded/vim"),
 ];
-
-/// Resident memory of this process, in KiB.
-fn rss_kib() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("process status");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
-    line.trim().trim_end_matches(" kB").parse().expect("a number of KiB")
-}
 
 fn sizes() -> impl Strategy<Value = TerminalSize> {
     prop_oneof![
@@ -96,8 +98,9 @@ fn the_model_takes_anything() {
     let mut values = Values(TestRunner::new_with_rng(Config::default(), rng));
 
     let until = Instant::now() + Duration::from_secs(seconds.unwrap_or(SECONDS));
-    let before = rss_kib();
-    let (mut screens, mut turns, mut fed, mut painted, mut most) = (0, 0, 0_u64, 0_u64, before);
+    let before = HEAP.current_usage();
+    let (mut screens, mut turns, mut fed, mut painted) = (0, 0, 0_u64, 0_u64);
+    let (mut largest, mut resized, mut left) = (0, 0, 0);
     let mut slowest = Duration::ZERO;
     while Instant::now() < until {
         let first = values.next(&sizes());
@@ -120,7 +123,13 @@ fn the_model_takes_anything() {
             fed += output.len() as u64;
             turns += 1;
             match values.next(&(0..12_u8)) {
-                0 => screen.resize(values.next(&sizes())),
+                0 => {
+                    let size = values.next(&sizes());
+                    HEAP.reset_peak_usage();
+                    let before = HEAP.current_usage();
+                    screen.resize(size);
+                    resized = resized.max(HEAP.peak_usage().saturating_sub(before));
+                }
                 1 => {
                     let (viewer, frames) = &mut viewers[turns % 2];
                     let size = values.next(&sizes());
@@ -140,14 +149,23 @@ fn the_model_takes_anything() {
                 break;
             }
         }
-        most = most.max(rss_kib());
+        drop(viewers);
+        let with_model = HEAP.current_usage();
+        drop(screen);
+        let without = HEAP.current_usage();
+        largest = largest.max(with_model.saturating_sub(without));
+        left = left.max(without.saturating_sub(before));
     }
+    let (largest, resized, left) = (largest >> 20, resized >> 20, left >> 10);
     println!(
         "terminal fuzz: {screens} screens, {turns} turns, {} KiB fed, {} KiB of frames, slowest turn {slowest:?}, \
-         {before} -> {most} KiB",
+         largest screen {largest} MiB, {resized} MiB to resize it, {left} KiB left of all",
         fed / 1024,
         painted / 1024,
     );
-    // Other tests of this process hold memory, too, unless this one runs alone.
-    assert!(seconds.is_none() || most <= before + MEMORY_KIB, "{before} -> {most} KiB");
+    if seconds.is_some() {
+        assert!(largest <= MODEL_MIB, "a screen of {largest} MiB");
+        assert!(resized <= RESIZE_MIB, "{resized} MiB to resize a screen");
+        assert!(left <= LEFT_KIB, "{left} KiB are left");
+    }
 }
