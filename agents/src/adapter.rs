@@ -216,6 +216,9 @@ pub trait Adapter: Send {
     /// Handles a status that the program in the session's terminal reports (OSC 7501): `idle`, `working`, `blocked`, …
     fn terminal_status(&mut self, _status: &str, _out: &mut Vec<Action>) {}
 
+    /// Handles a new title of the session's terminal; an empty one if the program has removed it.
+    fn terminal_title(&mut self, _title: &str, _out: &mut Vec<Action>) {}
+
     /// Emits what was held back to be emitted together, as far as it is due at `now`. Returns when the next is due. The caller calls
     /// this after it has passed input on, and at the time returned.
     fn tick(&mut self, _now: Instant, _out: &mut Vec<Action>) -> Option<Instant> {

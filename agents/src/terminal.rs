@@ -3,6 +3,7 @@
 
 mod permissions;
 mod reports;
+mod titles;
 mod tools;
 mod transcript;
 
@@ -15,6 +16,7 @@ use ipc_protocol::{PermissionAnswer, Prompt, PromptPart, ResolvedBy, WireError};
 use self::{
     permissions::{HookDialect, ScreenPermissions},
     reports::ScreenReports,
+    titles::TitleStatus,
     transcript::ScreenTranscript,
 };
 use crate::{Action, Adapter, AdapterSetup, LineSplitter, Result, permission::CompiledPolicy};
@@ -29,6 +31,7 @@ struct TerminalAdapter {
     /// Lines of the agent's hooks.
     lines: LineSplitter,
     reports: ScreenReports,
+    titles: TitleStatus,
 }
 
 /// Makes the adapter.
@@ -56,7 +59,8 @@ pub(crate) fn make(setup: AdapterSetup) -> Result<Box<dyn Adapter>> {
     let roots = roots.iter().filter_map(|(name, below)| Some(format!("{}{below}", directories.get(*name)?))).collect();
     let transcript = (dialect == HookDialect::Claude).then(|| ScreenTranscript::new(roots));
     let reports = ScreenReports::new(conversation, permissions, transcript);
-    Ok(Box::new(TerminalAdapter { agent, lines: LineSplitter::default(), reports }))
+    let titles = TitleStatus::new(family == Some("gemini"));
+    Ok(Box::new(TerminalAdapter { agent, lines: LineSplitter::default(), reports, titles }))
 }
 
 impl Adapter for TerminalAdapter {
@@ -85,6 +89,10 @@ impl Adapter for TerminalAdapter {
 
     fn terminal_status(&mut self, status: &str, out: &mut Vec<Action>) {
         self.reports.status(status, out);
+    }
+
+    fn terminal_title(&mut self, title: &str, out: &mut Vec<Action>) {
+        self.titles.take(title, out);
     }
 
     fn file_read(&mut self, next: u64, bytes: &[u8], out: &mut Vec<Action>) {

@@ -78,7 +78,10 @@ schema!(Envelope, "Envelope", generator => json_schema!({
         "metadata": {
             "type": "object",
             "description": "The turn, and what the caller gave with the append or the prompt.",
-            "properties": { "turn": { "type": "integer", "minimum": 1, "description": "Number of the turn; absent outside of turns." } },
+            "properties": {
+                "turn": { "type": "integer", "minimum": 1, "description": "Number of the turn; absent outside of turns." },
+                "surface": { "const": "terminal", "description": "Present for what happened on the agent's own screen." },
+            },
         },
     },
     "required": ["offset", "type", "version", "createdAt", "eventStreamId", "payload"],

@@ -1,6 +1,6 @@
 //! Table of sessions, one a line.
 
-use proxy_manager::{EndReason, ProcessId, SessionInfo, SessionState, SupervisedProcesses};
+use proxy_manager::{EndReason, ProcessId, SessionInfo, SessionState, SupervisedProcesses, terminal::Surface};
 
 use serde_json::Value;
 
@@ -47,6 +47,10 @@ fn state(session: &SessionInfo) -> String {
     let agent_is_gone = goes_on && is_there(proxy) && agent_process.is_some() && !is_there(agent_process);
     let text = match session.open_permissions.first() {
         Some(request) if goes_on => format!("waiting for {}", request.id),
+        // Of turns on the screen the protocol knows nothing.
+        _ if session.state == SessionState::Idle && session.metadata.surface != Surface::Machine => {
+            screen_text(session)
+        }
         _ => state_text(&session.state),
     };
     let note = match (session.ending, agent_is_gone) {
@@ -55,6 +59,15 @@ fn state(session: &SessionInfo) -> String {
         (false, false) => "",
     };
     format!("{text}{note}")
+}
+
+/// Formats the status of the agent's own screen. An unknown one stays unknown.
+fn screen_text(session: &SessionInfo) -> String {
+    match (&session.screen_status, session.metadata.surface) {
+        (Some(status), _) => status.clone(),
+        (None, Surface::Both) => state_text(&session.state),
+        (None, _) => "on its screen".to_owned(),
+    }
 }
 
 /// Formats a state, with the reason of an end and the doubts of its receipt.
@@ -158,6 +171,12 @@ s-1      command  busy, turn 2      2  2026-01-02 03:04:05  /x
         };
         let open_permissions = vec![request("permission-1"), request("permission-2")];
         assert_eq!(state(&SessionInfo { open_permissions, ..busy.clone() }), "waiting for permission-1");
+        let mut on_screen = session(r#""idle""#);
+        assert_eq!(state(&on_screen), "idle");
+        on_screen.metadata.surface = Surface::Terminal;
+        assert_eq!(state(&on_screen), "on its screen", "not known");
+        on_screen.screen_status = Some("working".into());
+        assert_eq!(state(&on_screen), "working");
         assert_eq!(state(&SessionInfo { ending: true, ..busy }), "busy, turn 3 (ending)");
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 use serde_json::{Map, Value, json};
 
 use super::{Event, format_offset, parse_offset};
-use crate::{Json, SessionId};
+use crate::{Json, SessionId, terminal::Surface};
 
 /// Error for JSON that is no [`Envelope`].
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +43,7 @@ pub struct Envelope {
     /// Turn of the event, if any; the first is 1.
     pub turn: Option<u64>,
     /// Metadata of whoever appended the event, or sent the prompt: a JSON object without the member `turn`. In JSON its members are
-    /// beside the turn.
+    /// beside the turn. For an event of the agent's own screen: `{"surface":"terminal"}`, see [`Envelope::surface`].
     pub metadata: Option<Json>,
     /// Event itself.
     pub event: Event,
@@ -76,6 +76,16 @@ impl Envelope {
         };
         map.extend(metadata.map(|metadata| ("metadata".into(), metadata)));
         Ok(Value::Object(map))
+    }
+
+    /// Returns [`Surface::Terminal`] for what happened on the agent's own screen.
+    pub fn surface(&self) -> Option<Surface> {
+        Surface::deserialize(self.metadata.as_ref()?.value().get("surface")?).ok()
+    }
+
+    /// Returns the metadata of an event that happened on this surface.
+    pub fn metadata_of(surface: Surface) -> Json {
+        Json::from(&json!({ "surface": surface }))
     }
 
     /// Estimates the envelope's memory in bytes, as [`Event::weight`] does.

@@ -4,6 +4,7 @@ use std::{
 };
 
 use super::*;
+use crate::terminal::Surface;
 
 fn envelope(event: Event) -> Envelope {
     Envelope {
@@ -25,6 +26,16 @@ fn the_envelope_is_what_its_doc_shows() {
                "createdAt": "2026-01-02T03:04:05.678Z", "eventStreamId": "s-1",
                "payload": {"text": "hi"}, "metadata": {"turn": 1}})
     );
+}
+
+#[test]
+fn what_happened_on_the_screen_says_so() {
+    let mut envelope = envelope(Event::Text { text: "hi".into() });
+    assert_eq!(envelope.surface(), None);
+    (envelope.turn, envelope.metadata) = (None, Some(Envelope::metadata_of(Surface::Terminal)));
+    let json = envelope.to_json().expect("serializes");
+    assert_eq!(json["metadata"], json!({ "surface": "terminal" }));
+    assert_eq!(Envelope::from_json(json).expect("understood").surface(), Some(Surface::Terminal));
 }
 
 #[test]

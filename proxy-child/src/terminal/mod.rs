@@ -70,6 +70,8 @@ pub(crate) enum TerminalNotice {
     Detached { viewer: ViewerId, last: bool },
     /// The program has reported its status (OSC 7501).
     Status(Vec<u8>),
+    /// The program has changed its title (OSC 0, OSC 2).
+    Title(String),
     /// Input is dropped, since the program does not read it.
     InputDropped,
     /// A viewer typed the key that suspends.
@@ -260,6 +262,9 @@ impl TerminalState {
                 ScreenEffect::Bell => self.tell_typist(FromTerminal::Bell),
                 ScreenEffect::Status(status) => self.notify(TerminalNotice::Status(status)),
             }
+        }
+        if let Some(title) = self.screen.take_new_title() {
+            self.notify(TerminalNotice::Title(title));
         }
     }
 

@@ -88,6 +88,7 @@ pub(crate) struct Screen {
     size: TerminalSize,
     first_row: u16,
     title: Option<String>,
+    has_new_title: bool,
     /// Foreground and background of the first viewer's terminal.
     colors: [Option<Rgb>; 2],
     effects: Vec<ScreenEffect>,
@@ -128,6 +129,7 @@ impl Screen {
             size,
             first_row,
             title: None,
+            has_new_title: false,
             colors: [config.foreground.map(rgb), config.background.map(rgb)],
             effects: Vec::new(),
             scrolled: 0,
@@ -209,17 +211,21 @@ impl Screen {
             }
             Event::ClipboardStore(_, text) => ScreenEffect::Clipboard(text),
             Event::Bell => ScreenEffect::Bell,
-            Event::Title(title) => {
-                self.title = Some(title);
-                return;
-            }
-            Event::ResetTitle => {
-                self.title = None;
-                return;
-            }
+            Event::Title(title) => return self.set_title(Some(title)),
+            Event::ResetTitle => return self.set_title(None),
             _ => return,
         };
         self.push_effect(effect);
+    }
+
+    fn set_title(&mut self, title: Option<String>) {
+        self.has_new_title |= self.title != title;
+        self.title = title;
+    }
+
+    /// Returns the title if it has changed since the last call; an empty one if there is none.
+    pub(crate) fn take_new_title(&mut self) -> Option<String> {
+        mem::take(&mut self.has_new_title).then(|| self.title.clone().unwrap_or_default())
     }
 
     /// Nobody waits for effects while none is taken: those of a flood are dropped.
@@ -273,7 +279,6 @@ impl Screen {
             // The normal screen was arranged anew, too.
             self.is_rearranged = true;
         } else {
-            self.term.grid_mut().update_history(scrollback_limit(size));
             self.scrollback = self.term.grid().history_size();
         }
         self.arrangement += 1;

@@ -15,7 +15,7 @@ use tokio::{net::UnixStream, sync::watch};
 use super::{SharedTerminal, TerminalNotice, ViewerId, frame::FrameMaker};
 
 /// Shortest time between two frames.
-const FRAME_INTERVAL: Duration = Duration::from_millis(33);
+pub(super) const FRAME_INTERVAL: Duration = Duration::from_millis(33);
 /// Longest wait for the first message of a viewer.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time between two looks for the leave of a viewer whose messages wait.

@@ -22,7 +22,7 @@ use std::{
 use agents::conversations::ResumedConversation;
 use event_log::LogError;
 use ipc_protocol::{
-    ContainmentSpec, ErrorChain, ProcessId, Receipt,
+    ContainmentSpec, Envelope, ErrorChain, ProcessId, Receipt,
     codec::{Inbox, Outbox},
     message::ToForkServer,
     reattach::{ReceivedMessage, WireFormat},
@@ -492,10 +492,10 @@ impl SessionDriver {
         match effect {
             SessionEffect::Append { turn, event } => self.log.push(turn, event),
             SessionEffect::AppendTurn { turn, event, metadata } => self.log.push_with(turn, Some(metadata), event),
-            SessionEffect::Record { turn, event } => {
+            SessionEffect::Record { turn, surface, event } => {
                 self.journal.iter_mut().for_each(|journal| journal.record_event(&event));
                 self.session.count(|tally| tally.record(&event));
-                self.log.push(turn, event);
+                self.log.push_with(turn, surface.map(Envelope::metadata_of), event);
             }
             SessionEffect::AppendActions { turn, events, has_accepted_turn, reply } => {
                 // A caller that has gone misses nothing.

@@ -35,6 +35,10 @@ pub struct SessionInfo {
     /// Permission requests that wait for an answer, oldest first. The turn waits with them.
     #[serde(default)]
     pub open_permissions: Vec<OpenPermission>,
+    /// Latest status of the agent's own screen: `idle`, `working`, `blocked`, or another word of the program's. `null` if it has
+    /// reported none, or has no screen.
+    #[serde(default)]
+    pub screen_status: Option<String>,
     /// True if a user archived the session.
     #[serde(default)]
     pub archived: bool,

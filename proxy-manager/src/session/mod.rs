@@ -127,6 +127,7 @@ pub(crate) struct SessionView {
     /// True if its agent has turns, as far as is known.
     pub(crate) has_turns: bool,
     pub(crate) open_permissions: Vec<OpenPermission>,
+    pub(crate) screen_status: Option<String>,
 }
 
 /// The shared side of a session. It remains when the session has ended. `Debug` omits the events, which include prompts.
@@ -316,6 +317,7 @@ impl ManagedSession {
             settings: description.settings.clone(),
             has_turns: true,
             open_permissions: Vec::new(),
+            screen_status: None,
         };
         let (demand, demand_inlet) = watch::channel(DesiredState::Run);
         let (urgent, urgent_inlet) = mpsc::channel(LANE_CAPACITY);
@@ -564,8 +566,8 @@ impl ManagedSession {
 
     /// Snapshot without what only the session's record has. For the record itself, which is locked while it is made.
     fn snapshot(&self) -> SessionInfo {
-        let SessionView { state, processes, measures, turns, conversation, settings, open_permissions, .. } =
-            self.view.borrow().clone();
+        let view = self.view.borrow().clone();
+        let SessionView { state, processes, measures, turns, conversation, settings, .. } = view;
         let is_live = state.stopped_by().is_none();
         let (metadata, metrics) = (self.metadata().clone(), self.metrics());
         let silence = Duration::from_millis(metrics.silent_ms);
@@ -575,7 +577,8 @@ impl ManagedSession {
             settings,
             conversation,
             ending: is_live && self.is_end_wanted(),
-            open_permissions: if is_live { open_permissions } else { Vec::new() },
+            open_permissions: if is_live { view.open_permissions } else { Vec::new() },
+            screen_status: view.screen_status.filter(|_| is_live),
             archived: false,
             state,
             processes,

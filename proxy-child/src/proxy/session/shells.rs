@@ -150,7 +150,10 @@ impl Shell {
                         TerminalNotice::Detached { last, .. } => has_left |= last,
                         TerminalNotice::Suspend => super::terminal::suspend(terminal, &self.process),
                         TerminalNotice::Continue => signal_group(&self.process, Signal::CONT),
-                        TerminalNotice::Attached { .. } | TerminalNotice::Status(_) | TerminalNotice::InputDropped => {}
+                        TerminalNotice::Attached { .. }
+                        | TerminalNotice::Status(_)
+                        | TerminalNotice::Title(_)
+                        | TerminalNotice::InputDropped => {}
                     }
                     out.extend(super::terminal::notice_event(&notice).filter(|_| self.is_companion));
                 }

@@ -29,7 +29,7 @@ impl ProxySession<'_> {
     pub(crate) fn handle_terminal_notices(&mut self, link: &mut HostLink) {
         let mut events = self.handle_shells();
         self.handle_ended_hooks(link);
-        let mut statuses = Vec::new();
+        let (mut statuses, mut titles) = (Vec::new(), Vec::new());
         for notice in self.terminal().map(Terminal::take_notices).unwrap_or_default() {
             match &notice {
                 TerminalNotice::Detached { last: true, .. } => {
@@ -43,6 +43,7 @@ impl ProxySession<'_> {
                 | TerminalNotice::Detached { .. }
                 | TerminalNotice::Status(_)
                 | TerminalNotice::InputDropped => {}
+                TerminalNotice::Title(title) => titles.push(title.clone()),
             }
             let event = notice_event(&notice);
             if let Some(Event::TerminalStatus { status, .. }) = &event {
@@ -56,6 +57,7 @@ impl ProxySession<'_> {
         if let Some(running) = &mut self.running {
             let mut actions = Vec::new();
             statuses.iter().for_each(|status| running.adapter.terminal_status(status, &mut actions));
+            titles.iter().for_each(|title| running.adapter.terminal_title(title, &mut actions));
             self.apply_actions_and_report(actions, link);
         }
     }
@@ -111,7 +113,7 @@ pub(super) fn notice_event(notice: &TerminalNotice) -> Option<Event> {
                 "the program does not read what is typed: more than 1 MiB waits, and what came then was dropped";
             Some(Event::SessionStatus { status: TERMINAL_INPUT_DROPPED.to_owned(), detail: detail.to_owned() })
         }
-        TerminalNotice::Suspend | TerminalNotice::Continue => None,
+        TerminalNotice::Title(_) | TerminalNotice::Suspend | TerminalNotice::Continue => None,
     }
 }
 

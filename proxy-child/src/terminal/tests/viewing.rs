@@ -1,11 +1,22 @@
 //! Words for viewers that do not read.
 
-use std::sync::Arc;
+use std::{
+    os::unix::net::UnixStream as StdStream,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
 
-use ipc_protocol::terminal::{FromTerminal, KeyboardWish};
+use ipc_protocol::{
+    codec::Inbox,
+    terminal::{FromTerminal, KeyboardWish},
+};
+use tokio::net::UnixStream;
 
 use super::{screen, size};
-use crate::terminal::{TerminalNotice, TerminalState};
+use crate::terminal::{
+    NewViewer, SharedTerminal, TerminalNotice, TerminalState, ViewerLink,
+    viewer::{FRAME_INTERVAL, serve},
+};
 
 fn state() -> TerminalState {
     TerminalState {
@@ -88,12 +99,66 @@ fn a_flood_of_statuses_leaves_room_for_viewers() {
     let mut state = state();
     state.attach(1, size(24, 80), KeyboardWish::Type);
     for number in 0..100_000 {
-        state.screen.feed(format!("\x1b]7501;state=number{number}\x1b\\").as_bytes());
+        state.screen.feed(format!("\x1b]7501;state=number{number}\x1b\\\x1b]2;title {number}\x07").as_bytes());
         state.apply_effects();
     }
     state.detach(1);
     let notices: Vec<_> = state.notices.into();
     let attached = TerminalNotice::Attached { viewer: 1, size: size(24, 80) };
     let latest = TerminalNotice::Status(b"state=number99999".to_vec());
-    assert_eq!(notices, [attached, latest, TerminalNotice::Detached { viewer: 1, last: true }]);
+    let title = TerminalNotice::Title("title 99999".to_owned());
+    assert_eq!(notices, [attached, latest, title, TerminalNotice::Detached { viewer: 1, last: true }]);
+}
+
+/// Reads the next frame.
+async fn next_frame(stream: &UnixStream, inbox: &mut Inbox) -> String {
+    let read = async {
+        loop {
+            match inbox.next_message().expect("whole") {
+                Some(FromTerminal::Frame { bytes, .. }) => return String::from_utf8_lossy(&bytes).into_owned(),
+                Some(_) => continue,
+                None => {}
+            }
+            stream.readable().await.expect("open");
+            match stream.try_read(inbox.spare()) {
+                Ok(read) => inbox.filled(read),
+                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), read).await.expect("a frame")
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn changes_of_one_interval_are_one_frame() {
+    const CHANGES: u128 = 5000;
+    let shared = SharedTerminal(Arc::new(Mutex::new(state())));
+    let (ours, theirs) = StdStream::pair().expect("a pair");
+    ours.set_nonblocking(true).expect("set");
+    let (ours, mut inbox) = (UnixStream::from_std(ours).expect("taken"), Inbox::default());
+    let link = ViewerLink::new(theirs.into()).expect("a link");
+    let viewer = NewViewer { link, size: size(24, 80), keyboard: KeyboardWish::Watch, in_place: false };
+    let begin = Instant::now();
+    let served = tokio::spawn(serve(viewer, 1, shared.clone()));
+    next_frame(&ours, &mut inbox).await;
+    for number in 0..=CHANGES {
+        {
+            let mut terminal = shared.lock();
+            terminal.screen.feed(format!("change {number}\r\n").as_bytes());
+            terminal.changed();
+        }
+        tokio::task::yield_now().await;
+    }
+    let mut frames = 1;
+    let last = format!("change {CHANGES}");
+    loop {
+        frames += 1;
+        if next_frame(&ours, &mut inbox).await.contains(&last) {
+            break;
+        }
+    }
+    let intervals = begin.elapsed().as_millis() / FRAME_INTERVAL.as_millis();
+    assert!(frames <= intervals + 2, "{frames} frames in {intervals} intervals");
+    drop(ours);
+    tokio::time::timeout(Duration::from_secs(20), served).await.expect("it ends").expect("no panic");
 }

@@ -268,19 +268,23 @@ impl SessionCore {
             self.note_usage_limit(&mut event);
         }
         self.note_permission(&event);
-        self.note_screen(&event, now);
+        let surface = self.screen.surface_of(turn, &event);
+        self.note_screen(turn, &event, now);
         self.process_ledger.record(&event, now);
         let metered = self.meter.record(turn, &event);
         let turn_is_over = matches!(event, Event::Complete { .. });
         self.batched += 1;
-        self.effects.push_back(SessionEffect::Record { turn, event });
+        self.effects.push_back(SessionEffect::Record { turn, surface, event });
         if let Some(passed) = metered {
             self.metered(turn, passed, turn_is_over, now);
         }
     }
 
-    /// Stops the idle clock while somebody uses the session's screen.
-    fn note_screen(&mut self, event: &Event, now: Instant) {
+    /// Shows the screen's status. Stops the idle clock while somebody uses it.
+    fn note_screen(&mut self, turn: u64, event: &Event, now: Instant) {
+        if let Some(status) = self.screen.status_of(turn, event) {
+            self.show(move |view| view.screen_status = Some(status));
+        }
         if !self.screen.note(event) {
             return;
         }

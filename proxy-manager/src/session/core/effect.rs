@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use ipc_protocol::{Event, Json, ProcessId, message::ToForkServer};
+use ipc_protocol::{Event, Json, ProcessId, message::ToForkServer, terminal::Surface};
 use tokio::time::Instant;
 
 use super::lifecycle::CrashHistory;
@@ -32,7 +32,7 @@ pub(crate) enum SessionEffect {
     /// Appends the beginning of a turn with the metadata of its prompt.
     AppendTurn { turn: u64, event: Event, metadata: Json },
     /// Appends an event of the agent or its processes to the batch, counts it, and notes its process in the journal.
-    Record { turn: u64, event: Event },
+    Record { turn: u64, surface: Option<Surface>, event: Event },
     /// Appends what callers ask for, and commits it; the reply is the offset of the last event.
     AppendActions { turn: u64, events: Vec<EventToAppend>, has_accepted_turn: bool, reply: ReplySender<u64> },
     /// Moves a consumer of the stream with the batch.

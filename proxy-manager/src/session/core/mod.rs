@@ -360,7 +360,7 @@ impl SessionCore {
             lifecycle_policy: LifecyclePolicy::new(&rules.lifecycle, past.has_been, rules.is_visit),
             is_visit: rules.is_visit,
             surface: rules.surface,
-            screen: ScreenUse::default(),
+            screen: ScreenUse::new(rules.surface),
             crashes: past.crashes,
             has_new_commit: false,
             is_left: false,
