@@ -99,6 +99,8 @@ const CODEX: &[&str] =
 
 /// Why a session has no screen beside its protocol.
 const NO_BOTH: &str = "its screen and its protocol exclude each other";
+/// Why it cannot be visited.
+const NO_SCREEN: &str = "it has no screen of its own";
 const NO_INSTRUCTIONS: &str = "it takes no instructions for it";
 
 /// How large the mock model's context window is: of a model that it does not know OpenCode has to be told, to tell how full it is.
@@ -300,6 +302,7 @@ pub const AGENTS: &[Agent] = &[
         has_next: false,
         cannot: &[
             ("screen", NO_BOTH),
+            ("visit", NO_SCREEN),
             ("compact by words", NO_INSTRUCTIONS),
             ("messages", "it has no request for the conversation"),
         ],
@@ -326,7 +329,7 @@ pub const AGENTS: &[Agent] = &[
         files: &[],
         env: &[("CLAUDE_CODE_MAX_RETRIES", "1")],
         has_next: true,
-        cannot: &[("screen", NO_BOTH), ("messages", "it has no request for the conversation")],
+        cannot: &[("screen", NO_BOTH), ("visit", NO_SCREEN), ("messages", "it has no request for the conversation")],
     },
     Agent {
         id: "codex-acp",
@@ -352,6 +355,7 @@ pub const AGENTS: &[Agent] = &[
         has_next: true,
         cannot: &[
             ("screen", NO_BOTH),
+            ("visit", NO_SCREEN),
             ("compact by words", NO_INSTRUCTIONS),
             ("fork", "it cannot copy a conversation"),
             ("tools", "it has no way to restrict its tools"),

@@ -111,6 +111,11 @@ impl Session {
         self.finish().await
     }
 
+    /// What comes next is of no turn that was begun here.
+    pub fn leave_turn(&mut self) {
+        self.begun = self.seen.len();
+    }
+
     /// The next event that `wanted` wants, of the turn that runs.
     pub async fn until<T>(&mut self, what: &str, mut wanted: impl FnMut(&Event) -> Option<T>) -> Result<T, Failure> {
         let deadline = tokio::time::Instant::now() + STEP;

@@ -13,6 +13,7 @@ mod secrets;
 mod tools;
 mod turns;
 mod verbatim;
+mod visit;
 
 use std::{future::Future, path::Path, pin::Pin, sync::Arc};
 
@@ -130,6 +131,9 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("key", "the key is nowhere", |stage| Box::pin(secrets::trap_tools_see_the_api_key(stage))),
     plain("screen", "prompts and its own screen at once, and a turn outlives the screen", |stage| {
         Box::pin(screen::screen(stage))
+    }),
+    plain("visit", "a turn on its own screen, and back: told once, and remembered", |stage| {
+        Box::pin(visit::visit(stage))
     }),
 ];
 

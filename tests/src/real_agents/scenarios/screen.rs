@@ -1,15 +1,15 @@
 //! The agent's own screen beside its protocol.
 
-use std::{num::NonZeroU16, sync::Arc};
+use std::{num::NonZeroU16, sync::Arc, time::Duration};
 
 use proxy_manager::{
-    AgentSessionConfig, Event, SessionId, Signal,
+    AgentSessionConfig, Envelope, Event, SessionHandle, SessionId, Signal,
     terminal::{FromTerminal, KeyboardWish, Surface, TerminalSize, TerminalViewer, ToTerminal},
 };
 use registry::PidFd;
 
-use super::{Ran, ensure};
-use crate::real_agents::{Failure, Session, Stage, Verdict, session::within};
+use super::{Ran, answers::ended_well, ensure, turns::remembers};
+use crate::real_agents::{Failure, Stage, Verdict, session::within};
 
 /// Words in the commands of screens that are programs of their own.
 const SCREENS: [&str; 2] = ["attach", "--remote"];
@@ -18,15 +18,19 @@ const SCREENS: [&str; 2] = ["attach", "--remote"];
 const ROWS: NonZeroU16 = NonZeroU16::new(40).expect("it is not 0");
 const COLUMNS: NonZeroU16 = NonZeroU16::new(120).expect("it is not 0");
 
+/// Attempts to type a word, and the time that each has.
+const ATTEMPTS: u32 = 10;
+const ATTEMPT: Duration = Duration::from_secs(3);
+
 /// Viewer of a screen, with what it shows.
-struct Watched {
+pub(super) struct Watched {
     viewer: TerminalViewer,
     screen: vt100::Parser,
 }
 
 impl Watched {
     /// Waits until the screen shows a word.
-    async fn shows(&mut self, word: &str) -> Result<(), Failure> {
+    pub(super) async fn shows(&mut self, word: &str) -> Result<(), Failure> {
         let Self { viewer, screen } = self;
         let what = format!("{word:?} on the screen");
         let ended = within(&what, async {
@@ -47,17 +51,51 @@ impl Watched {
         }
     }
 
-    async fn types(&mut self, keys: &str) -> Result<(), Failure> {
+    pub(super) async fn types(&mut self, keys: &str) -> Result<(), Failure> {
         self.viewer.send(&ToTerminal::Input(keys.into())).await.map_err(|error| Failure::Wrong(error.to_string()))
+    }
+
+    /// Types a word again and again, until the screen shows it: some programs drop what comes while they begin.
+    pub(super) async fn types_until_shown(&mut self, word: &str) -> Result<(), Failure> {
+        for _ in 0..ATTEMPTS {
+            self.types(word).await?;
+            if let Ok(shown) = tokio::time::timeout(ATTEMPT, self.shows(word)).await {
+                return shown;
+            }
+        }
+        Err(Failure::Wrong(format!("no {word:?} on the screen: {}", self.screen.screen().contents())))
     }
 }
 
-async fn attached(session: &Session) -> Result<Watched, Failure> {
-    let mut viewer = within("a viewer's connection", session.handle.view_terminal()).await??;
-    let (size, keyboard) = (TerminalSize::bounded(ROWS.get(), COLUMNS.get()), KeyboardWish::Type);
+/// Size of the screen.
+pub(super) fn screen_size() -> TerminalSize {
+    TerminalSize::bounded(ROWS.get(), COLUMNS.get())
+}
+
+pub(super) async fn attached(handle: &SessionHandle) -> Result<Watched, Failure> {
+    let mut viewer = within("a viewer's connection", handle.view_terminal()).await??;
+    let (size, keyboard) = (screen_size(), KeyboardWish::Type);
     let attach = ToTerminal::Attach { size, keyboard, in_place: false };
     viewer.send(&attach).await.map_err(|error| Failure::Wrong(error.to_string()))?;
     Ok(Watched { viewer, screen: vt100::Parser::new(ROWS, COLUMNS, 0) })
+}
+
+/// Counts the prompts that were typed on the screen; and whether all that is about them is marked as the screen's.
+pub(super) fn of_screen(seen: &[Arc<Envelope>], word: &str) -> (usize, bool) {
+    let is_prompt = |event: &Event| matches!(event, Event::TerminalPrompted { text } if text.contains(word));
+    let is_answer = |event: &Event| matches!(event, Event::Text { text } if text.contains(word));
+    let marked = |envelope: &Arc<Envelope>| envelope.surface() == Some(Surface::Terminal);
+    let are_marked = seen.iter().filter(|seen| is_prompt(&seen.event) || is_answer(&seen.event)).all(marked);
+    (seen.iter().filter(|envelope| is_prompt(&envelope.event)).count(), are_marked)
+}
+
+/// Returns all text of the answers.
+pub(super) fn text_of(seen: &[Arc<Envelope>]) -> String {
+    let text = |envelope: &Arc<Envelope>| match &envelope.event {
+        Event::Text { text } => Some(text.clone()),
+        _ => None,
+    };
+    seen.iter().filter_map(text).collect()
 }
 
 pub(super) async fn screen(stage: Arc<Stage>) -> Ran {
@@ -67,7 +105,7 @@ pub(super) async fn screen(stage: Arc<Stage>) -> Ran {
     let config = AgentSessionConfig { session_id, surface: Some(Surface::Both), ..stage.config() };
     let mut session = stage.start(config).await?;
     session.ask("good morning").await?;
-    let mut viewer = attached(&session).await?;
+    let mut viewer = attached(&session.handle).await?;
     viewer.shows("morning").await?;
     let told = session.ask("zebra").await?;
     ensure!(told.text.contains("you said: zebra"), "the turn while the screen is shown: {told:?}");
@@ -90,6 +128,10 @@ pub(super) async fn screen(stage: Arc<Stage>) -> Ran {
     });
     turn.await?;
     ensure!(text.contains("you said: giraffe"), "the screen's turn: {text:?}");
+    ended_well(&session.ask("and the lion").await?)?;
+    ensure!(remembers(&stage, "giraffe", "and the lion"), "the model was not told of the screen's turn");
+    let (prompts, are_marked) = of_screen(&session.seen, "giraffe");
+    ensure!(prompts == 1 && are_marked, "{prompts} prompts of the screen, all marked: {are_marked}");
     if stage.agent.id != "pi" {
         session.begin("slow: 60").await?;
         session.counting().await?;
