@@ -98,8 +98,8 @@ impl SessionChoice {
         match command {
             "resume" | "take-back" => Self::Suspended,
             "delete" => Self::Stopped,
-            "ps" | "prompt" | "attach" | "abort" | "kill" | "permit" | "steer" | "set" | "compact" | "state"
-            | "suspend" | "native" | "queue" | "ask" => Self::Live,
+            "ps" | "wait" | "prompt" | "attach" | "abort" | "kill" | "permit" | "steer" | "set" | "compact"
+            | "state" | "suspend" | "native" | "queue" | "ask" => Self::Live,
             _ => Self::Any,
         }
     }

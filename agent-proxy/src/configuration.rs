@@ -10,9 +10,14 @@ use proxy_server::{ConfigurationSource, LoadedConfiguration, ProblemDetails};
 /// # Errors
 /// `invalid-config` with file, entry and field.
 pub(crate) fn read(given: Option<&Path>) -> Result<LoadedConfiguration, ProblemDetails> {
-    let directory = directory(given, |name| std::env::var_os(name).map(PathBuf::from)).map(ConfigDir::new);
+    let directory = directory_path(given).map(ConfigDir::new);
     let variable = |name: &str| std::env::var(name).ok();
     LoadedConfiguration::read(ConfigurationSource { directory, places: places(), variable })
+}
+
+/// Returns the path of the given directory, or of the one that the environment names; `None` where it names none.
+pub(crate) fn directory_path(given: Option<&Path>) -> Option<PathBuf> {
+    directory(given, |name| std::env::var_os(name).map(PathBuf::from))
 }
 
 /// Returns the search paths in this process's environment.

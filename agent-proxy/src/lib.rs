@@ -18,6 +18,7 @@ mod installed_agents;
 mod process_exit;
 mod prompting;
 mod render;
+mod serve_config;
 mod socket_path;
 mod term;
 mod tokens;
@@ -30,7 +31,7 @@ use proxy_server::{ProblemDetails, ProgramExit};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
-    args::{Cli, CliCommand},
+    args::{Cli, CliCommand, LogFormat},
     command_failure::CommandFailure,
 };
 
@@ -48,12 +49,24 @@ pub fn main(token: ChildToken) -> ExitCode {
         return done;
     }
     completion::answer();
+    let args = match serve_config::complete(args) {
+        Ok(args) => args,
+        Err(problem) => {
+            term::problem(&problem, std::env::args_os().any(|arg| arg == "--json"));
+            return problem.exit().into();
+        }
+    };
     let cli = match args::parse(&args) {
         Ok(cli) => cli,
         Err(error) => return refused(&error, &args).into(),
     };
     let as_json = cli.global.json;
-    log_to_stderr(cli.global.verbose);
+    let format = match &cli.command {
+        CliCommand::Serve(args) => args.log_format,
+        _ => LogFormat::Text,
+    };
+    let as_json = as_json || format == LogFormat::Json;
+    log_to_stderr(cli.global.verbose, format);
     // Agents get the limit that we were started with. Where it cannot be raised there are fewer sessions, and a start says so.
     let _ = proxy_manager::raise_descriptor_limit();
     let exit = match run(cli, token) {
@@ -102,13 +115,16 @@ fn refused(error: &clap::Error, args: &[OsString]) -> ProgramExit {
     ProgramExit::Usage
 }
 
-fn log_to_stderr(verbose: u8) {
+fn log_to_stderr(verbose: u8, format: LogFormat) {
     let default = ["warn", "info", "debug"][usize::from(verbose.min(2))];
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // A terminal may be closed while a daemon runs: what cannot be printed is lost, and no reason to panic.
     let logs = logs.log_internal_errors(false);
-    logs.with_ansi(term::TermStyle::stderr().is_on()).init();
+    match format {
+        LogFormat::Text => logs.with_ansi(term::TermStyle::stderr().is_on()).init(),
+        LogFormat::Json => logs.json().flatten_event(true).with_current_span(false).with_span_list(false).init(),
+    }
 }
 
 fn fake_agent(args: &[OsString]) -> ExitCode {

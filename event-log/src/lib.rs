@@ -54,8 +54,8 @@ pub use self::{
     error::LogError,
     ring::EventRing,
     types::{
-        EventBatch, EventPage, ExportSummary, Heartbeat, ImportSummary, LinePage, LogMetrics, LogOptions, MemoryLimits,
-        OnCommit, QueueFull, ReadLimit, Retention, StreamPosition,
+        CommitTimes, EventBatch, EventPage, ExportSummary, Heartbeat, ImportSummary, LinePage, LogMetrics, LogOptions,
+        MemoryLimits, OnCommit, QueueFull, ReadLimit, Retention, StreamPosition,
     },
 };
 use self::{

@@ -153,10 +153,43 @@ pub struct LogMetrics {
     pub failures: u64,
     /// Events that retention or a deletion has removed.
     pub removed: u64,
+    /// Times that transactions took.
+    pub commit_times: CommitTimes,
     /// Bytes that wait to be committed.
     pub queue_bytes: usize,
     /// Error of the last transaction, if it failed; `None` after one that succeeded.
     pub last_error: Option<LogError>,
+}
+
+/// Times that transactions took, by bounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CommitTimes {
+    /// Sum of all.
+    pub total: Duration,
+    /// Numbers of transactions up to each bound of [`CommitTimes::BOUNDS`], and beyond the last, each counted once.
+    pub counts: [u64; 10],
+}
+
+impl CommitTimes {
+    /// Bounds, the shortest first.
+    pub const BOUNDS: [Duration; 9] = [
+        Duration::from_micros(100),
+        Duration::from_micros(250),
+        Duration::from_micros(500),
+        Duration::from_millis(1),
+        Duration::from_micros(2_500),
+        Duration::from_millis(10),
+        Duration::from_millis(50),
+        Duration::from_millis(250),
+        Duration::from_secs(1),
+    ];
+
+    /// Counts a transaction.
+    pub(crate) fn record(&mut self, took: Duration) {
+        let at = Self::BOUNDS.iter().position(|bound| took <= *bound).unwrap_or(Self::BOUNDS.len());
+        self.counts[at] += 1;
+        self.total = self.total.saturating_add(took);
+    }
 }
 
 /// Result of an import.

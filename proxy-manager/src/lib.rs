@@ -109,7 +109,7 @@ pub mod host {
     pub use crate::state::{RecoveredSession, RecoveryOutcome};
     pub use crate::supervision::Occupancy;
     #[doc(inline)]
-    pub use event_log::{ImportSummary, LogDamage, LogError, LogInspection, Retention};
+    pub use event_log::{CommitTimes, ImportSummary, LogDamage, LogError, LogInspection, Retention};
     #[cfg(feature = "sqlite")]
     #[doc(inline)]
     pub use event_log::{check as check_log, salvage as salvage_log};
@@ -188,9 +188,9 @@ pub use self::{
         ToolEnd, ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage,
     },
     host::{
-        ActionRule, Capabilities, CgroupControllers, Deadlines, DrainProgress, HealthPolicy, HistoryLimits,
-        ImportSummary, LogDamage, LogError, LogFailure, LogInspection, Occupancy, RecoveredSession, RecoveryOutcome,
-        Retention, SessionBound, UnavailableFeature, raise_descriptor_limit,
+        ActionRule, Capabilities, CgroupControllers, CommitTimes, Deadlines, DrainProgress, HealthPolicy,
+        HistoryLimits, ImportSummary, LogDamage, LogError, LogFailure, LogInspection, Occupancy, RecoveredSession,
+        RecoveryOutcome, Retention, SessionBound, UnavailableFeature, raise_descriptor_limit,
     },
     isolation::{AgentSandbox, Containment, ContainmentLayer, ContainmentStatus, Hardening, ObserverKind},
     limits::{

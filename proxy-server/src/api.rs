@@ -1,6 +1,6 @@
 //! Bodies of the daemon's requests and answers, besides the library's own types.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::SystemTime};
 
 use agents::{ModelApi, Secret};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -288,6 +288,8 @@ pub struct RecordChange {
 pub struct StopRequest {
     /// True to end running turns; else they may finish, for as long as the daemon allows.
     pub now: bool,
+    /// True to let sessions run on that were started with `onHostDeath: detach`: the next daemon has them again.
+    pub detach: bool,
 }
 
 /// Line of the answer to `POST /v1/stop`: `{"call":"draining",…}` at each change, and last `{"call":"stopped",…}`.
@@ -306,6 +308,9 @@ pub enum StopProgressLine {
     Stopped {
         /// Sessions that were alive.
         sessions: Vec<StoppedSession>,
+        /// Sessions that run on, for the next daemon.
+        #[serde(default)]
+        detached: Vec<SessionId>,
     },
 }
 
@@ -484,6 +489,28 @@ pub struct HealthResponse {
     /// Failures that the daemon has now, each with its cause. Empty if all is well.
     #[serde(default)]
     pub degraded: Vec<String>,
+    /// The program around the router, where it describes itself.
+    #[serde(default)]
+    pub daemon: Option<DaemonDescription>,
+}
+
+/// The daemon's own part of `GET /v1/health`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct DaemonDescription {
+    /// Time of its start.
+    #[serde(with = "ipc_protocol::time_text")]
+    #[cfg_attr(feature = "openapi", schemars(with = "ipc_protocol::json_schema::TimeText"))]
+    pub started_at: SystemTime,
+    /// Its local socket.
+    pub socket: PathBuf,
+    /// Addresses that it answers on, as URLs.
+    pub addresses: Vec<String>,
+    /// State directory; `null` without one.
+    pub state_dir: Option<PathBuf>,
+    /// Log file; `null` where it logs on standard error.
+    pub log_file: Option<PathBuf>,
 }
 
 /// Characters to escape in a segment. A dot too: a segment of dots alone means another path.

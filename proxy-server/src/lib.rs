@@ -43,6 +43,8 @@ mod session_ids;
 mod socket;
 mod stream;
 mod terminal_socket;
+#[cfg(feature = "otlp")]
+mod traces;
 mod websocket;
 
 use axum::Router;
@@ -59,8 +61,11 @@ pub use self::{
     metrics::ServerMetrics,
     problem::{KINDS, ProblemDetails},
     requests::MAX_BODY,
-    routes::{StopMode, StopProgress, StopRequests},
+    routes::{StopMode, StopOrder, StopProgress, StopRequests},
 };
+
+#[cfg(feature = "otlp")]
+pub use self::traces::TraceExport;
 
 /// What the router offers besides the manager's sessions. By default nothing.
 #[derive(Clone, Debug, Default)]
@@ -78,6 +83,8 @@ pub struct ServerOptions {
     pub doctor: Option<DoctorProbe>,
     /// Instances of an agent's own server, for `GET /instance/{name}`.
     pub instances: Option<InstancePool>,
+    /// The program around the router, for `GET /v1/health`.
+    pub daemon: Option<api::DaemonDescription>,
 }
 
 impl ServerOptions {
@@ -85,6 +92,12 @@ impl ServerOptions {
     #[must_use]
     pub fn with_page(self) -> Self {
         Self { page: true, ..self }
+    }
+
+    /// Describes the program around the router to its clients.
+    #[must_use]
+    pub fn with_daemon(self, daemon: api::DaemonDescription) -> Self {
+        Self { daemon: Some(daemon), ..self }
     }
 
     /// Serves metrics.
@@ -120,8 +133,8 @@ impl ServerOptions {
 
 /// Builds the router of the whole API. Its routes begin with `/v1`.
 pub fn router(manager: ProxyManager, options: ServerOptions) -> Router {
-    let ServerOptions { configuration, stop, metrics, page, doctor, instances } = options;
-    routes::router(ApiState { manager, configuration, stop, metrics, page, doctor, instances })
+    let ServerOptions { configuration, stop, metrics, page, doctor, instances, daemon } = options;
+    routes::router(ApiState { manager, configuration, stop, metrics, page, doctor, instances, daemon })
 }
 
 /// State of the routes.
@@ -134,4 +147,5 @@ pub(crate) struct ApiState {
     page: bool,
     doctor: Option<DoctorProbe>,
     instances: Option<InstancePool>,
+    daemon: Option<api::DaemonDescription>,
 }

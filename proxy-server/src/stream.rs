@@ -19,6 +19,7 @@ use crate::{
     ProblemDetails,
     api::{NDJSON, StopProgressLine, call, notice},
     event_filter::EventSelection,
+    metrics::CountedReader,
 };
 
 /// Number of chunks that wait for a slow client. Behind them the subscription waits, which delays nobody else.
@@ -88,6 +89,7 @@ pub(crate) fn events(
     range: EventRange,
     selection: EventSelection,
     format: EventFormat,
+    reader: Option<CountedReader>,
 ) -> Response {
     let EventRange { from, last, until } = range;
     let (sender, response) = response(format.content_type());
@@ -117,6 +119,9 @@ pub(crate) fn events(
             }
             if !body.send().await || done {
                 return;
+            }
+            if let Some(reader) = &reader {
+                reader.advance(body.seen);
             }
         }
     });
@@ -148,6 +153,7 @@ pub(crate) async fn all_events(
     selection: EventSelection,
     format: EventFormat,
     follows: bool,
+    reader: Option<CountedReader>,
 ) -> Result<Response, ProblemDetails> {
     let mut page = manager.read_all(from, PAGE).await?;
     let (sender, response) = response(format.content_type());
@@ -167,6 +173,8 @@ pub(crate) async fn all_events(
             return body.end().await;
         }
         body.flush();
+        // It stands among the readers for as long as it follows.
+        let _reader = reader;
         match manager.follow_all(FeedStart::After(body.seen)).await {
             Ok(feed) => follow_all(feed, body).await,
             Err(error) => body.fail(error).await,

@@ -16,13 +16,16 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Agents in this terminal", &["run", "ask", "demo"]),
     (
         "Daemon and sessions",
-        &["serve", "stop", "start", "attach", "sessions", "suspend", "resume", "rename", "tag", "archive", "delete"],
+        &[
+            "serve", "stop", "restart", "status", "start", "attach", "sessions", "wait", "suspend", "resume", "rename",
+            "tag", "archive", "delete", "prune",
+        ],
     ),
     ("Talking to an agent", &["prompt", "steer", "queue", "abort", "permit", "set", "compact"]),
     ("Processes", &["ps", "signal", "shell", "kill", "leaktest", "orphans"]),
-    ("Events", &["events", "transcript", "export", "import", "append", "log", "hooks"]),
+    ("Events", &["logs", "events", "transcript", "export", "import", "append", "log", "hooks"]),
     ("The agent's own side", &["state", "messages", "conversations", "native", "attach-command", "take-back"]),
-    ("Setup", &["agents", "profiles", "models", "tokens", "doctor", "completions", "help"]),
+    ("Setup", &["config", "agents", "profiles", "models", "tokens", "doctor", "completions", "help"]),
 ];
 
 /// Options of a session's start that `--help` shows; the others are in `--help-all` and in the topics.

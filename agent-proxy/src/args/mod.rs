@@ -5,6 +5,7 @@ mod budget;
 mod catalog;
 mod clocks;
 mod containment;
+mod daemon;
 mod durability;
 pub(crate) mod help;
 mod hooks;
@@ -21,6 +22,7 @@ mod session;
 mod several;
 mod supervision;
 mod terminal;
+mod watch;
 
 use std::{
     path::PathBuf,
@@ -37,6 +39,10 @@ pub(crate) use catalog::{
     ProfilesArgs, ProfilesCommand,
 };
 pub(crate) use containment::ContainmentArgs;
+pub(crate) use daemon::{
+    ConfigArgs, ConfigCheckArgs, ConfigCommand, ConfigShowArgs, LogFormat, RestartArgs, SWITCH_VALUE, StatusArgs,
+    serve_definition,
+};
 use durability::DurabilityArgs;
 pub(crate) use help::HelpArgs;
 pub(crate) use hooks::{HooksAgent, HooksAgentArgs, HooksArgs, HooksCommand, HooksEventsArgs};
@@ -53,6 +59,7 @@ pub(crate) use session::AgentArgs;
 pub(crate) use several::SeveralArgs;
 pub(crate) use supervision::SupervisionArgs;
 pub(crate) use terminal::{AttachArgs, ForegroundTerminalArgs, ShellArgs, StartTerminalArgs};
+pub(crate) use watch::{LogsArgs, PruneArgs, WaitArgs, WaitState};
 
 /// Runs AI coding agents in sessions of their own, shows every process they start, and proves them gone.
 #[derive(Debug, Parser)]
@@ -121,6 +128,12 @@ pub(crate) enum CliCommand {
     ///
     /// Running turns may finish, for as long as the daemon allows (`serve --drain`). Waits until the daemon is gone.
     Stop(StopArgs),
+    /// Start the daemon again with the same flags; detached sessions live on
+    Restart(RestartArgs),
+    /// Show the daemon's state, or a session's: processes, usage, last events
+    Status(StatusArgs),
+    /// Check or show the daemon's configuration: a file with a key for each flag of `serve`
+    Config(ConfigArgs),
     /// Start a session; prints its id when the agent is ready
     Start(StartArgs),
     /// Show a session's terminal in this one, and type there
@@ -143,6 +156,10 @@ pub(crate) enum CliCommand {
     Prompt(PromptArgs),
     /// Print a session's events, or those of all
     Events(EventsArgs),
+    /// Print what a session said and did, as text; -f follows it
+    Logs(LogsArgs),
+    /// Wait until sessions have ended, or are idle; the exit code says how
+    Wait(WaitArgs),
     /// Cancel the running turn of a session
     Abort(AbortArgs),
     /// End sessions and all they started, or one process; print the receipt
@@ -189,6 +206,8 @@ pub(crate) enum CliCommand {
     ///
     /// A home of the session's own is removed too, with the agent's conversation in it.
     Delete(DeleteArgs),
+    /// Forget all sessions that have ended, or that ended some time ago
+    Prune(PruneArgs),
     /// List the agents: found or not, where, which version, what is missing
     Agents(AgentsArgs),
     /// Manage profiles: named settings for the start of sessions
@@ -237,6 +256,9 @@ pub(crate) struct ServeArgs {
     /// Write to this file instead of the terminal; SIGHUP opens it anew
     #[arg(long, value_name = "FILE")]
     pub(crate) log_file: Option<PathBuf>,
+    /// Form of the log: text, or json with one object a line
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
     /// Layers of containment for sessions that name none.
     #[command(flatten)]
     pub(crate) containment: ContainmentArgs,
@@ -268,6 +290,12 @@ pub(crate) struct ServeArgs {
     /// They are refused otherwise: an agent that can reach the socket could drive its own manager.
     #[arg(long)]
     pub(crate) allow_sessions: bool,
+    /// Send spans of sessions, turns and tool calls to this collector of OpenTelemetry; takes a build with the feature otlp
+    ///
+    /// OTLP over HTTP as JSON, as in http://127.0.0.1:4318/v1/traces. Headers are those of OTEL_EXPORTER_OTLP_HEADERS. No text of
+    /// prompts, answers or tools is sent.
+    #[arg(long, value_name = "URL")]
+    pub(crate) otlp_endpoint: Option<String>,
 }
 
 /// Arguments of `stop`.
@@ -276,6 +304,9 @@ pub(crate) struct StopArgs {
     /// Do not wait for running turns
     #[arg(long)]
     pub(crate) now: bool,
+    /// Let sessions of `start --on-host-death detach` run on, for the next daemon
+    #[arg(long)]
+    pub(crate) detach: bool,
     /// Time to wait for the daemon's end; it ends all the same after that
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "2m")]
     pub(crate) timeout: Duration,
@@ -398,6 +429,10 @@ pub(crate) struct PsArgs {
     /// Include processes that have ended
     #[arg(long, conflicts_with = "pids")]
     pub(crate) all: bool,
+    /// Show it again and again, at this interval, until Ctrl-C [default: 2s]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, num_args = 0..=1, default_missing_value = "2s")]
+    #[arg(require_equals = true, conflicts_with_all = ["pids", "format"])]
+    pub(crate) watch: Option<Duration>,
     /// Form of the list: table (the tree), json, jsonl, or a template such as '{pid}\t{command}'; see `help output`
     #[arg(long, value_name = "FORMAT")]
     pub(crate) format: Option<ListingFormat>,
@@ -644,7 +679,8 @@ impl OnHostDeath {
 
 /// Builds the complete command line, with its help arranged for this terminal.
 pub(crate) fn command() -> clap::Command {
-    help::arrange(Cli::command(), help::width())
+    let root = Cli::command().mut_subcommand("serve", daemon::with_switch_values);
+    help::arrange(root, help::width())
 }
 
 /// Parses the command line.

@@ -17,6 +17,7 @@ mod interrupts;
 mod kill;
 mod leaktest;
 mod log;
+mod logs;
 mod models;
 mod operations;
 mod orphans;
@@ -25,15 +26,19 @@ mod permit;
 mod persistence;
 mod profiles;
 mod prompt;
+mod prune;
 mod ps;
 mod records;
+mod restart;
 mod run;
 mod serve;
+mod serve_config;
 mod sessions;
 mod several;
 mod shell;
 mod signal;
 mod start;
+mod status;
 mod stop;
 mod tokens;
 mod transfer;
@@ -71,6 +76,11 @@ pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), CommandFailur
         CliCommand::Profiles(args) => profiles::run(args, global.config_dir.as_deref(), global.json),
         CliCommand::Models(args) => models::run(args, global.config_dir.as_deref(), global.json),
         CliCommand::Tokens(args) => tokens::run(args, global.config_dir.as_deref(), global.json),
+        CliCommand::Config(args) => serve_config::run(args, global.config_dir.as_deref(), global.json),
+        CliCommand::Restart(args) => {
+            let socket = socket(&global)?;
+            restart::run(&DaemonClient::new(socket.clone()), &socket, &args, global.json).await
+        }
         CliCommand::Serve(args) => serve::run(child, args, &global, &socket(&global)?).await,
         CliCommand::Orphans(args) => orphans::run(args, global.config_dir.as_deref(), global.json).await,
         CliCommand::Leaktest(args) => leaktest::run(child, args, global.json).await,
@@ -107,6 +117,10 @@ pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), CommandFailur
 async fn run_client(command: CliCommand, client: &DaemonClient, as_json: bool) -> Result<(), CommandFailure> {
     match command {
         CliCommand::Stop(args) => stop::run(client, &args, as_json).await,
+        CliCommand::Status(args) => status::run(client, &args, as_json).await,
+        CliCommand::Logs(args) => logs::logs(client, &args, as_json).await,
+        CliCommand::Wait(args) => logs::wait(client, &args, as_json).await,
+        CliCommand::Prune(args) => prune::run(client, &args, as_json).await,
         CliCommand::Start(args) => start::run(client, args, as_json).await,
         CliCommand::Sessions(args) => {
             let form = args.format.form(as_json);
@@ -151,6 +165,8 @@ async fn run_client(command: CliCommand, client: &DaemonClient, as_json: bool) -
         | CliCommand::Profiles(_)
         | CliCommand::Models(_)
         | CliCommand::Tokens(_)
+        | CliCommand::Config(_)
+        | CliCommand::Restart(_)
         | CliCommand::Serve(_)
         | CliCommand::Orphans(_)
         | CliCommand::Leaktest(_)

@@ -1,5 +1,7 @@
 //! Command `ps`.
 
+use std::time::Duration;
+
 use proxy_manager::{ProcessDetails, ProcessStatus, SessionId, SessionInfo, SessionState};
 use serde_json::Value;
 
@@ -15,25 +17,27 @@ use crate::{
     term::{self, TermStyle},
 };
 
-/// Shows the processes of one session, or of all that have not ended.
+/// Shortest time between two looks of `--watch`: each reads `/proc`.
+const SHORTEST_WATCH: Duration = Duration::from_millis(200);
+
+/// Shows the processes of one session, or of all that have not ended; with `--watch` again and again.
 pub(super) async fn run(client: &DaemonClient, args: &PsArgs, as_json: bool) -> Result<(), CommandFailure> {
-    let sessions: Vec<SessionInfo> = match &args.id {
-        Some(id) => vec![client.get(&format!("/v1/sessions/{id}")).await?],
-        None => client.get("/v1/sessions?archived=true").await?,
-    };
-    let named = args.id.is_some();
-    let mut listings = Vec::new();
-    for session in sessions {
-        if !named && session.state.stopped_by().is_some() {
-            continue;
+    let Some(pause) = args.watch else { return show(client, args, as_json).await };
+    let mut looks = tokio::time::interval(pause.max(SHORTEST_WATCH));
+    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        looks.tick().await;
+        if !as_json && term::columns().is_some() {
+            // The screen is cleared from its top, and nothing of the scroll-back.
+            term::out("\x1b[H\x1b[2J")?;
         }
-        match ProcessListing::fetch(client, &session.metadata.session_id, args.all).await {
-            Ok(listing) => listings.push((session, listing)),
-            // The session ended and was deleted since the list was made.
-            Err(CommandFailure::Problem(problem)) if !named && problem.kind == "unknown-session" => {}
-            Err(failure) => return Err(failure),
-        }
+        show(client, args, as_json).await?;
     }
+}
+
+async fn show(client: &DaemonClient, args: &PsArgs, as_json: bool) -> Result<(), CommandFailure> {
+    let listings = fetch(client, args).await?;
+    let named = args.id.is_some();
     let form = match &args.format {
         Some(form) => form.clone(),
         None if as_json => ListingFormat::Json,
@@ -61,6 +65,28 @@ pub(super) async fn run(client: &DaemonClient, args: &PsArgs, as_json: bool) -> 
         term::error_line("no sessions: start one with `agent-proxy start`");
     }
     term::out(text)
+}
+
+/// Fetches the processes of the session that is named, or of all that have not ended.
+async fn fetch(client: &DaemonClient, args: &PsArgs) -> Result<Vec<(SessionInfo, ProcessListing)>, CommandFailure> {
+    let sessions: Vec<SessionInfo> = match &args.id {
+        Some(id) => vec![client.get(&format!("/v1/sessions/{id}")).await?],
+        None => client.get("/v1/sessions?archived=true").await?,
+    };
+    let named = args.id.is_some();
+    let mut listings = Vec::new();
+    for session in sessions {
+        if !named && session.state.stopped_by().is_some() {
+            continue;
+        }
+        match ProcessListing::fetch(client, &session.metadata.session_id, args.all).await {
+            Ok(listing) => listings.push((session, listing)),
+            // The session ended and was deleted since the list was made.
+            Err(CommandFailure::Problem(problem)) if !named && problem.kind == "unknown-session" => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(listings)
 }
 
 /// Columns of a process, for templates: the table is a tree.

@@ -1,8 +1,8 @@
 //! Command `stop`.
 
-use std::io;
+use std::{io, time::Duration};
 
-use proxy_manager::{Error, SessionStatus};
+use proxy_manager::{Error, SessionId, SessionStatus};
 use proxy_server::{
     ProblemDetails,
     api::{StopProgressLine, StopRequest, StoppedSession},
@@ -22,35 +22,50 @@ use crate::{
 /// Ends the daemon, waits until it is gone, and prints what became of its sessions.
 pub(super) async fn run(client: &DaemonClient, args: &StopArgs, as_json: bool) -> Result<(), CommandFailure> {
     let daemon = client.daemon_process().await?;
+    let request = StopRequest { now: args.now, detach: args.detach };
+    let (sessions, detached) = end(client, daemon.as_ref(), &request, args.timeout, as_json).await?;
+    report(&sessions, &detached, as_json)
+}
+
+/// Has the daemon end, and waits until it is gone. Returns the sessions that it ended, and those that run on.
+///
+/// # Errors
+/// `deadline` if it is still there after `longest`; it ends all the same.
+pub(super) async fn end(
+    client: &DaemonClient,
+    daemon: Option<&PidFd>,
+    request: &StopRequest,
+    longest: Duration,
+    as_json: bool,
+) -> Result<(Vec<StoppedSession>, Vec<SessionId>), ProblemDetails> {
     let mut turns = 0;
-    let ended = tokio::time::timeout(args.timeout, async {
-        let sessions = follow(client, args, as_json, &mut turns).await?;
-        gone(daemon.as_ref()).await?;
+    let ended = tokio::time::timeout(longest, async {
+        let sessions = follow(client, request, as_json, &mut turns).await?;
+        gone(daemon).await?;
         Ok::<_, ProblemDetails>(sessions)
     });
     let Ok(ended) = ended.await else {
-        let after = humantime::format_duration(args.timeout);
+        let after = humantime::format_duration(longest);
         let what = match turns {
             0 => "it ends its sessions".to_owned(),
             turns => format!("{} to finish; `agent-proxy stop --now` ends them", waits_for(turns)),
         };
-        return Err(ProblemDetails::new("deadline", format!("the daemon is still there after {after}: {what}")).into());
+        return Err(ProblemDetails::new("deadline", format!("the daemon is still there after {after}: {what}")));
     };
-    report(&ended?, as_json)
+    ended
 }
 
 fn waits_for(turns: usize) -> String {
     format!("it waits for {}", render::count(turns, "turn", "turns"))
 }
 
-/// Has the daemon end, and returns the sessions that it ended.
 async fn follow(
     client: &DaemonClient,
-    args: &StopArgs,
+    request: &StopRequest,
     as_json: bool,
     turns: &mut usize,
-) -> Result<Vec<StoppedSession>, ProblemDetails> {
-    let mut lines = client.post_lines("/v1/stop", &StopRequest { now: args.now }).await?;
+) -> Result<(Vec<StoppedSession>, Vec<SessionId>), ProblemDetails> {
+    let mut lines = client.post_lines("/v1/stop", request).await?;
     while let Some(batch) = lines.next_batch().await? {
         for line in batch {
             match parse(line)? {
@@ -64,7 +79,7 @@ async fn follow(
                         ));
                     }
                 }
-                StopProgressLine::Stopped { sessions } => return Ok(sessions),
+                StopProgressLine::Stopped { sessions, detached } => return Ok((sessions, detached)),
             }
         }
     }
@@ -78,7 +93,7 @@ async fn gone(daemon: Option<&PidFd>) -> Result<(), ProblemDetails> {
     ProcessExit::of(daemon).map_err(failed)?.wait().await.map_err(failed)
 }
 
-fn report(sessions: &[StoppedSession], as_json: bool) -> Result<(), CommandFailure> {
+fn report(sessions: &[StoppedSession], detached: &[SessionId], as_json: bool) -> Result<(), CommandFailure> {
     if as_json {
         term::json(&sessions)?;
     } else {
@@ -88,6 +103,9 @@ fn report(sessions: &[StoppedSession], as_json: bool) -> Result<(), CommandFailu
             format!("{session_id}: {state}, {}\n", render::receipt::summary(receipt, style))
         };
         term::out(sessions.iter().map(line).collect::<String>())?;
+        for session in detached {
+            term::error_line(format_args!("{session}: runs on, for the next daemon with this state directory"));
+        }
         let many = match sessions.len() {
             0 => "no session ran".to_owned(),
             many => render::count(many, "session was ended", "sessions were ended"),

@@ -3,6 +3,7 @@
 use std::{
     ffi::OsString,
     io::{self, Read, Seek, SeekFrom},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -20,6 +21,8 @@ use crate::{
 
 /// Flag that starts a daemon in the background. The daemon itself is started without it.
 const DETACH_FLAG: &str = "--detach";
+/// Flag that has a daemon stay in the foreground.
+const FOREGROUND_FLAG: &str = "--detach=false";
 /// Flag with the log file.
 const LOG_FLAG: &str = "--log-file";
 /// Longest time for the daemon to answer: it first ends what a crash of another one left.
@@ -31,21 +34,66 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Longest part of the log that a failure is explained from, in bytes.
 const MAX_REASON: u64 = 4096;
 
+/// What a daemon in the background is started with.
+#[derive(Debug)]
+pub(crate) struct DaemonProgram {
+    /// Arguments, the program's name included.
+    pub(crate) argv: Vec<OsString>,
+    /// The whole environment.
+    pub(crate) env: Vec<(OsString, OsString)>,
+    /// Working directory; this process's own by default.
+    pub(crate) cwd: Option<PathBuf>,
+    /// Log file, where arguments or configuration name one; else one is made beside the socket.
+    pub(crate) log: Option<PathBuf>,
+}
+
+/// Daemon that answers.
+#[derive(Debug)]
+pub(crate) struct StartedDaemon {
+    pub(crate) pid: u32,
+    pub(crate) log: PathBuf,
+}
+
 /// Starts the daemon in the background, and returns once it answers. Prints its pid.
 ///
 /// # Errors
-/// The daemon's own, from its log; `deadline` when it does not answer in time. No daemon is left then.
+/// Same as [`start`].
 pub(super) async fn serve(args: &ServeArgs, socket: &SocketPath, as_json: bool) -> Result<(), CommandFailure> {
+    let (argv, env) = (std::env::args_os().collect(), std::env::vars_os().collect());
+    let program = DaemonProgram { argv, env, cwd: None, log: args.log_file.clone() };
+    let StartedDaemon { pid, log } = start(program, socket, as_json).await?;
+    if as_json {
+        return term::json(&json!({ "pid": pid, "socket": socket.path, "log": log }));
+    }
+    term::error_line(format_args!(
+        "listening on {}, log in {}; `agent-proxy stop` ends it",
+        socket.path.display(),
+        log.display()
+    ));
+    term::line(pid)
+}
+
+/// Starts a daemon in the background, and returns once it answers.
+///
+/// # Errors
+/// The daemon's own, from its log; `deadline` when it does not answer in time. No daemon is left then.
+pub(crate) async fn start(
+    program: DaemonProgram,
+    socket: &SocketPath,
+    as_json: bool,
+) -> Result<StartedDaemon, CommandFailure> {
     if let Some(why) = socket.unusable() {
         return Err(ProblemDetails::new("unusable-socket", why).into());
     }
-    let log = log_file(args, socket)?;
+    let log = log_file(&program, socket)?;
     let file = log.open()?;
     let begin = file.metadata().map_or(0, |found| found.len());
-    let daemon = spawn(&log, &file)?;
+    let daemon = spawn(program, &log, &file)?;
     // Whatever ends this function early ends the daemon too.
     let mut daemon = StartingDaemon(Some(daemon));
-    let Some(process) = &daemon.0 else { return Ok(()) };
+    let Some(process) = &daemon.0 else {
+        return Err(ProblemDetails::failed("starting the daemon failed").into());
+    };
     let pid = process.id().pid;
     let result = tokio::select! {
         result = wait(process, socket, as_json) => result?,
@@ -65,43 +113,40 @@ pub(super) async fn serve(args: &ServeArgs, socket: &SocketPath, as_json: bool) 
     };
     // It runs, or is gone.
     daemon.0 = None;
-    let Some(exit) = exit else {
-        if as_json {
-            return term::json(&json!({ "pid": pid, "socket": socket.path, "log": log.path() }));
-        }
-        term::error_line(format_args!(
-            "listening on {}, log in {}; `agent-proxy stop` ends it",
-            socket.path.display(),
-            log.path().display()
-        ));
-        return term::line(pid);
-    };
+    let Some(exit) = exit else { return Ok(StartedDaemon { pid, log: log.path().to_owned() }) };
     let (problem, code) = start_problem(exit, &log, begin);
     term::problem(&problem, as_json);
     Err(CommandFailure::Exit(code))
 }
 
 /// Returns the log: as named, else beside the socket.
-fn log_file(args: &ServeArgs, socket: &SocketPath) -> Result<LogFile, ProblemDetails> {
-    if let Some(path) = &args.log_file {
+fn log_file(program: &DaemonProgram, socket: &SocketPath) -> Result<LogFile, ProblemDetails> {
+    if let Some(path) = &program.log {
         return LogFile::new(path);
     }
     prepare_directory(socket)?;
     LogFile::new(&socket.path.with_extension("log"))
 }
 
-/// Starts this program again with the same arguments, but in the foreground of a session of its own.
-fn spawn(log: &LogFile, file: &std::fs::File) -> Result<PidFd, ProblemDetails> {
+/// Starts this program with the arguments of a daemon, but in the foreground of a session of its own.
+fn spawn(program: DaemonProgram, log: &LogFile, file: &std::fs::File) -> Result<PidFd, ProblemDetails> {
     let failed = |error: io::Error| ProblemDetails::failed(format!("starting the daemon failed: {error}"));
-    let mut argv: Vec<OsString> = std::env::args_os().filter(|arg| arg != DETACH_FLAG).collect();
-    let is_log_flag = |arg: &OsString| arg.to_string_lossy().starts_with(LOG_FLAG);
-    if !argv.iter().any(is_log_flag) {
+    let DaemonProgram { argv, env, cwd, log: named } = program;
+    let is_detach_flag = |arg: &OsString| {
+        let bytes = arg.as_encoded_bytes();
+        bytes.strip_prefix(DETACH_FLAG.as_bytes()).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"="))
+    };
+    let mut argv: Vec<OsString> = argv.into_iter().filter(|arg| !is_detach_flag(arg)).collect();
+    // Whatever variables and file say.
+    argv.push(FOREGROUND_FLAG.into());
+    if named.is_none() {
         argv.extend([LOG_FLAG.into(), log.path().into()]);
     }
     let output = || file.try_clone().map(|file| SpawnOutput::Fd(file.into())).map_err(failed);
     let request = SpawnRequest {
         argv,
-        env: std::env::vars_os().collect(),
+        env,
+        cwd,
         stdout: output()?,
         stderr: output()?,
         ..SpawnRequest::new(std::env::current_exe().map_err(failed)?)

@@ -1,20 +1,25 @@
 //! Daemon: a manager behind HTTP + JSON on a local socket.
 
 mod bounds;
-mod detach;
+pub(crate) mod detach;
 mod hangup;
 mod log_file;
 mod network;
 mod peers;
 mod recovered_sessions;
 pub(crate) mod socket;
+mod traces;
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
 
 use proxy_manager::{ChildProgram, DrainProgress, ProxyManager, Receipt};
 use proxy_server::{
     ConfigurationReloader, DoctorProbe, InstanceOptions, InstancePool, LoadedConfiguration, NetworkAccess,
-    ProblemDetails, ServerMetrics, ServerOptions, StopMode, StopProgress,
+    ProblemDetails, ServerMetrics, ServerOptions, StopMode, StopOrder, StopProgress, api::DaemonDescription,
 };
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -24,7 +29,7 @@ use tokio::{
 
 use self::{bounds::ConnectionBounds, log_file::LogFile, network::NetworkListener, peers::PeerGuard};
 use crate::{
-    args::{NetworkArgs, ServeArgs},
+    args::{LogFormat, NetworkArgs, ServeArgs},
     command_failure::CommandFailure,
     doctor, environment, render,
     socket_path::SocketPath,
@@ -53,6 +58,8 @@ pub(crate) async fn serve(
     if args.detach {
         return detach::serve(&args, socket, as_json).await;
     }
+    // Whoever reads the log as JSON reads these lines too.
+    let as_json = as_json || args.log_format == LogFormat::Json;
     let log = args.log_file.as_deref().map(LogFile::new).transpose()?;
     log.iter().try_for_each(LogFile::redirect)?;
     let (listener, names) = socket::bind(socket)?;
@@ -71,13 +78,15 @@ pub(crate) async fn serve(
     if let Some(directory) = args.cgroup_parent {
         builder = builder.cgroup_parent(absolute(directory)?);
     }
-    if let Some(directory) = args.state_dir {
-        builder = builder.state_dir(absolute(directory)?);
+    let state_dir = args.state_dir.map(absolute).transpose()?;
+    if let Some(directory) = &state_dir {
+        builder = builder.state_dir(directory.clone());
     }
     let limit = registry::descriptors().map_or(u64::MAX, |descriptors| descriptors.limit);
     builder = builder.descriptor_reserve(bounds::descriptor_reserve(limit));
     let longest = args.supervision.drain;
     let manager = builder.build().await?;
+    let started_at = SystemTime::now();
 
     let guarded = manager.clone();
     let guard = (!args.allow_sessions).then(|| PeerGuard::new(move || guarded.fork_servers()));
@@ -87,52 +96,73 @@ pub(crate) async fn serve(
     let (stop, stopped) = watch::channel(());
     let (stopping, mut stop_requests) = StopProgress::new();
     let configuration = ConfigurationReloader::new(configuration);
+    let log_file = log.as_ref().map(|log| log.path().to_owned());
     tokio::spawn(hangup::follow(hangup, log, manager.clone(), configuration.clone()));
+    let addresses: Vec<SocketAddr> = networks.iter().filter_map(|network| network.address().ok()).collect();
+    let daemon = DaemonDescription {
+        started_at,
+        socket: socket.path.clone(),
+        addresses: addresses.iter().map(|address| format!("http://{address}")).collect(),
+        state_dir,
+        log_file,
+    };
     let metrics = ServerMetrics::start(&manager);
+    let traces = args.otlp_endpoint.as_deref().map(|endpoint| traces::start(&manager, endpoint)).transpose()?;
     let options = ServerOptions::default().with_configuration(configuration).with_stop(stopping.clone());
     let doctor = doctor_probe(doctor_child, socket, configuration_directory.as_ref().ok());
-    let options =
-        options.with_metrics(metrics.clone()).with_page().with_doctor(doctor).with_instances(instances(&manager)?);
+    let options = options.with_metrics(metrics.clone()).with_page().with_daemon(daemon);
+    let options = options.with_doctor(doctor).with_instances(instances(&manager)?);
     let router = proxy_server::router(manager.clone(), options);
     let bounds = ConnectionBounds::new(limit);
     let mut servers = JoinSet::new();
-    let mut addresses = Vec::new();
     if !networks.is_empty() {
-        let access = network_access(&args.network, &configuration_directory)?.with_metrics(metrics);
+        let access = network_access(&args.network, &configuration_directory, as_json)?.with_metrics(metrics);
         let guarded = proxy_server::require_token(router.clone(), access);
         for network in networks {
-            addresses.extend(network.address().ok());
             servers.spawn(bounds.clone().serve_network(network, guarded.clone(), stopped.clone()));
         }
     }
     servers.spawn(bounds.serve_local(listener, router, stopped));
     announce(socket, &addresses, &manager, as_json)?;
 
-    let first = tokio::select! {
-        _ = terminate.recv() => StopMode::AfterTurns,
-        _ = interrupt.recv() => StopMode::Now,
-        mode = stop_requests.recv() => mode,
+    let order = |mode| StopOrder { mode, detach: false };
+    let StopOrder { mode, detach } = tokio::select! {
+        _ = terminate.recv() => order(StopMode::AfterTurns),
+        _ = interrupt.recv() => order(StopMode::Now),
+        order = stop_requests.recv() => order,
     };
-    let receipts = match first {
+    let detached = if detach { manager.detachable_sessions() } else { Vec::new() };
+    let end_now = async || if detach { manager.shutdown_detaching().await } else { manager.shutdown().await };
+    let receipts = match mode {
         StopMode::AfterTurns => {
             tracing::info!("ending every session when its turn is over");
             let progress = |progress| {
                 stopping.drains(progress, longest);
                 report_drain(progress, longest, as_json);
             };
+            let drain = async {
+                if detach {
+                    manager.drain_detaching(longest, progress).await
+                } else {
+                    manager.drain(longest, progress).await
+                }
+            };
             tokio::select! {
-                receipts = manager.drain(longest, progress) => receipts,
-                _ = terminate.recv() => manager.shutdown().await,
-                _ = interrupt.recv() => manager.shutdown().await,
-                () = stop_requests.now() => manager.shutdown().await,
+                receipts = drain => receipts,
+                _ = terminate.recv() => end_now().await,
+                _ = interrupt.recv() => end_now().await,
+                () = stop_requests.now() => end_now().await,
             }
         }
         StopMode::Now => {
             tracing::info!("ending every session");
-            manager.shutdown().await
+            end_now().await
         }
     };
-    stopping.stopped(&manager, &receipts);
+    if let Some(traces) = traces {
+        traces.finish().await;
+    }
+    stopping.stopped(&manager, &receipts, detached);
     // The streams of all sessions have ended with them; other connections get a moment to finish.
     stop.send_replace(());
     let _ = tokio::time::timeout(LINGER, servers.join_all()).await;
@@ -192,9 +222,10 @@ async fn bind_networks(args: &NetworkArgs, guard: Option<&PeerGuard>) -> Result<
 fn network_access(
     args: &NetworkArgs,
     directory: &Result<PathBuf, ProblemDetails>,
+    as_json: bool,
 ) -> Result<NetworkAccess, ProblemDetails> {
     let tokens = tokens::file(directory.as_ref().map_err(Clone::clone)?);
-    if let Some(first) = tokens::create_first(&tokens)? {
+    if let Some(first) = tokens::create_first(&tokens)?.filter(|_| !as_json) {
         term::error_line(format_args!("the first token, of the role admin, is in {}", first.display()));
     }
     let access = args.host.iter().fold(NetworkAccess::new(tokens), |access, host| access.with_host(host));

@@ -5,6 +5,7 @@ pub(crate) mod event;
 pub(crate) mod event_printer;
 pub(crate) mod listing;
 mod live_status;
+pub(crate) mod log_text;
 pub(crate) mod receipt;
 pub(crate) mod records;
 pub(crate) mod sessions;

@@ -40,7 +40,7 @@ pub(crate) fn listing(sessions: &[SessionInfo], json: Vec<Value>) -> Listing {
 
 /// Describes the session's state, and if its agent is gone: a session that keeps the processes its agent leaves
 /// continues without it.
-fn state(session: &SessionInfo) -> String {
+pub(crate) fn state(session: &SessionInfo) -> String {
     let goes_on = matches!(session.state, SessionState::Idle | SessionState::Busy { .. });
     // If the proxy is visible, its agent would be too.
     let SupervisedProcesses { proxy, agent_process } = session.processes;

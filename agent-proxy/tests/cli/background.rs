@@ -45,7 +45,7 @@ impl Drop for BackgroundDaemon<'_> {
 }
 
 /// Whether a process is there, and no zombie that nobody has reaped yet.
-fn is_running(id: ProcessId) -> bool {
+pub(crate) fn is_running(id: ProcessId) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", id.pid)).unwrap_or_default();
     is_there(id) && stat.rsplit_once(')').is_some_and(|(_, fields)| !fields.trim_start().starts_with('Z'))
 }

@@ -22,6 +22,7 @@ mod peers;
 mod profiles;
 mod release;
 mod run;
+mod service;
 mod sessions;
 mod shells;
 mod supervision;

@@ -71,9 +71,10 @@ impl LogWriter {
 
     /// Commits the jobs and calls their callbacks. Returns true on success.
     fn commit(&mut self, jobs: Vec<QueuedJob>, bytes: usize) -> bool {
+        let begin = Instant::now();
         match self.attempt(&jobs) {
             Ok((results, outcome)) => {
-                self.succeed(outcome);
+                self.succeed(outcome, begin.elapsed());
                 self.shared.queue.release(bytes);
                 jobs.into_iter().zip(results).for_each(|(job, result)| job.complete(result));
                 true
@@ -131,11 +132,12 @@ impl LogWriter {
         }
     }
 
-    fn succeed(&mut self, mut outcome: CommitOutcome) {
+    fn succeed(&mut self, mut outcome: CommitOutcome, took: Duration) {
         outcome.publish(&mut write_lock(&self.shared.heads));
         self.chores.remove(std::mem::take(&mut outcome.deleted_streams));
         let mut metrics = self.shared.metrics();
         metrics.commits += 1;
+        metrics.commit_times.record(took);
         metrics.events += outcome.events;
         metrics.bytes += outcome.bytes;
         metrics.last_error = None;

@@ -8,7 +8,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::ProxyManager;
+use super::{ProxyManager, ShutdownScope};
 use crate::{description::SessionState, error::Error, runtime};
 
 /// Pause between two looks at the running turns.
@@ -36,15 +36,33 @@ impl ProxyManager {
     /// # Cancel safety
     /// Dropping the future leaves the manager closed to new work: call
     /// [`ProxyManager::shutdown`](crate::ProxyManager::shutdown).
-    pub async fn drain(&self, longest: Duration, mut progress: impl FnMut(DrainProgress) + Send) -> Vec<Receipt> {
+    pub async fn drain(&self, longest: Duration, progress: impl FnMut(DrainProgress) + Send) -> Vec<Receipt> {
+        self.drain_with(longest, ShutdownScope::Everything, progress).await
+    }
+
+    /// Drains as [`ProxyManager::drain`] does, but ends as [`ProxyManager::shutdown_detaching`]: turns of sessions that outlive this
+    /// host run on, and are not waited for.
+    ///
+    /// # Cancel safety
+    /// As [`ProxyManager::drain`].
+    pub async fn drain_detaching(&self, longest: Duration, progress: impl FnMut(DrainProgress) + Send) -> Vec<Receipt> {
+        self.drain_with(longest, ShutdownScope::Attached, progress).await
+    }
+
+    async fn drain_with(
+        &self,
+        longest: Duration,
+        scope: ShutdownScope,
+        mut progress: impl FnMut(DrainProgress) + Send,
+    ) -> Vec<Receipt> {
         if runtime::require().is_ok() {
-            return self.drain_here(longest, progress).await;
+            return self.drain_here(longest, scope, progress).await;
         }
         let (sender, mut reports) = mpsc::channel(REPORTS);
         let manager = self.clone();
         let drained = self.inner.runtime.spawn(async move {
             // A report that finds no room is followed by later ones.
-            manager.drain_here(longest, move |report| _ = sender.try_send(report)).await
+            manager.drain_here(longest, scope, move |report| _ = sender.try_send(report)).await
         });
         while let Some(report) = reports.recv().await {
             progress(report);
@@ -52,7 +70,12 @@ impl ProxyManager {
         drained.await.unwrap_or_default()
     }
 
-    async fn drain_here(&self, longest: Duration, mut progress: impl FnMut(DrainProgress) + Send) -> Vec<Receipt> {
+    async fn drain_here(
+        &self,
+        longest: Duration,
+        scope: ShutdownScope,
+        mut progress: impl FnMut(DrainProgress) + Send,
+    ) -> Vec<Receipt> {
         let deadline = Instant::now().checked_add(longest);
         let directory = &self.inner.session_table;
         self.inner.admission.close(Error::Draining);
@@ -62,7 +85,7 @@ impl ProxyManager {
         loop {
             wake.mark_unchanged();
             let mut now = DrainProgress { sessions: 0, turns: 0 };
-            for session in directory.all() {
+            for session in directory.all().into_iter().filter(|session| !scope.spares(session)) {
                 session.drain();
                 match session.info().state {
                     SessionState::Suspended { .. } | SessionState::Ended { .. } => {}
@@ -93,6 +116,6 @@ impl ProxyManager {
             }
         }
         drop(progress);
-        self.end_all().await
+        self.end_all(scope).await
     }
 }

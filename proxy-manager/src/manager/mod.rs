@@ -48,7 +48,7 @@ use crate::{
     launch::AgentDefaults,
     records::ConversationRecords,
     runtime,
-    session::{PromptMode, PromptOptions, SessionInfo, Turn},
+    session::{ManagedSession, PromptMode, PromptOptions, SessionInfo, Turn},
     session_store::SessionStore,
     session_table::SessionTable,
     state::{HOMES, RecoveredSession, StateDir, detached_search::remove_door},
@@ -453,18 +453,43 @@ impl ProxyManager {
     /// Dropping the future loses the receipts: sessions end nevertheless, and the rest with the last clone of the
     /// manager.
     pub async fn shutdown(&self) -> Vec<Receipt> {
+        self.shutdown_with(ShutdownScope::Everything).await
+    }
+
+    /// Ends the manager as [`ProxyManager::shutdown`] does, but for sessions that may outlive their host
+    /// ([`AgentSessionConfig::on_host_death`](ipc_protocol::AgentSessionConfig::on_host_death)): these run on, and the next manager
+    /// with the same state directory adopts them. Returns receipts of the others.
+    ///
+    /// # Cancel safety
+    /// As [`ProxyManager::shutdown`].
+    pub async fn shutdown_detaching(&self) -> Vec<Receipt> {
+        self.shutdown_with(ShutdownScope::Attached).await
+    }
+
+    async fn shutdown_with(&self, scope: ShutdownScope) -> Vec<Receipt> {
         let manager = self.clone();
-        let receipts = runtime::run_in(&self.inner.runtime, async move { manager.end_all().await }).await;
+        let receipts = runtime::run_in(&self.inner.runtime, async move { manager.end_all(scope).await }).await;
         receipts.unwrap_or_default()
     }
 
-    async fn end_all(&self) -> Vec<Receipt> {
+    /// Sessions that outlive this host when it is ended by [`ProxyManager::shutdown_detaching`].
+    pub fn detachable_sessions(&self) -> Vec<SessionId> {
+        let sessions = self.inner.session_table.all();
+        let living = sessions.iter().filter(|session| session.ended().is_none() && session.may_outlive_host());
+        living.map(|session| session.id().clone()).collect()
+    }
+
+    async fn end_all(&self, scope: ShutdownScope) -> Vec<Receipt> {
         let ManagerInner { session_table: directory, fork_servers, deadlines, shutdown, .. } = &*self.inner;
         directory.close();
         self.inner.admission.close(Error::ShutDown);
         let _one_at_a_time = shutdown.lock().await;
         let options = KillOptions::default();
-        let alive: Vec<_> = directory.all().into_iter().filter(|session| session.ended().is_none()).collect();
+        let alive = directory.all().into_iter().filter(|session| session.ended().is_none());
+        let (leaving, alive): (Vec<_>, Vec<_>) = alive.partition(|session| scope.spares(session));
+        for session in &leaving {
+            session.detach();
+        }
         for session in &alive {
             session.request_end(options, EndReason::Shutdown);
         }
@@ -481,7 +506,7 @@ impl ProxyManager {
                 }
             });
         }
-        for session in &alive {
+        for session in alive.iter().chain(&leaving) {
             // Its records are then written: the next manager may be built at once.
             if let Err(error) = session.wait_settled().await {
                 tracing::warn!(session = %session.id(), error = %error.chain(), "timed out waiting for the records of a session's end");
@@ -489,10 +514,14 @@ impl ProxyManager {
         }
         self.inner.conversation_locks.settled().await;
         let proven = receipts.iter().all(|receipt| receipt.proof != Proof::None);
-        fork_servers.close().finish(deadlines.shutdown, proven).await;
         let adopted = std::mem::take(&mut *self.inner.adopted_servers.lock().unwrap_or_else(PoisonError::into_inner));
-        for fork_server in adopted {
-            fork_server.finish(deadlines.shutdown, proven).await;
+        for fork_server in std::iter::once(fork_servers.close()).chain(adopted) {
+            if leaving.is_empty() {
+                fork_server.finish(deadlines.shutdown, proven).await;
+            } else {
+                // It stays for as long as it has a session that outlives this host.
+                fork_server.close();
+            }
         }
         // Releases the cgroup, and later the state directory, for the next manager.
         self.inner.containment.close();
@@ -618,6 +647,20 @@ impl Drop for ManagerInner {
         for fork_server in self.adopted_servers.get_mut().unwrap_or_else(PoisonError::into_inner) {
             fork_server.close();
         }
+    }
+}
+
+/// Sessions that a shutdown ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ShutdownScope {
+    Everything,
+    /// Those that end with their host.
+    Attached,
+}
+
+impl ShutdownScope {
+    fn spares(self, session: &ManagedSession) -> bool {
+        self == Self::Attached && session.may_outlive_host()
     }
 }
 

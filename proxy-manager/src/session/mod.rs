@@ -34,7 +34,7 @@ use std::{
 
 use event_log::LogError;
 use ipc_protocol::{
-    AgentSessionConfig, ContainmentStatus, EndReason, Json, KillOptions, Prompt, Receipt, SessionId,
+    AgentSessionConfig, ContainmentStatus, EndReason, HostDeath, Json, KillOptions, Prompt, Receipt, SessionId,
     message::ProxyCommand, terminal::Surface,
 };
 use tokio::sync::{SetOnce, mpsc, oneshot, watch};
@@ -352,6 +352,11 @@ impl ManagedSession {
     /// Configuration at the start; `None` in tests.
     pub(crate) fn config(&self) -> Option<&Arc<AgentSessionConfig>> {
         self.config.get().map(|(config, _)| config)
+    }
+
+    /// Returns true if the session continues without its host.
+    pub(crate) fn may_outlive_host(&self) -> bool {
+        self.config().is_some_and(|config| matches!(config.on_host_death, HostDeath::Detach { .. }))
     }
 
     /// Names of the secrets that a resume has to be given again.

@@ -9,7 +9,7 @@ use proxy_manager::{AgentSessionConfig, ProxyManager, SessionFilter, SessionHand
 use super::{Identity, Role};
 use crate::{
     ApiState, ConfigurationReloader, DoctorProbe, InstancePool, LoadedConfiguration, ProblemDetails,
-    requests::RouteResult, session_ids::resolve,
+    api::DaemonDescription, metrics::ReaderTable, requests::RouteResult, session_ids::resolve,
 };
 
 /// Caller of a route, and the manager behind it.
@@ -17,6 +17,10 @@ use crate::{
 pub(crate) struct Caller {
     pub(crate) manager: ProxyManager,
     pub(crate) identity: Identity,
+    /// The program around the router.
+    pub(crate) daemon: Option<DaemonDescription>,
+    /// Readers of event streams, where they are counted.
+    pub(crate) readers: Option<ReaderTable>,
     configuration: Option<ConfigurationReloader>,
     pub(crate) doctor: Option<DoctorProbe>,
     pub(crate) instances: Option<InstancePool>,
@@ -32,8 +36,9 @@ where
         let state = ApiState::from_ref(state);
         let identity = parts.extensions.get().cloned();
         let identity = identity.unwrap_or_else(|| Identity::new("host", Role::Admin));
-        let ApiState { manager, configuration, doctor, instances, .. } = state;
-        Ok(Self { manager, identity, configuration, doctor, instances })
+        let readers = state.metrics.as_ref().map(|metrics| metrics.readers().clone());
+        let ApiState { manager, configuration, doctor, instances, daemon, .. } = state;
+        Ok(Self { manager, identity, daemon, readers, configuration, doctor, instances })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Metrics for Prometheus: what sessions have done, counted from their events, and what there is now.
 
+mod readers;
 mod recorder;
 mod snapshot;
 
@@ -7,9 +8,10 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use prometheus_client::{
     encoding::text::{encode_eof, encode_registry},
     registry::Registry,
@@ -17,7 +19,8 @@ use prometheus_client::{
 use proxy_manager::ProxyManager;
 use tokio::task::JoinHandle;
 
-use self::recorder::MetricsRecorder;
+pub(crate) use self::readers::{CountedReader, ReaderTable};
+use self::{recorder::MetricsRecorder, snapshot::MetricsSnapshot};
 
 /// What every name begins with.
 const PREFIX: &str = "agent_proxy";
@@ -35,6 +38,7 @@ pub struct ServerMetrics {
 struct CountedMetrics {
     registry: Registry,
     recorder: MetricsRecorder,
+    readers: ReaderTable,
     /// Task that reads the events.
     reading: Mutex<Option<JoinHandle<()>>>,
 }
@@ -66,13 +70,24 @@ impl ServerMetrics {
                 }
             }
         });
-        let counted = CountedMetrics { registry, recorder, reading: Mutex::new(Some(reading)) };
+        let counted =
+            CountedMetrics { registry, recorder, readers: ReaderTable::default(), reading: Mutex::new(Some(reading)) };
         Self { manager: manager.clone(), counted: Arc::new(counted) }
     }
 
     /// Counts a request that was refused.
     pub(crate) fn count_refusal(&self, status: StatusCode) {
         self.counted.recorder.count_refusal(status);
+    }
+
+    /// Counts a request with the time to its answer's head. `route` is its pattern, with no id in it.
+    pub(crate) fn count_request(&self, method: &Method, route: &str, status: StatusCode, took: Duration) {
+        self.counted.recorder.count_request(method, route, status, took);
+    }
+
+    /// Readers of the event streams.
+    pub(crate) fn readers(&self) -> &ReaderTable {
+        &self.counted.readers
     }
 
     /// Writes all metrics as OpenMetrics text.
@@ -82,7 +97,8 @@ impl ServerMetrics {
     pub(crate) async fn encode(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         encode_registry(&mut text, &self.counted.registry)?;
-        encode_registry(&mut text, &snapshot::registry(&self.manager).await)?;
+        let snapshot = MetricsSnapshot::of(&self.manager, &self.counted.readers).await;
+        encode_registry(&mut text, &snapshot.register())?;
         encode_eof(&mut text)?;
         Ok(text)
     }
@@ -91,5 +107,79 @@ impl ServerMetrics {
 impl fmt::Debug for ServerMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServerMetrics").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Names of all series, by what `# TYPE` lines say; of each metric, the first.
+    fn series(text: &str) -> (BTreeSet<String>, BTreeSet<String>) {
+        let (mut all, mut documented) = (BTreeSet::new(), BTreeSet::new());
+        for line in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+            let (name, kind) = line.split_once(' ').expect("a type");
+            let suffixes: &[&str] = match kind {
+                "counter" => &["_total"],
+                "histogram" => &["_bucket", "_sum", "_count"],
+                _ => &[""],
+            };
+            all.extend(suffixes.iter().map(|suffix| format!("{name}{suffix}")));
+            documented.insert(if kind == "counter" { format!("{name}_total") } else { name.to_owned() });
+        }
+        (all, documented)
+    }
+
+    /// Words of a text that begin with the prefix.
+    fn names(text: &str) -> BTreeSet<String> {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        text.split(|c| !is_part(c)).filter(|word| word.starts_with("agent_proxy_")).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn each_metric_is_documented_and_the_dashboard_has_no_other() {
+        let mut registry = Registry::with_prefix(PREFIX);
+        MetricsRecorder::register(&mut registry).touch_all();
+        let mut text = String::new();
+        for registry in [&registry, &MetricsSnapshot::of_each().register()] {
+            encode_registry(&mut text, registry).expect("written");
+        }
+        let (series, metrics) = series(&text);
+        assert!(metrics.len() > 40, "{metrics:?}");
+
+        let page = include_str!("../../../docs/network.md");
+        let (_, section) = page.split_once("\n## Metrics\n").expect("the section");
+        let rows: String = section.lines().filter(|line| line.starts_with("| `")).collect::<Vec<_>>().join("\n");
+        let documented = names(&rows);
+        assert_eq!(metrics.difference(&documented).collect::<Vec<_>>(), [""; 0], "add a row to docs/network.md");
+        assert_eq!(
+            documented.difference(&metrics).collect::<Vec<_>>(),
+            [""; 0],
+            "docs/network.md has a metric too many"
+        );
+
+        let dashboard: serde_json::Value =
+            serde_json::from_str(include_str!("../../../docs/grafana-dashboard.json")).expect("JSON");
+        let mut expressions = Vec::new();
+        let mut values = vec![&dashboard];
+        while let Some(value) = values.pop() {
+            match value {
+                serde_json::Value::Array(items) => values.extend(items),
+                serde_json::Value::Object(members) => {
+                    expressions.extend(members.get("expr").and_then(|expr| expr.as_str()));
+                    expressions.extend(members.get("query").and_then(|query| query.as_str()));
+                    values.extend(members.values());
+                }
+                _ => {}
+            }
+        }
+        let shown = names(&expressions.join(" "));
+        assert!(shown.len() > 20, "{shown:?}");
+        assert_eq!(shown.difference(&series).collect::<Vec<_>>(), [""; 0], "the dashboard asks for what there is not");
+        for key in ["title", "uid", "panels", "templating"] {
+            assert!(dashboard.get(key).is_some(), "{key}");
+        }
     }
 }

@@ -3,9 +3,10 @@
 use std::{
     collections::HashMap,
     sync::{Arc, atomic::AtomicU64},
+    time::{Duration, SystemTime},
 };
 
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use prometheus_client::{
     metrics::{counter::Counter, family::Family, histogram::Histogram},
     registry::{Registry, Unit},
@@ -22,6 +23,11 @@ const START_SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 
 /// Bounds of the seconds from a kill's first signal to its proof.
 const KILL_SECONDS: [f64; 10] = [0.001, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 30.0];
 
+/// Bounds of the seconds that a turn takes.
+const TURN_SECONDS: [f64; 10] = [0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1800.0, 7200.0];
+/// Bounds of the seconds to a request's answer.
+const REQUEST_SECONDS: [f64; 10] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0, 30.0];
+
 type CounterFamily = Family<LabelSet, Counter>;
 type AmountFamily = Family<LabelSet, Counter<f64, AtomicU64>>;
 
@@ -31,6 +37,8 @@ pub(super) struct CountedSession {
     agent: String,
     /// Process group of the agent.
     group: u32,
+    /// Beginning of the running turn.
+    turn_began: Option<SystemTime>,
 }
 
 /// Counters.
@@ -55,6 +63,13 @@ pub(super) struct MetricsRecorder {
     answers: CounterFamily,
     gaps: Counter,
     refusals: CounterFamily,
+    events: CounterFamily,
+    event_bytes: CounterFamily,
+    turn_seconds: Family<LabelSet, Histogram>,
+    tool_calls: CounterFamily,
+    errors: CounterFamily,
+    requests: CounterFamily,
+    request_seconds: Family<LabelSet, Histogram>,
 }
 
 fn seconds(bounds: &[f64]) -> Histogram {
@@ -83,6 +98,13 @@ impl MetricsRecorder {
             answers: Family::default(),
             gaps: Counter::default(),
             refusals: Family::default(),
+            events: Family::default(),
+            event_bytes: Family::default(),
+            turn_seconds: Family::new_with_constructor(|| seconds(&TURN_SECONDS)),
+            tool_calls: Family::default(),
+            errors: Family::default(),
+            requests: Family::default(),
+            request_seconds: Family::new_with_constructor(|| seconds(&REQUEST_SECONDS)),
         };
         registry.register("session_starts", "Sessions whose agent got ready", recorder.starts.clone());
         let help = "Time from a session's start to a ready agent";
@@ -110,7 +132,23 @@ impl MetricsRecorder {
         );
         registry.register("gaps", "Gaps that readers of the event streams were shown", recorder.gaps.clone());
         registry.register("denied_requests", "Requests that were refused: 401, 403 and 429", recorder.refusals.clone());
+        registry.register("events", "Events of sessions", recorder.events.clone());
+        let help = "Bytes of the events of sessions, as they are bounded in memory";
+        registry.register_with_unit("events", help, Unit::Bytes, recorder.event_bytes.clone());
+        let help = "Time from a turn's start to its end";
+        registry.register_with_unit("turn", help, Unit::Seconds, recorder.turn_seconds.clone());
+        registry.register("tool_calls", "Tool calls that ended, by how", recorder.tool_calls.clone());
+        registry.register("agent_errors", "Errors that agents reported", recorder.errors.clone());
+        registry.register("http_requests", "Requests, by route and status", recorder.requests.clone());
+        let help = "Time to the beginning of the answer to a request";
+        registry.register_with_unit("http_request", help, Unit::Seconds, recorder.request_seconds.clone());
         recorder
+    }
+
+    pub(super) fn count_request(&self, method: &Method, route: &str, status: StatusCode, took: Duration) {
+        let route = vec![("method", method.to_string()), ("route", route.to_owned())];
+        self.request_seconds.get_or_create(&route).observe(took.as_secs_f64());
+        self.requests.get_or_create(&[route, vec![("status", status.as_u16().to_string())]].concat()).inc();
     }
 
     pub(super) fn count_refusal(&self, status: StatusCode) {
@@ -127,6 +165,9 @@ impl MetricsRecorder {
         let known = sessions.get(&envelope.session);
         let agent = || vec![("agent", known.map_or_else(|| "unknown".to_owned(), |known| known.agent.clone()))];
         let with = |name, value: String| [agent(), vec![(name, value)]].concat();
+        self.events.get_or_create(&agent()).inc();
+        let weight = u64::try_from(envelope.event.weight()).unwrap_or(u64::MAX);
+        self.event_bytes.get_or_create(&agent()).inc_by(weight);
         match &envelope.event {
             Event::SessionStarted { agent, process, .. } => {
                 let labels = vec![("agent", agent.clone())];
@@ -135,7 +176,10 @@ impl MetricsRecorder {
                 if let Some(Ok(took)) = begun.map(|begun| envelope.created_at.duration_since(begun)) {
                     self.start_seconds.get_or_create(&labels).observe(took.as_secs_f64());
                 }
-                sessions.insert(envelope.session.clone(), CountedSession { agent: agent.clone(), group: process.pid });
+                sessions.insert(
+                    envelope.session.clone(),
+                    CountedSession { agent: agent.clone(), group: process.pid, turn_began: None },
+                );
             }
             Event::SessionResumed { .. } => drop(self.resumes.get_or_create(&agent()).inc()),
             Event::SessionEnded { receipt, .. } | Event::SessionSuspended { receipt, .. } => {
@@ -146,7 +190,22 @@ impl MetricsRecorder {
                 }
                 sessions.remove(&envelope.session);
             }
+            Event::TurnStarted { .. } => {
+                if let Some(session) = sessions.get_mut(&envelope.session) {
+                    session.turn_began = Some(envelope.created_at);
+                }
+            }
+            Event::ToolEnd(tool) => {
+                self.tool_calls.get_or_create(&with("status", word(&tool.status))).inc();
+            }
+            Event::Error { .. } => {
+                self.errors.get_or_create(&agent()).inc();
+            }
             Event::Complete { stop_reason, usage } => {
+                let began = known.and_then(|known| known.turn_began);
+                if let Some(Ok(took)) = began.map(|began| envelope.created_at.duration_since(began)) {
+                    self.turn_seconds.get_or_create(&agent()).observe(took.as_secs_f64());
+                }
                 self.turns.get_or_create(&with("reason", word(stop_reason))).inc();
                 if let Some(usage) = usage {
                     self.count_usage(&agent(), usage);
@@ -208,5 +267,36 @@ fn word(value: &impl Serialize) -> String {
         Ok(Value::String(word)) => word,
         Ok(Value::Object(members)) => members.into_iter().next().map(|(name, _)| name).unwrap_or_default(),
         _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+impl MetricsRecorder {
+    /// Makes a series of each family: one without a series is not written.
+    pub(super) fn touch_all(&self) {
+        let labels = LabelSet::new();
+        for family in [
+            &self.starts,
+            &self.resumes,
+            &self.ends,
+            &self.turns,
+            &self.tokens,
+            &self.limits,
+            &self.timeouts,
+            &self.permissions,
+            &self.answers,
+            &self.refusals,
+            &self.events,
+            &self.event_bytes,
+            &self.tool_calls,
+            &self.errors,
+            &self.requests,
+        ] {
+            drop(family.get_or_create(&labels));
+        }
+        drop(self.cost.get_or_create(&labels));
+        for family in [&self.start_seconds, &self.turn_seconds, &self.request_seconds] {
+            drop(family.get_or_create(&labels));
+        }
     }
 }

@@ -80,7 +80,8 @@ async fn list(
         // The one answer after which a browser does not connect again.
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    Ok(stream::events(subscription, range, query.selection()?, format))
+    let reader = caller.readers.as_ref().filter(|_| follows).map(|readers| readers.enter(Some(id), from));
+    Ok(stream::events(subscription, range, query.selection()?, format, reader))
 }
 
 /// Returns true if the session has no event after `from`, and will have none.
@@ -112,7 +113,8 @@ async fn list_all(caller: Caller, query: UrlQuery<EventsQuery>, headers: HeaderM
         FeedStart::After(from) => from,
         FeedStart::Latest => caller.manager.follow_all(start).await?.position(),
     };
-    stream::all_events(caller.manager, from, query.selection()?, format, follows).await
+    let reader = caller.readers.as_ref().filter(|_| follows).map(|readers| readers.enter(None, from));
+    stream::all_events(caller.manager, from, query.selection()?, format, follows, reader).await
 }
 
 async fn append(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<Response> {

@@ -22,16 +22,18 @@ mod stop;
 mod suspension;
 mod terminal;
 
+use std::time::Instant;
+
 use axum::{
     Router,
-    extract::{DefaultBodyLimit, Request, State},
+    extract::{DefaultBodyLimit, MatchedPath, Request, State},
     http::StatusCode,
     middleware::{Next, from_fn, from_fn_with_state},
     response::Response,
 };
 
 use self::socket::SocketState;
-pub use self::stop::{StopMode, StopProgress, StopRequests};
+pub use self::stop::{StopMode, StopOrder, StopProgress, StopRequests};
 pub(crate) use self::{document::DOCUMENT, page::is_public};
 use crate::{ApiState, ProblemDetails, ServerMetrics, access::check_role, requests::MAX_BODY};
 
@@ -53,12 +55,13 @@ pub(crate) fn router(state: ApiState) -> Router {
         })
         // Of routes that were found alone: what there is not needs no role.
         .route_layer(from_fn(check_role))
+        .route_layer(from_fn(note_route))
         .layer(DefaultBodyLimit::max(MAX_BODY));
     // Each request on a socket goes through all of that by itself.
     let sockets = socket::routes().with_state(SocketState { api: state, routes: router.clone() });
     let router = router.merge(sockets.route_layer(from_fn(check_role)));
     match counted {
-        Some(metrics) => router.layer(from_fn_with_state(metrics, count_refusals)),
+        Some(metrics) => router.layer(from_fn_with_state(metrics, count_requests)),
         None => router,
     }
 }
@@ -103,8 +106,26 @@ session_routes!(
     terminal
 );
 
-async fn count_refusals(State(metrics): State<ServerMetrics>, request: Request, next: Next) -> Response {
+/// Pattern of the route that answered, for its count.
+#[derive(Clone, Debug)]
+struct CountedRoute(String);
+
+async fn note_route(request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let mut response = next.run(request).await;
+    if let Some(route) = route {
+        response.extensions_mut().insert(CountedRoute(route));
+    }
+    response
+}
+
+async fn count_requests(State(metrics): State<ServerMetrics>, request: Request, next: Next) -> Response {
+    let (begin, method) = (Instant::now(), request.method().clone());
     let response = next.run(request).await;
+    let route = response.extensions().get::<CountedRoute>();
+    // What there is not is one route: a scan must not make a series of each path.
+    let route = route.map_or("none", |CountedRoute(route)| route.as_str());
+    metrics.count_request(&method, route, response.status(), begin.elapsed());
     if matches!(response.status(), StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS) {
         metrics.count_refusal(response.status());
     }

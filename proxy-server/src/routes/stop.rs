@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{extract::State, response::Response};
-use proxy_manager::{DrainProgress, ProxyManager, Receipt, SessionStatus};
+use proxy_manager::{DrainProgress, ProxyManager, Receipt, SessionId, SessionStatus};
 use tokio::sync::{mpsc, watch};
 
 use crate::{
@@ -22,23 +22,32 @@ pub enum StopMode {
     Now,
 }
 
+/// A client's request to end the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StopOrder {
+    /// Treatment of running turns.
+    pub mode: StopMode,
+    /// True to let sessions run on that may outlive the daemon, for the next one.
+    pub detach: bool,
+}
+
 /// Progress of the daemon's end, for its clients.
 #[derive(Clone, Debug)]
 pub struct StopProgress {
-    requests: mpsc::Sender<StopMode>,
+    requests: mpsc::Sender<StopOrder>,
     /// `None` before the end begins.
     latest: Arc<watch::Sender<Option<StopProgressLine>>>,
 }
 
 /// Receiving end of the clients' requests.
 #[derive(Debug)]
-pub struct StopRequests(mpsc::Receiver<StopMode>);
+pub struct StopRequests(mpsc::Receiver<StopOrder>);
 
 impl StopRequests {
     /// Waits for the next request.
-    pub async fn recv(&mut self) -> StopMode {
+    pub async fn recv(&mut self) -> StopOrder {
         match self.0.recv().await {
-            Some(mode) => mode,
+            Some(order) => order,
             // The routes hold a sender for as long as the daemon serves.
             None => std::future::pending().await,
         }
@@ -46,7 +55,7 @@ impl StopRequests {
 
     /// Waits for a request that does not wait for turns.
     pub async fn now(&mut self) {
-        while self.recv().await != StopMode::Now {}
+        while self.recv().await.mode != StopMode::Now {}
     }
 }
 
@@ -63,8 +72,8 @@ impl StopProgress {
         self.latest.send_replace(Some(StopProgressLine::Draining { turns, longest_ms }));
     }
 
-    /// Reports the end of all sessions.
-    pub fn stopped(&self, manager: &ProxyManager, receipts: &[Receipt]) {
+    /// Reports the end of all sessions, but for those that run on without a daemon.
+    pub fn stopped(&self, manager: &ProxyManager, receipts: &[Receipt], detached: Vec<SessionId>) {
         let listed = manager.list_sessions();
         let status = |receipt: &Receipt| {
             let session = listed.iter().find(|session| session.metadata.session_id == receipt.session_id);
@@ -75,7 +84,7 @@ impl StopProgress {
             status: status(receipt),
             receipt: receipt.clone(),
         });
-        self.latest.send_replace(Some(StopProgressLine::Stopped { sessions: sessions.collect() }));
+        self.latest.send_replace(Some(StopProgressLine::Stopped { sessions: sessions.collect(), detached }));
     }
 }
 
@@ -88,10 +97,10 @@ api_routes! { "Server", StopProgress;
 
 /// Ends the daemon. It ends even if the client leaves.
 async fn stop(State(stopping): State<StopProgress>, body: Body) -> RouteResult<Response> {
-    let StopRequest { now } = parse(body)?;
+    let StopRequest { now, detach } = parse(body)?;
     let latest = stopping.latest.subscribe();
     let mode = if now { StopMode::Now } else { StopMode::AfterTurns };
     // Full when the end has begun, or is about to. The one request that counts then is read for all along.
-    let _ = stopping.requests.send(mode).await;
+    let _ = stopping.requests.send(StopOrder { mode, detach }).await;
     Ok(stream::stop(latest))
 }

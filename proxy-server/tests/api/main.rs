@@ -14,5 +14,7 @@ mod slow_readers;
 mod sockets;
 mod support;
 mod terminal_sockets;
+#[cfg(feature = "otlp")]
+mod traces;
 
 agent_proxy_sdk::test_child!();

@@ -55,6 +55,7 @@ async fn what_sessions_do_is_counted() {
         ("agent_proxy_session_start_seconds_count", &["agent=\"fake\""], 1.0),
         ("agent_proxy_session_ends_total", &["agent=\"fake\"", "how=\"ended\""], 1.0),
         ("agent_proxy_turns_total", &["agent=\"fake\""], 1.0),
+        ("agent_proxy_turn_seconds_count", &["agent=\"fake\""], 1.0),
         ("agent_proxy_kill_seconds_count", &[], 1.0),
         ("agent_proxy_escapees_total", &[], 1.0),
         ("agent_proxy_survivors_total", &[], 0.0),
@@ -62,6 +63,43 @@ async fn what_sessions_do_is_counted() {
     ] {
         assert_eq!(value(&after, name, labels), Some(expected), "{name}: {after}");
     }
+    api.end().await;
+}
+
+/// A reader that does not read is behind; the log's commits have their times.
+#[tokio::test]
+async fn the_log_and_its_readers_are_counted() {
+    let mut api = ApiUnderTest::durable().await;
+    let metrics = ServerMetrics::start(&api.manager);
+    api.router = proxy_server::router(api.manager.clone(), ServerOptions::default().with_metrics(metrics));
+    api.start("s-1").await;
+    let reader = api.send("GET /v1/sessions/s-1/events?follow=true", &[], "").await;
+    api.turn("s-1", "flood 3000 2000").await;
+    let read = async || text(api.send("GET /metrics", &[], "").await).await;
+    let now = read().await;
+    assert_eq!(value(&now, "agent_proxy_event_readers", &[]), Some(1.0), "{now}");
+    let lag = value(&now, "agent_proxy_event_reader_lag_max", &[]).expect("a lag");
+    assert!(lag > 100.0 && value(&now, "agent_proxy_event_reader_lag", &[]) == Some(lag), "{now}");
+    let commits = value(&now, "agent_proxy_log_commits_total", &[]).expect("commits");
+    assert!(commits > 0.0 && value(&now, "agent_proxy_log_commit_seconds_count", &[]) == Some(commits), "{now}");
+    let slowest = value(&now, "agent_proxy_log_commit_seconds_bucket", &["le=\"+Inf\""]);
+    assert_eq!(slowest, Some(commits), "{now}");
+    let route = ["method=\"POST\"", "route=\"/v1/sessions/{id}/prompt\"", "status=\"200\""];
+    assert_eq!(value(&now, "agent_proxy_http_requests_total", &route), Some(1.0), "{now}");
+    drop(reader);
+    let gone = async {
+        while value(&read().await, "agent_proxy_event_readers", &[]) != Some(0.0) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, gone).await.expect("it is no reader any more");
+    let _ = api.send("GET /v1/no-such/path", &[], "").await;
+    let after = read().await;
+    assert_eq!(
+        value(&after, "agent_proxy_http_requests_total", &["route=\"none\"", "status=\"404\""]),
+        Some(1.0),
+        "{after}"
+    );
     api.end().await;
 }
 

@@ -1,0 +1,65 @@
+//! Arguments of commands that look on: `logs`, `wait`; and of `prune`.
+
+use std::time::{Duration, SystemTime};
+
+use clap::{Args, ValueEnum};
+use proxy_manager::SessionId;
+
+/// Arguments of `logs`.
+#[derive(Debug, Args)]
+pub(crate) struct LogsArgs {
+    /// The session's id
+    pub(crate) id: SessionId,
+    /// Follow until the session ends
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// Only the last events, so many
+    #[arg(long, short = 'n', visible_alias = "tail", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(proxy_server::api::MAX_TAIL)))]
+    pub(crate) lines: Option<u32>,
+    /// Only since then: a time ago, as in 10m, or a moment, as in 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "WHEN", value_parser = super::since)]
+    pub(crate) since: Option<SystemTime>,
+}
+
+/// Arguments of `wait`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exits 0 when each has ended well: its agent exited with 0, or it was killed or suspended as somebody asked; 1 \
+    when an agent failed; 5 when something survived; 7 when the time is over, or a clock ended a session; 8 when a limit or a \
+    budget did. With --state idle, 0 when each is idle. The worst counts."
+)]
+pub(crate) struct WaitArgs {
+    /// The sessions' ids, or unique beginnings of them
+    #[arg(value_name = "ID", required = true)]
+    pub(crate) ids: Vec<SessionId>,
+    /// State to wait for
+    #[arg(long, value_name = "STATE", value_enum, default_value_t = WaitState::Ended)]
+    pub(crate) state: WaitState,
+    /// Longest time to wait [default: for good]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// State that `wait` waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WaitState {
+    /// No turn runs, or the session has ended
+    Idle,
+    /// The session has ended or is suspended
+    Ended,
+}
+
+/// Arguments of `prune`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    agent-proxy prune --dry-run\n  \
+    agent-proxy prune --older-than 30days\n\n\
+    Suspended and archived sessions stay. A home of the session's own is removed too, with the agent's conversation in it.")]
+pub(crate) struct PruneArgs {
+    /// Only sessions that ended so long ago [default: all that have ended]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub(crate) older_than: Option<Duration>,
+    /// Print the ids, and forget nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
