@@ -73,6 +73,11 @@ impl TermStyle {
     #[cfg(test)]
     pub(crate) const PLAIN: Self = Self { on: false };
 
+    /// Style without colour, for text that is drawn elsewhere.
+    pub(crate) fn without_colour() -> Self {
+        Self { on: false }
+    }
+
     /// Style for standard output.
     pub(crate) fn stdout() -> Self {
         Self { on: io::stdout().is_terminal() && is_colour_enabled() }

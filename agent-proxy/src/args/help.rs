@@ -22,7 +22,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
         ],
     ),
     ("Talking to an agent", &["prompt", "steer", "queue", "abort", "permit", "set", "compact"]),
-    ("Processes", &["ps", "signal", "shell", "kill", "leaktest", "orphans"]),
+    ("Processes", &["top", "ps", "signal", "shell", "kill", "leaktest", "orphans"]),
     ("Events", &["logs", "events", "transcript", "export", "import", "append", "log", "hooks"]),
     ("The agent's own side", &["state", "messages", "conversations", "native", "attach-command", "take-back"]),
     ("Setup", &["config", "agents", "profiles", "models", "tokens", "doctor", "completions", "help"]),

@@ -59,7 +59,7 @@ pub(crate) use session::AgentArgs;
 pub(crate) use several::SeveralArgs;
 pub(crate) use supervision::SupervisionArgs;
 pub(crate) use terminal::{AttachArgs, ForegroundTerminalArgs, ShellArgs, StartTerminalArgs};
-pub(crate) use watch::{LogsArgs, PruneArgs, WaitArgs, WaitState};
+pub(crate) use watch::{LogsArgs, PruneArgs, TopArgs, TopSort, WaitArgs, WaitState};
 
 /// Runs AI coding agents in sessions of their own, shows every process they start, and proves them gone.
 #[derive(Debug, Parser)]
@@ -146,6 +146,8 @@ pub(crate) enum CliCommand {
     Queue(QueueArgs),
     /// Show the processes of a session, or of all, as a tree
     Ps(PsArgs),
+    /// Watch sessions and their processes live; answer, signal, kill
+    Top(TopArgs),
     /// Send a signal to one process of a session
     ///
     /// It reaches the process that has the pid now, and no other. `kill --pid` ends one, and sees that it is gone.

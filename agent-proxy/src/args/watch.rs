@@ -1,9 +1,49 @@
-//! Arguments of commands that look on: `logs`, `wait`; and of `prune`.
+//! Arguments of commands that look on: `top`, `logs`, `wait`; and of `prune`.
 
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, ValueEnum};
 use proxy_manager::SessionId;
+
+/// Arguments of `top`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Keys: arrows move, Enter opens a session, / filters, s sorts, k kills, ? lists all keys, q leaves."
+)]
+pub(crate) struct TopArgs {
+    /// Time between two looks at processes
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "2s")]
+    pub(crate) interval: Duration,
+    /// Show only sessions with this text in id, agent, state, user, title or directory
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) filter: Option<String>,
+    /// Column to sort by
+    #[arg(long, value_name = "COLUMN", value_enum, default_value_t = TopSort::Cpu)]
+    pub(crate) sort: TopSort,
+    /// Name of the person who answers permission requests, for the event permission:resolved
+    #[arg(long = "as", value_name = "NAME")]
+    pub(crate) by: Option<String>,
+}
+
+/// Order of the sessions in `top`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TopSort {
+    /// CPU time that their processes use now, the most first
+    #[default]
+    Cpu,
+    /// Memory of their processes, the most first
+    Memory,
+    /// Number of processes, the most first
+    Processes,
+    /// Id
+    Id,
+    /// State: what waits for you first, then busy ones
+    State,
+    /// Age, the latest first
+    Age,
+    /// Tokens, the most first
+    Tokens,
+}
 
 /// Arguments of `logs`.
 #[derive(Debug, Args)]

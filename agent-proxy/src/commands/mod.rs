@@ -41,6 +41,7 @@ mod start;
 mod status;
 mod stop;
 mod tokens;
+mod top;
 mod transfer;
 
 use proxy_child::ChildToken;
@@ -90,6 +91,7 @@ pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), CommandFailur
         }
         CliCommand::Completions(args) => completions::run(&args),
         CliCommand::Help(args) => help::run(&args),
+        CliCommand::Top(args) => top::run(&DaemonClient::new(socket(&global)?), args).await,
         CliCommand::Attach(args) => attach::run(&DaemonClient::new(socket(&global)?), &args).await,
         CliCommand::Shell(args) => shell::run(&DaemonClient::new(socket(&global)?), args).await,
         CliCommand::Log(args) => log::run(&args, global.json),
@@ -167,6 +169,7 @@ async fn run_client(command: CliCommand, client: &DaemonClient, as_json: bool) -
         | CliCommand::Tokens(_)
         | CliCommand::Config(_)
         | CliCommand::Restart(_)
+        | CliCommand::Top(_)
         | CliCommand::Serve(_)
         | CliCommand::Orphans(_)
         | CliCommand::Leaktest(_)

@@ -160,6 +160,11 @@ fn entries(
     table(style, &["PID", "ENDED BY", "REAPED BY", "COMMAND"], &[0], rows)
 }
 
+/// Describes the end of a process in a receipt.
+pub(crate) fn outcome_text(entry: &ReceiptEntry) -> String {
+    outcome(entry.outcome)
+}
+
 /// Describes the end of a process in two words.
 fn outcome(outcome: ProcessOutcome) -> String {
     match outcome {

@@ -7,4 +7,5 @@ mod faults;
 mod harness;
 mod record;
 mod run;
+mod top;
 mod window;

@@ -1,0 +1,536 @@
+//! Drawing of `top`: everything fits 80 columns and 24 rows.
+
+use std::time::SystemTime;
+
+use proxy_manager::EscapeMarks;
+use ratatui::{
+    Frame,
+    layout::{Constraint, Layout, Rect},
+    style::{Color, Modifier, Style},
+    text::{Line, Span},
+    widgets::{Block, Clear, Paragraph},
+};
+
+use super::{
+    rows::{RowPhase, SessionRow},
+    state::{KillProgress, OpenSession, SIGNALS, SessionPane, TopDialog, TopState},
+};
+use crate::{
+    commands::status::age,
+    render::{self, bytes, tree},
+    term::{TermStyle, clip, clip_start, printable},
+};
+
+/// Keys, with what they do.
+const KEYS: [(&str, &str); 16] = [
+    ("arrows, PgUp, PgDn", "move, or scroll the text"),
+    ("Enter", "open a session: its processes and its text"),
+    ("Esc", "back; forget the filter"),
+    ("Tab", "from the processes to the text, and back"),
+    ("/", "filter by id, agent, state, user, model, directory"),
+    ("s", "sort by the next column"),
+    ("S", "reverse the order"),
+    ("e", "show or hide sessions that have ended"),
+    ("a", "answer a permission request"),
+    ("  y, n", "  allow, deny"),
+    ("  1 to 9, Enter", "  choose one of its options"),
+    ("x", "send a signal to a process"),
+    ("k", "kill a session, a process or a tree"),
+    ("  s, t, p", "  the session, the tree, the process"),
+    ("r", "look again now"),
+    ("q, Ctrl-C", "leave; nothing ends by that"),
+];
+
+/// Colours, or none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TopStyle {
+    pub(super) has_colour: bool,
+}
+
+impl TopStyle {
+    fn colour(self, colour: Color) -> Style {
+        if self.has_colour { Style::new().fg(colour) } else { Style::new() }
+    }
+
+    fn phase(self, phase: RowPhase) -> Style {
+        match phase {
+            RowPhase::Asking => self.colour(Color::Yellow).add_modifier(Modifier::BOLD),
+            RowPhase::Busy => self.colour(Color::Green),
+            RowPhase::Starting => self.colour(Color::Cyan),
+            RowPhase::Idle => Style::new(),
+            RowPhase::Suspended | RowPhase::Ended => Style::new().add_modifier(Modifier::DIM),
+        }
+    }
+}
+
+const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+const DIM: Style = Style::new().add_modifier(Modifier::DIM);
+const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
+
+/// Draws everything.
+pub(super) fn draw(frame: &mut Frame<'_>, state: &mut TopState, style: TopStyle, now: SystemTime) {
+    let [head, body, message, keys] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Min(1),
+        Constraint::Length(u16::from(!state.message.is_empty())),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    frame.render_widget(head_line(state, head.width), head);
+    state.page = usize::from(body.height.saturating_sub(1)).max(1);
+    match &mut state.open {
+        Some(_) => session(frame, body, state, style, now),
+        None => list(frame, body, state, style, now),
+    }
+    let is_error = state.message.starts_with("error: ");
+    let shown = Paragraph::new(clip(&state.message, usize::from(message.width)));
+    frame.render_widget(shown.style(style.colour(if is_error { Color::Red } else { Color::Yellow })), message);
+    frame.render_widget(Paragraph::new(key_line(state)).style(DIM), keys);
+    dialog(frame, state, style);
+}
+
+fn head_line(state: &TopState, width: u16) -> Paragraph<'static> {
+    let living = state.all().iter().filter(|row| row.phase < RowPhase::Suspended);
+    let (mut cpu, mut memory, mut processes, mut number, mut busy, mut asking) = (0.0, 0, 0, 0, 0, 0);
+    for row in living {
+        cpu += row.cpu_percent;
+        memory += row.rss_bytes;
+        processes += row.processes;
+        number += 1;
+        busy += usize::from(row.phase == RowPhase::Busy);
+        asking += usize::from(row.phase == RowPhase::Asking);
+    }
+    let mut text = format!("agent-proxy  {number} living, {busy} busy");
+    if asking > 0 {
+        text.push_str(&format!(", {asking} asking"));
+    }
+    text.push_str(&format!("  {processes} processes  CPU {cpu:.0}%  {}", bytes(memory)));
+    let mut right = format!("by {}", state.sort_name());
+    if !state.filter.is_empty() {
+        right.push_str(&format!("  /{}", printable(&state.filter, false)));
+    }
+    let room = usize::from(width).saturating_sub(right.chars().count() + 1);
+    let text = clip(&text, room);
+    Paragraph::new(Line::from(vec![Span::styled(format!("{text:<room$} "), BOLD), Span::styled(right, DIM)]))
+}
+
+fn key_line(state: &TopState) -> &'static str {
+    match (&state.dialog, &state.open) {
+        (Some(TopDialog::Filter(_)), _) => "Enter keeps the filter  Esc forgets it",
+        (Some(_), _) => "Esc closes",
+        (None, Some(_)) => "Esc back  Tab pane  arrows move  a answer  x signal  k kill  ? keys  q quit",
+        (None, None) => "Enter open  / filter  s sort  e ended  a answer  k kill  ? keys  q quit",
+    }
+}
+
+/// Columns besides the last: heading, width, aligned right.
+const COLUMNS: [(&str, usize, bool); 9] = [
+    ("SESSION", 12, false),
+    ("AGENT", 11, false),
+    ("STATE", 14, false),
+    ("CPU%", 5, true),
+    ("MEMORY", 9, true),
+    ("PROC", 4, true),
+    ("TURN", 4, true),
+    ("TOKENS", 6, true),
+    ("AGE", 6, true),
+];
+
+/// Heading of the last column, which takes the room that is left.
+const DIRECTORY: &str = "  DIRECTORY";
+
+fn list(frame: &mut Frame<'_>, area: Rect, state: &TopState, style: TopStyle, now: SystemTime) {
+    let width = usize::from(area.width);
+    let headings = COLUMNS.iter().map(|(heading, width, right)| cell(heading, *width, *right)).collect::<Vec<_>>();
+    let headings = headings.join(" ");
+    let has_room = width >= headings.len() + DIRECTORY.len();
+    let mut lines =
+        vec![Line::styled(clip(&format!("{headings}{}", if has_room { DIRECTORY } else { "" }), width), DIM)];
+    let height = usize::from(area.height.saturating_sub(1)).max(1);
+    let at = state.selected_at().unwrap_or(0);
+    // The selection is in view, and the list is filled.
+    let first = (at + 1).saturating_sub(height);
+    let ids: Vec<&str> = state.rows.iter().map(|row| row.id.as_str()).collect();
+    let ids = render::listing::short_ids(&ids);
+    for (place, row) in state.rows.iter().enumerate().skip(first).take(height) {
+        let text = session_line(row, &ids[place], width, now);
+        let shown = if place == at { style.phase(row.phase).patch(SELECTED) } else { style.phase(row.phase) };
+        lines.push(Line::styled(format!("{text:<width$}"), shown));
+    }
+    if state.rows.is_empty() {
+        let text = match (state.is_loading, state.filter.is_empty()) {
+            (true, _) => "waiting for the daemon …",
+            (false, true) => "no sessions: start one with `agent-proxy start`; e shows those that have ended",
+            (false, false) => "no session fits the filter: Esc forgets it",
+        };
+        lines.push(Line::styled(clip(text, width), DIM));
+    }
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+fn session_line(row: &SessionRow, id: &str, width: usize, now: SystemTime) -> String {
+    let cpu = if row.processes == 0 { "-".to_owned() } else { format!("{:.0}", row.cpu_percent) };
+    let memory = if row.processes == 0 { "-".to_owned() } else { bytes(row.rss_bytes) };
+    let values = [
+        id.to_owned(),
+        row.agent.clone(),
+        row.state.clone(),
+        cpu,
+        memory,
+        row.processes.to_string(),
+        row.turns.to_string(),
+        amount(row.tokens),
+        age(now.duration_since(row.started_at).unwrap_or_default()).split(' ').next().unwrap_or_default().to_owned(),
+    ];
+    let cells = COLUMNS.iter().zip(values).map(|((_, width, right), value)| cell(&value, *width, *right));
+    let line = cells.collect::<Vec<_>>().join(" ");
+    let room = width.saturating_sub(line.chars().count() + 2);
+    if line.chars().count() + DIRECTORY.len() > width {
+        clip(&line, width)
+    } else {
+        format!("{line}  {}", clip_start(&row.cwd, room))
+    }
+}
+
+fn cell(text: &str, width: usize, right: bool) -> String {
+    let text = clip(text, width);
+    if right { format!("{text:>width$}") } else { format!("{text:<width$}") }
+}
+
+/// Formats a number of tokens in at most six characters.
+fn amount(number: u64) -> String {
+    match number {
+        0..=99_999 => number.to_string(),
+        100_000..=99_999_999 => format!("{}k", number / 1_000),
+        _ => format!("{}M", number / 1_000_000),
+    }
+}
+
+fn session(frame: &mut Frame<'_>, area: Rect, state: &mut TopState, style: TopStyle, now: SystemTime) {
+    let row = state.current().cloned();
+    let Some(open) = &mut state.open else { return };
+    let asking = row.as_ref().and_then(|row| row.permissions.first());
+    let tree_height = u16::try_from(open.processes.len() + 1).unwrap_or(u16::MAX);
+    let [title, request, processes, text] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(u16::from(asking.is_some())),
+        Constraint::Length(tree_height.clamp(2, (area.height / 2).max(3))),
+        Constraint::Min(3),
+    ])
+    .areas(area);
+    let line = row.as_ref().map_or_else(
+        || format!("{}  not listed any more", open.id),
+        |row| {
+            let model = row.model.as_ref().map_or_else(String::new, |model| format!("  {model}"));
+            let age = age(now.duration_since(row.started_at).unwrap_or_default());
+            format!("{}  {}{model}  {}  {} tokens  {age}", row.id, row.agent, row.state, amount(row.tokens))
+        },
+    );
+    let shown = row.as_ref().map_or(BOLD, |row| style.phase(row.phase).patch(BOLD));
+    frame.render_widget(Paragraph::new(clip(&line, usize::from(title.width))).style(shown), title);
+    if let Some(asking) = asking {
+        let line = format!("? {}: {} (a answers)", printable(&asking.tool, false), printable(&asking.title, false));
+        frame.render_widget(
+            Paragraph::new(clip(&line, usize::from(request.width))).style(style.phase(RowPhase::Asking)),
+            request,
+        );
+    }
+    process_tree(frame, processes, open);
+    let block = Block::bordered().borders(ratatui::widgets::Borders::TOP).title(match open.text.scroll {
+        0 => " text ".to_owned(),
+        rows => format!(" text, {rows} rows above its end "),
+    });
+    let block = if open.focus == SessionPane::Text { block.border_style(BOLD) } else { block.border_style(DIM) };
+    let inner = block.inner(text);
+    frame.render_widget(block, text);
+    let lines = open.text.rows(usize::from(inner.width), usize::from(inner.height));
+    frame.render_widget(Paragraph::new(lines.into_iter().map(Line::raw).collect::<Vec<_>>()), inner);
+}
+
+fn process_tree(frame: &mut Frame<'_>, area: Rect, open: &OpenSession) {
+    let marks = EscapeMarks::of(&open.processes);
+    let nodes = tree::arrange(&open.processes);
+    let height = usize::from(area.height.saturating_sub(1)).max(1);
+    let at = open.selected_at().unwrap_or(0);
+    let first = (at + 1).saturating_sub(height);
+    let width = usize::from(area.width);
+    let room = width.saturating_sub(7 + 2 + 5 + 2 + 9 + 2);
+    let mut lines = vec![Line::styled(format!("{:>7}  {:>5}  {:>9}  COMMAND", "PID", "CPU%", "RSS"), DIM)];
+    for (place, node) in nodes.iter().enumerate().skip(first).take(height) {
+        let process = node.process;
+        let notes = marks.get(process.id).iter().map(ToString::to_string).collect();
+        let text = format!(
+            "{:>7}  {:>5}  {:>9}  {}",
+            process.id.pid,
+            process.cpu_percent.map_or_else(|| "-".to_owned(), |cpu| format!("{cpu:.1}")),
+            process.rss_bytes.map_or_else(|| "-".to_owned(), bytes),
+            tree::describe(node, notes, TermStyle::without_colour(), Some(room))
+        );
+        let is_selected = place == at && open.focus == SessionPane::Processes;
+        lines.push(Line::styled(format!("{text:<width$}"), if is_selected { SELECTED } else { Style::new() }));
+    }
+    if nodes.is_empty() {
+        lines.push(Line::styled(if open.is_loading { "looking …" } else { "no processes" }, DIM));
+    }
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+fn dialog(frame: &mut Frame<'_>, state: &TopState, style: TopStyle) {
+    let Some(dialog) = &state.dialog else { return };
+    let width = usize::from(frame.area().width.saturating_sub(4)).min(76);
+    let plain = |text: String| Line::raw(clip(&text, width));
+    let choice = |place: usize, at: usize, text: String| {
+        let text = clip(&text, width);
+        if place == at { Line::styled(format!("{text:<width$}"), SELECTED) } else { Line::raw(text) }
+    };
+    let (title, lines) = match dialog {
+        TopDialog::Filter(text) => {
+            let area = frame.area();
+            let line = Rect { y: area.bottom().saturating_sub(1), height: 1, ..area };
+            frame.render_widget(Clear, line);
+            let text = format!("/{}", printable(text, false));
+            let column = u16::try_from(text.chars().count()).unwrap_or(u16::MAX).min(line.width.saturating_sub(1));
+            frame.render_widget(Paragraph::new(text).style(BOLD), line);
+            frame.set_cursor_position((line.x + column, line.y));
+            return;
+        }
+        TopDialog::Help => {
+            ("Keys", KEYS.iter().map(|(key, what)| plain(format!("{key:<20}{what}"))).collect::<Vec<_>>())
+        }
+        TopDialog::Kill { session, process: None } => (
+            "Kill",
+            vec![plain(format!("Kill session {session} and all that it started?")), plain("[y]es  [n]o".into())],
+        ),
+        TopDialog::Kill { session, process: Some((process, command)) } => (
+            "Kill",
+            vec![
+                plain(format!("{} {}", process.pid, printable(command, false))),
+                plain("[p]rocess alone, with its [t]ree, or the whole".into()),
+                plain(format!("[s]ession {session}; [n]o")),
+            ],
+        ),
+        TopDialog::Signal { process, command, at, .. } => {
+            let mut lines = vec![plain(format!("{} {}", process.pid, printable(command, false)))];
+            let signals = SIGNALS.iter().enumerate();
+            lines.extend(signals.map(|(place, name)| choice(place, *at, format!("{} SIG{name}", place + 1))));
+            ("Signal, Enter sends it", lines)
+        }
+        TopDialog::Permission { session, request, at } => {
+            let mut lines = vec![
+                plain(format!("{session} asks to use {}", printable(&request.tool, false))),
+                Line::styled(clip(&printable(&request.title, false), width), BOLD),
+            ];
+            if let Some(command) = request.command.as_ref().filter(|command| **command != request.title) {
+                lines.push(plain(format!("  {}", printable(command, false))));
+            }
+            let options = request.options.iter().enumerate();
+            lines.extend(options.map(|(place, option)| {
+                choice(place, *at, format!("{} {}", place + 1, printable(&option.name, false)))
+            }));
+            lines.push(plain("[y] allow  [n] deny  Enter: the option".into()));
+            ("Permission", lines)
+        }
+        TopDialog::Progress(progress) => ("Kill", progress_lines(progress, width, frame.area().height, style)),
+    };
+    let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
+    let area = centre(frame.area(), u16::try_from(width + 2).unwrap_or(u16::MAX), height);
+    frame.render_widget(Clear, area);
+    frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(format!(" {title} "))), area);
+}
+
+fn progress_lines(progress: &KillProgress, width: usize, height: u16, style: TopStyle) -> Vec<Line<'static>> {
+    let alive = progress.processes.values().filter(|(_, ended)| ended.is_none()).count();
+    let mut lines = vec![Line::raw(clip(
+        &match &progress.result {
+            None => format!(
+                "{}: ending, {} of {} gone",
+                progress.session,
+                progress.processes.len() - alive,
+                progress.processes.len()
+            ),
+            Some(Ok(receipt)) => {
+                format!("{}: {}", progress.session, render::receipt::summary(receipt, TermStyle::without_colour()))
+            }
+            Some(Err(why)) => format!("{}: {}", progress.session, printable(why, false)),
+        },
+        width,
+    ))];
+    let verdict: Vec<String> = match &progress.result {
+        Some(Ok(receipt)) => {
+            let verdict = render::receipt::verdict(receipt, TermStyle::without_colour());
+            verdict.lines().skip(1).map(str::to_owned).collect()
+        }
+        _ => Vec::new(),
+    };
+    let room = usize::from(height).saturating_sub(5 + verdict.len()).max(1);
+    for (at, (pid, (command, ended))) in progress.processes.iter().enumerate() {
+        if at + 1 == room && progress.processes.len() > room {
+            lines.push(Line::styled(format!("and {} more", progress.processes.len() - at), DIM));
+            break;
+        }
+        let (word, shown) = match ended {
+            None => ("alive", style.colour(Color::Yellow)),
+            Some(ended) => (ended.as_str(), Style::new()),
+        };
+        let text = clip(&format!("{pid:>7}  {word:<12} {}", printable(command, false)), width);
+        lines.push(Line::styled(text, shown));
+    }
+    let is_proven = matches!(&progress.result, Some(Ok(receipt)) if receipt.is_empty());
+    let shown = style.colour(if is_proven { Color::Green } else { Color::Red });
+    lines.extend(verdict.into_iter().map(|line| Line::styled(clip(&line, width), shown)));
+    lines
+}
+
+fn centre(area: Rect, width: u16, height: u16) -> Rect {
+    let (width, height) = (width.min(area.width), height.min(area.height));
+    Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ipc_protocol::KillCause;
+    use proxy_manager::{Event, OpenPermission, PermissionOption, PermissionOptionKind, Receipt};
+    use ratatui::{Terminal, backend::TestBackend};
+
+    use super::{
+        super::{
+            rows::tests::row,
+            state::{
+                TopUpdate,
+                tests::{press, state},
+            },
+        },
+        *,
+    };
+    use crate::render::tree::tests::family;
+
+    /// Draws on 80 columns and 24 rows, and returns the rows without what is blank behind them.
+    fn screen(state: &mut TopState) -> Vec<String> {
+        sized(state, 80, 24)
+    }
+
+    fn sized(state: &mut TopState, width: u16, height: u16) -> Vec<String> {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(3_700);
+        terminal.draw(|frame| draw(frame, state, TopStyle { has_colour: true }, now)).expect("drawn");
+        let buffer = terminal.backend().buffer();
+        let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
+        (0..height).map(line).collect()
+    }
+
+    fn asking() -> OpenPermission {
+        let option = |id: &str, kind| PermissionOption { id: id.into(), name: id.into(), kind };
+        let options =
+            vec![option("Allow", PermissionOptionKind::AllowOnce), option("Reject", PermissionOptionKind::RejectOnce)];
+        OpenPermission {
+            id: "p-1".into(),
+            title: "Run make".into(),
+            tool: "shell".into(),
+            command: Some("make -j2".into()),
+            options,
+        }
+    }
+
+    #[test]
+    fn a_list_at_80_by_24() {
+        let rows = vec![
+            row(1, RowPhase::Idle),
+            SessionRow { permissions: vec![asking()], ..row(2, RowPhase::Asking) },
+            SessionRow { processes: 0, ..row(3, RowPhase::Suspended) },
+        ];
+        let mut top = state(rows);
+        let lines = screen(&mut top);
+        assert_eq!(lines[0], "agent-proxy  2 living, 0 busy, 1 asking  3 processes  CPU 3%  3.0 MiB      by id");
+        assert_eq!(lines[1], "SESSION      AGENT       STATE           CPU%    MEMORY PROC TURN TOKENS    AGE");
+        assert_eq!(lines[2], "s-001        acp         idle               1   1.0 MiB    1    1   1000     1h");
+        assert_eq!(lines[3], "s-002        acp         asking             2   2.0 MiB    2    2   2000     1h");
+        assert_eq!(lines[4], "s-003        acp         suspended          -         -    0    3   3000     1h");
+        assert_eq!(lines[23], "Enter open  / filter  s sort  e ended  a answer  k kill  ? keys  q quit");
+        assert!(lines[5..23].iter().all(String::is_empty));
+        let wide = sized(&mut top, 120, 24);
+        assert!(wide[2].ends_with("  /home/ada/project"), "{}", wide[2]);
+    }
+
+    #[test]
+    fn a_long_list_has_its_selection_in_view() {
+        let mut top = state((0..300).map(|number| row(number, RowPhase::Idle)).collect());
+        press(&mut top, "end");
+        let lines = screen(&mut top);
+        assert!(lines[22].starts_with("s-299") && lines[2].starts_with("s-279"), "{lines:#?}");
+        press(&mut top, "pgup");
+        assert_eq!(top.selected_at(), Some(299 - 21));
+        press(&mut top, "home");
+        assert!(screen(&mut top)[2].starts_with("s-000"));
+    }
+
+    #[test]
+    fn an_open_session_has_its_tree_and_its_text() {
+        let mut top = state(vec![SessionRow { permissions: vec![asking()], ..row(1, RowPhase::Asking) }]);
+        press(&mut top, "enter");
+        let id = top.open.as_ref().expect("open").id.clone();
+        top.update(TopUpdate::Processes(id.clone(), family()));
+        let open = top.open.as_mut().expect("open");
+        open.text.add(&Event::TurnStarted { prompt: "go".into(), attachments: Vec::new() });
+        open.text.add(&Event::Text { text: format!("{}\nlast", "x".repeat(90)) });
+        let lines = screen(&mut top);
+        assert_eq!(lines[1], "s-001  acp  asking  1000 tokens  1h 1m");
+        assert_eq!(lines[2], "? shell: Run make (a answers)");
+        assert_eq!(lines[3], "    PID   CPU%        RSS  COMMAND");
+        assert_eq!(lines[4], "     10    0.2    1.0 MiB  agent");
+        assert_eq!(lines[8], "     14    0.2    1.0 MiB  sleep 5  [left session, re-parented]");
+        assert!(lines[9].starts_with("─ text ──") || lines[9].starts_with(" text ──"), "{}", lines[9]);
+        assert_eq!(lines[10], "> go");
+        assert_eq!((lines[11].len(), lines[12].as_str(), lines[13].as_str()), (80, "xxxxxxxxxx", "last"));
+        assert!(lines[23].starts_with("Esc back  Tab pane"));
+    }
+
+    #[test]
+    fn questions_are_above_the_rest() {
+        let mut top = state(vec![SessionRow { permissions: vec![asking()], ..row(1, RowPhase::Asking) }]);
+        press(&mut top, "a");
+        let text = screen(&mut top).join("\n");
+        for part in ["s-001 asks to use shell", "Run make", "  make -j2", "1 Allow", "2 Reject", "[y] allow  [n] deny"]
+        {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+        press(&mut top, "esc ?");
+        let text = screen(&mut top).join("\n");
+        assert!(KEYS.iter().all(|(key, what)| text.contains(key) && text.contains(what)), "{text}");
+        press(&mut top, "esc / a b");
+        assert_eq!(screen(&mut top)[23], "/ab");
+        press(&mut top, "esc enter");
+        let id = top.open.as_ref().expect("open").id.clone();
+        top.update(TopUpdate::Processes(id.clone(), family()));
+        press(&mut top, "x");
+        assert!(screen(&mut top).join("\n").contains("1 SIGTERM"));
+        press(&mut top, "esc k");
+        assert!(screen(&mut top).join("\n").contains("[p]rocess alone"));
+        press(&mut top, "s");
+        assert!(screen(&mut top).join("\n").contains("s-001: ending, 0 of 5 gone"));
+        let receipt = Receipt::begin(id.clone(), KillCause::KillSession);
+        top.update(TopUpdate::Killed(id, Ok(Box::new(receipt))));
+        let text = screen(&mut top).join("\n");
+        assert!(text.contains("proof: NONE"), "{text}");
+    }
+
+    #[test]
+    fn nothing_is_drawn_outside_of_a_small_window() {
+        let mut top = state(vec![SessionRow { permissions: vec![asking()], ..row(1, RowPhase::Asking) }]);
+        for keys in ["?", "esc enter", "k", "esc a"] {
+            press(&mut top, keys);
+            for (width, height) in [(20, 5), (1, 1), (40, 10)] {
+                assert_eq!(sized(&mut top, width, height).len(), usize::from(height));
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_daemon_it_says_so() {
+        let mut top = TopState::new(String::new(), crate::args::TopSort::Cpu);
+        assert!(screen(&mut top).join("\n").contains("waiting for the daemon"));
+        top.update(TopUpdate::Sessions(Err("no daemon answers".into())));
+        assert!(screen(&mut top)[22].starts_with("error: no daemon answers"));
+    }
+}
