@@ -31,6 +31,7 @@ mod prompt;
 mod raw_lines;
 pub mod reattach;
 mod receipt;
+mod sandbox;
 mod signal_number;
 pub mod terminal;
 
@@ -64,4 +65,5 @@ pub use raw_lines::RawLine;
 pub use receipt::{
     ContainmentLayer, KillCause, KillOptions, KillScope, ProcessOutcome, Proof, ReapedBy, Receipt, ReceiptEntry,
 };
+pub use sandbox::{SandboxMode, SandboxSpec, SandboxStatus, SessionSandbox, UnknownSandbox};
 pub use signal_number::{InvalidSignal, SignalNumber};

@@ -38,6 +38,7 @@ mod process_table;
 mod procfs;
 mod registry;
 mod sample;
+mod sandbox;
 mod session_hold;
 mod socket_table;
 mod spawn;
@@ -75,6 +76,7 @@ pub use process_table::{
 };
 pub use procfs::{has_private_proc, numbers_in_proc, open_proc_file};
 pub use registry::{ProcessRegistry, ReapOutcome, ReapedProcess, RegistryEvent, reap_children, stopped_children};
+pub use sandbox::SandboxMounts;
 pub use session_hold::SessionHold;
 pub use spawn::{SpawnError, SpawnInput, SpawnOutput, SpawnRequest, SpawnedProcess, spawn};
 pub use sys::{ProcessTitle, bound_arenas, fork_child, inherited_fds, is_single_threaded};

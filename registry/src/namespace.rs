@@ -1,6 +1,7 @@
 //! A PID and mount namespace whose end is the end of everything in it.
 
 use std::{
+    fs,
     io::{self, Read, Write},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
@@ -13,10 +14,10 @@ use ipc_protocol::{Pid, ProcessId, Signal, errno::errno};
 use rustix::io::Errno;
 
 use crate::{
-    MountView, PidFd, UnavailableFeature,
+    MountView, PidFd, SandboxMounts, UnavailableFeature,
     proc::{self, identify},
     procfs,
-    sys::{self, ExecPlan, IdMaps, MountPlan, NamespaceInit, SpawnStep},
+    sys::{self, ExecPlan, IdMaps, MountPlan, NamespaceInit, SandboxPlan, SpawnStep},
 };
 
 /// Time for an init to be ready.
@@ -40,7 +41,7 @@ impl SessionNamespace {
     /// # Errors
     /// What the system does not allow here, and what would help.
     pub fn create(group: Option<BorrowedFd<'_>>) -> Result<Self, UnavailableFeature> {
-        Self::create_with(group, None, libc::SIGCHLD)
+        Self::create_with(group, None, None, libc::SIGCHLD)
     }
 
     /// The same, in which cgroup files are to be seen as `view` has them, as far as that can be had.
@@ -48,12 +49,26 @@ impl SessionNamespace {
     /// # Errors
     /// As [`SessionNamespace::create`].
     pub fn create_with_view(group: Option<BorrowedFd<'_>>, view: MountView) -> Result<Self, UnavailableFeature> {
-        Self::create_with(group, Some(view.0), libc::SIGCHLD)
+        Self::create_with(group, Some(view.0), None, libc::SIGCHLD)
+    }
+
+    /// The same, in which files are as `sandbox` has them. Whoever is inside can change none of that: it has no rights over what it
+    /// was made with.
+    ///
+    /// # Errors
+    /// As [`SessionNamespace::create`].
+    pub fn create_with_sandbox(
+        group: Option<BorrowedFd<'_>>,
+        view: MountView,
+        sandbox: SandboxMounts,
+    ) -> Result<Self, UnavailableFeature> {
+        Self::create_with(group, Some(view.0), Some(sandbox.plan), libc::SIGCHLD)
     }
 
     fn create_with(
         group: Option<BorrowedFd<'_>>,
         mounts: Option<MountPlan>,
+        sandbox: Option<SandboxPlan>,
         exit_signal: i32,
     ) -> Result<Self, UnavailableFeature> {
         let needs_user = !nix::unistd::geteuid().is_root();
@@ -63,18 +78,36 @@ impl SessionNamespace {
             let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
             IdMaps { user: format!("{uid} {uid} 1").into_bytes(), group: format!("{gid} {gid} 1").into_bytes() }
         });
-        let mut names = if needs_user { vec!["user", "pid", "mnt"] } else { vec!["pid", "mnt"] };
-        names.extend(mounts.as_ref().and_then(|plan| plan.own.as_ref()).map(|_| "cgroup"));
-        let init = sys::clone_init(group, maps, mounts, &theirs.into(), exit_signal).map_err(own)?;
-        match await_init(&init, ours, &names) {
-            Ok((id, fds)) => {
+        let cgroup = mounts.as_ref().and_then(|plan| plan.own.as_ref()).map(|_| "cgroup");
+        let names: Vec<&str> = match (&sandbox, needs_user) {
+            // All but the last two belong to the outer user namespace, if there is one.
+            (Some(_), _) => ["pid", "ipc"].into_iter().chain(cgroup).chain(["user", "mnt"]).collect(),
+            (None, true) => ["user", "pid", "mnt"].into_iter().chain(cgroup).collect(),
+            (None, false) => ["pid", "mnt"].into_iter().chain(cgroup).collect(),
+        };
+        let steps = sandbox.as_ref().map(|plan| plan.steps.clone()).unwrap_or_default();
+        let maps_root = sandbox.is_some() && !needs_user;
+        let init = sys::clone_init(group, maps, mounts, sandbox, &theirs.into(), exit_signal).map_err(own)?;
+        match await_init(&init, ours, &names, maps_root) {
+            Ok((id, mut fds)) => {
+                if needs_user && !steps.is_empty() {
+                    let outer =
+                        sys::owner_of_namespace(&fds[0]).map_err(|error| refused(SpawnStep::Enter, &error, true));
+                    fds.insert(0, outer.inspect_err(|_| destroy(&init.pidfd))?);
+                }
                 let unmounted = init.unmounted();
                 Ok(Self { init: PidFd::from_parts(init.pidfd, id), fds, unmounted })
             }
             Err(error) => {
                 let (step, error) = init.failure().unwrap_or((SpawnStep::Enter, error));
+                let failed = steps.get(init.failed_mount()).filter(|_| step == SpawnStep::MountSandbox);
+                let mut missing = refused(step, &error, needs_user);
+                if let Some(failed) = failed {
+                    let path = failed.path().to_string_lossy();
+                    missing.why = format!("{} ({} {path}): {error}", step.name(), failed.operation());
+                }
                 destroy(&init.pidfd);
-                Err(refused(step, &error, needs_user))
+                Err(missing)
             }
         }
     }
@@ -119,10 +152,23 @@ fn pids_by_level(pid: Pid) -> Option<Vec<Pid>> {
 }
 
 /// Waits for the init, opens its namespaces, and lets it go on.
-fn await_init(init: &NamespaceInit, mut socket: UnixStream, names: &[&str]) -> io::Result<(ProcessId, Vec<OwnedFd>)> {
+fn await_init(
+    init: &NamespaceInit,
+    mut socket: UnixStream,
+    names: &[&str],
+    maps_root: bool,
+) -> io::Result<(ProcessId, Vec<OwnedFd>)> {
     let deadline = Instant::now() + INIT_TIMEOUT;
-    read_byte(&mut socket, deadline)?
-        .ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "the init has ended"))?;
+    let ended = || io::Error::new(io::ErrorKind::UnexpectedEof, "the init has ended");
+    read_byte(&mut socket, deadline)?.ok_or_else(ended)?;
+    if maps_root {
+        for map in ["uid_map", "gid_map"] {
+            let ours = fs::read_to_string(format!("/proc/self/{map}"))?;
+            fs::write(format!("/proc/{}/{map}", init.pid), identity_map(&ours))?;
+        }
+        socket.write_all(&[0])?;
+        read_byte(&mut socket, deadline)?.ok_or_else(ended)?;
+    }
     // While it is dumpable: then they are hidden from others than root.
     let open = |name: &&str| procfs::open_proc_file(&format!("{}/ns/{name}", init.pid)).map(OwnedFd::from);
     let fds = names.iter().map(open).collect::<io::Result<_>>()?;
@@ -130,6 +176,18 @@ fn await_init(init: &NamespaceInit, mut socket: UnixStream, names: &[&str]) -> i
     // It closes its end once it is not dumpable.
     while read_byte(&mut socket, deadline)?.is_some() {}
     Ok((identify(init.pid)?, fds))
+}
+
+/// The map by which a user namespace has the ids of the one around it, whose own map is `around`.
+fn identity_map(around: &str) -> String {
+    let mut map = String::new();
+    for line in around.lines() {
+        let mut numbers = line.split_ascii_whitespace();
+        if let (Some(first), Some(count)) = (numbers.next(), numbers.nth(1)) {
+            map.push_str(&format!("{first} {first} {count}\n"));
+        }
+    }
+    map
 }
 
 /// The next byte; `None` when the other end is closed.
@@ -187,7 +245,7 @@ fn refused(step: SpawnStep, error: &io::Error, with_user: bool) -> UnavailableFe
 /// Why not.
 pub fn strict_is_available() -> Result<(), UnavailableFeature> {
     let with_user = !nix::unistd::geteuid().is_root();
-    let namespace = SessionNamespace::create_with(None, None, 0)?;
+    let namespace = SessionNamespace::create_with(None, None, None, 0)?;
     let init = namespace.init.try_clone();
     let entered = sys::dry_run_exec()
         .map_err(|error| (SpawnStep::Descriptors, error))

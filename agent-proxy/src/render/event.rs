@@ -124,6 +124,9 @@ pub(crate) fn measures(measures: &ContainmentStatus) -> String {
             text.push_str(name);
         }
     }
+    if let Some(sandbox) = &measures.sandbox {
+        text.push_str(&format!(", sandbox {} by {}", sandbox.mode, sandbox.layer));
+    }
     if let Some(sandbox) = &measures.agent_sandbox {
         text.push_str(&format!(", the agent's own sandbox: {sandbox}"));
     }

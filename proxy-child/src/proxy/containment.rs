@@ -1,9 +1,13 @@
 //! Containment of a session's agent, and the protection of the proxy from it.
 
-use ipc_protocol::{AgentSessionConfig, ContainmentSpec, ContainmentStatus, ProcessId, WireError};
+use std::path::PathBuf;
+
+use ipc_protocol::{
+    AgentSessionConfig, ContainmentSpec, ContainmentStatus, ProcessId, SandboxSpec, SandboxStatus, WireError,
+};
 use registry::{
-    LandlockScope, MountView, ProcessRegistry, SessionCgroup, SessionHold, SessionNamespace, SpawnRequest,
-    SpawnedProcess,
+    LandlockScope, MountView, ProcessRegistry, SandboxMounts, SessionCgroup, SessionHold, SessionNamespace,
+    SpawnRequest, SpawnedProcess,
 };
 
 /// Makes the cgroup, the namespaces and the landlock domain that `enclosure` and `config` ask for, has `registry` hold
@@ -19,15 +23,15 @@ pub(crate) fn enclose(
     config: &AgentSessionConfig,
     (enclosure, private): (ContainmentSpec, &[String]),
 ) -> Result<ContainmentStatus, WireError> {
-    let ContainmentSpec { marker, cgroup, strict } = enclosure;
+    let ContainmentSpec { marker, cgroup, strict, sandbox } = enclosure;
     let mut hold = SessionHold { marker, since: proxy.start_time, strict, ..SessionHold::default() };
-    let made = make(&mut hold, program, config, (cgroup.as_deref(), private));
+    let made = make(&mut hold, program, config, (cgroup.as_deref(), private, sandbox.as_deref()));
     let layers = hold.layers();
     registry.set_hold(hold);
-    made?;
+    let sandbox = made?;
     registry::set_dumpable(!config.hardening.undumpable)
         .map_err(|error| WireError::system("becoming undumpable", &error))?;
-    program.landlock = landlock(config)?;
+    program.landlock = landlock(config, sandbox.is_some())?;
     let landlock = program.landlock.is_some();
     program.oom_score_adj = Some(registry::agent_oom_score_adj());
     // Of a program that gets its view when it is started, only that tells whether it did: `sees_own_cgroups_only`.
@@ -38,6 +42,7 @@ pub(crate) fn enclose(
         undumpable: config.hardening.undumpable,
         landlock,
         own_cgroups_only,
+        sandbox,
         ..ContainmentStatus::default()
     })
 }
@@ -51,8 +56,9 @@ fn make(
     hold: &mut SessionHold,
     program: &mut SpawnRequest,
     config: &AgentSessionConfig,
-    (cgroup, private): (Option<&str>, &[String]),
-) -> Result<(), WireError> {
+    (cgroup, private, sandbox): (Option<&str>, &[String], Option<&SandboxSpec>),
+) -> Result<Option<SandboxStatus>, WireError> {
+    let mut status = None;
     if let Some(path) = cgroup {
         let group = SessionCgroup::create(path.as_ref())
             .map_err(|error| WireError::system("making the session's cgroup", &error))?;
@@ -64,11 +70,20 @@ fn make(
         let view =
             MountView::plan(hold.group.as_ref()).map_err(|error| WireError::system("looking for cgroups", &error))?;
         let view = view.with_private(private);
-        let namespace = SessionNamespace::create_with_view(hold.group.as_ref().map(SessionCgroup::as_fd), view)
-            .map_err(|why| WireError::Unsupported {
-                agent: config.agent.clone(),
-                operation: format!("be contained strictly: {why}"),
-            })?;
+        let group = hold.group.as_ref().map(SessionCgroup::as_fd);
+        let namespace = match sandbox {
+            None => SessionNamespace::create_with_view(group, view),
+            Some(spec) => {
+                let mounts =
+                    SandboxMounts::plan(spec).map_err(|error| WireError::system("planning the sandbox", &error))?;
+                status = Some(sandbox_status(spec, &mounts));
+                SessionNamespace::create_with_sandbox(group, view, mounts)
+            }
+        };
+        let namespace = namespace.map_err(|why| {
+            let how = if sandbox.is_some() { "kept in a sandbox" } else { "contained strictly" };
+            WireError::Unsupported { agent: config.agent.clone(), operation: format!("be {how}: {why}") }
+        })?;
         let init = namespace.init().try_clone();
         program.namespace = Some(namespace);
         hold.init =
@@ -79,12 +94,23 @@ fn make(
             MountView::plan(hold.group.as_ref()).map_err(|error| WireError::system("looking for cgroups", &error))?;
         program.view = Some(view);
     }
-    Ok(())
+    Ok(status)
 }
 
-/// The domain around the agent. By default root has one where the kernel has any.
-fn landlock(config: &AgentSessionConfig) -> Result<Option<LandlockScope>, WireError> {
-    match config.hardening.landlock {
+fn sandbox_status(spec: &SandboxSpec, mounts: &SandboxMounts) -> SandboxStatus {
+    let text = |paths: &[PathBuf]| paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+    SandboxStatus {
+        mode: spec.mode,
+        layer: "mounts".to_owned(),
+        write: text(&mounts.write),
+        hidden: text(&mounts.hidden),
+    }
+}
+
+/// The domain around the agent. By default root has one where the kernel has any. In a sandbox that keeps abstract sockets out of
+/// reach.
+fn landlock(config: &AgentSessionConfig, is_required: bool) -> Result<Option<LandlockScope>, WireError> {
+    match config.hardening.landlock.filter(|_| !is_required).or(is_required.then_some(true)) {
         Some(false) => Ok(None),
         None if !nix::unistd::geteuid().is_root() => Ok(None),
         None => Ok(LandlockScope::create().ok()),
