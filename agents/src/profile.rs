@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ipc_protocol::{
-    AgentSessionConfig, LimitAction, Limits, PermissionMode, PermissionRule, SandboxMode, SessionSandbox,
-    TimeoutAction, Timeouts,
+    AgentSessionConfig, LimitAction, Limits, NetworkAccess, PermissionMode, PermissionRule, SandboxMode,
+    SessionSandbox, TimeoutAction, Timeouts,
 };
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -54,14 +54,19 @@ pub struct Profile {
 /// Files in reach of the sessions.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-#[expect(missing_docs, reason = "as in SessionSandbox")]
 pub struct ProfileSandbox {
+    /// Files in reach.
     pub mode: Option<SandboxMode>,
+    /// Absolute paths that are read although the sandbox hides them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub read: Vec<String>,
+    /// Absolute paths that are written too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub write: Vec<String>,
+    /// Hosts in reach.
+    pub network: Option<NetworkAccess>,
 }
 
 /// Handling of permission requests.
@@ -258,6 +263,7 @@ impl ProfileSandbox {
 
     fn apply(&self, sandbox: &mut SessionSandbox) {
         sandbox.mode = sandbox.mode.or(self.mode);
+        sandbox.network = sandbox.network.take().or_else(|| self.network.clone());
         // Without a sandbox there is nothing to add to.
         if sandbox.is_on() {
             sandbox.read.extend(self.read.iter().cloned());

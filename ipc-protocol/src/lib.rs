@@ -23,6 +23,7 @@ mod lifecycle;
 mod limits;
 pub mod message;
 mod millis;
+mod network;
 mod operation;
 pub mod packet;
 mod policy;
@@ -54,6 +55,9 @@ pub use json::Json;
 pub use lifecycle::{Lifecycle, Restart, ResumeFallback};
 pub use limits::{LimitAction, LimitExceeded, LimitForm, LimitInForce, LimitKind, Limits, UnknownAction};
 pub use millis::time as time_text;
+pub use network::{
+    EGRESS_PORT, InvalidNetworkRule, NetworkAccess, NetworkConnection, NetworkRefusal, NetworkRule, normal_host,
+};
 pub use operation::{AgentEndpoint, NativeResume, OnMissing, Operation, ResumeFrom, ResumeRequest};
 pub use policy::{
     AgentSandbox, BypassAction, PermissionBypassed, PermissionMode, PermissionPolicy, PermissionRule, RuleDecision,

@@ -4,8 +4,11 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::NetworkAccess;
+
 /// Files that a session's processes may read and write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum SandboxMode {
     /// Whatever the user may.
@@ -45,6 +48,7 @@ impl FromStr for SandboxMode {
 
 /// Sandbox of a session, as it is requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct SessionSandbox {
     /// Files in reach; `null` for the profile's, and `off` without one.
@@ -53,6 +57,8 @@ pub struct SessionSandbox {
     pub read: Vec<String>,
     /// Absolute paths that are written too.
     pub write: Vec<String>,
+    /// Hosts in reach; `null` for the profile's, and `host` without one. Another than `host` needs a mode other than `off`.
+    pub network: Option<NetworkAccess>,
 }
 
 impl SessionSandbox {
@@ -75,10 +81,13 @@ pub struct SandboxSpec {
     pub hidden: Vec<String>,
     /// The user's home, in which directories around hidden paths show what they had at the start.
     pub home: Option<String>,
+    /// Hosts in reach.
+    pub network: NetworkAccess,
 }
 
 /// Sandbox in force, as reported in `session:started`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxStatus {
     /// Mode in force.
@@ -89,6 +98,8 @@ pub struct SandboxStatus {
     pub write: Vec<String>,
     /// Paths that were there at the start and cannot be read.
     pub hidden: Vec<String>,
+    /// Hosts in reach.
+    pub network: NetworkAccess,
 }
 
 #[cfg(test)]

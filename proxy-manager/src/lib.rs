@@ -121,8 +121,8 @@ pub mod host {
 pub mod isolation {
     #[doc(inline)]
     pub use ipc_protocol::{
-        AgentSandbox, Containment, ContainmentLayer, ContainmentStatus, Hardening, ObserverKind, SandboxMode,
-        SandboxStatus, SessionSandbox,
+        AgentSandbox, Containment, ContainmentLayer, ContainmentStatus, Hardening, InvalidNetworkRule, NetworkAccess,
+        NetworkConnection, NetworkRefusal, NetworkRule, ObserverKind, SandboxMode, SandboxStatus, SessionSandbox,
     };
 }
 
@@ -196,8 +196,8 @@ pub use self::{
         Retention, SessionBound, UnavailableFeature, raise_descriptor_limit,
     },
     isolation::{
-        AgentSandbox, Containment, ContainmentLayer, ContainmentStatus, Hardening, ObserverKind, SandboxMode,
-        SandboxStatus, SessionSandbox,
+        AgentSandbox, Containment, ContainmentLayer, ContainmentStatus, Hardening, InvalidNetworkRule, NetworkAccess,
+        NetworkConnection, NetworkRefusal, NetworkRule, ObserverKind, SandboxMode, SandboxStatus, SessionSandbox,
     },
     limits::{
         Budget, BudgetAction, BudgetExceeded, BudgetKind, LimitAction, LimitExceeded, LimitForm, LimitInForce,

@@ -62,7 +62,7 @@ pub use lineage::{Lineage, LineageEvent, LineageRoot};
 pub use listening::listening_sockets;
 pub use machine_table::{MachineProcess, machine_processes};
 pub use marker_pass::{MarkerPass, MarkerQuery};
-pub use namespace::{SessionNamespace, init_below, strict_is_available};
+pub use namespace::{SessionNamespace, SessionNetwork, init_below, strict_is_available};
 pub use oom::{agent_oom_score_adj, protect_from_oom};
 pub use pidfd::PidFd;
 pub use proc::{
@@ -80,7 +80,7 @@ pub use sandbox::SandboxMounts;
 pub use session_hold::SessionHold;
 pub use spawn::{SpawnError, SpawnInput, SpawnOutput, SpawnRequest, SpawnedProcess, spawn};
 pub use sys::{ProcessTitle, bound_arenas, fork_child, inherited_fds, is_single_threaded};
-pub use tcp_peer::check_tcp_client;
+pub use tcp_peer::{check_tcp_client, tcp_client_of};
 pub use tree_kill::kill_trees;
 pub use unavailable::UnavailableFeature;
 pub use usage::{LargeFile, ProcessUsage, ReadingScope, UsageReader, UsageReading, thread_time};

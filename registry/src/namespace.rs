@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{self, Read, Write},
+    net::SocketAddrV4,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
@@ -17,7 +18,7 @@ use crate::{
     MountView, PidFd, SandboxMounts, UnavailableFeature,
     proc::{self, identify},
     procfs,
-    sys::{self, ExecPlan, IdMaps, MountPlan, NamespaceInit, SandboxPlan, SpawnStep},
+    sys::{self, ExecPlan, IdMaps, MountPlan, NamespaceInit, SandboxPlan, SocketPlan, SpawnStep},
 };
 
 /// Time for an init to be ready.
@@ -32,7 +33,45 @@ pub struct SessionNamespace {
     init: PidFd,
     /// In the order in which they have to be entered.
     fds: Vec<OwnedFd>,
+    /// Places in `fds` of what has to be entered for the network, if it has one of its own.
+    network: Option<Vec<usize>>,
     unmounted: Option<io::Error>,
+}
+
+/// Way into the network of a session.
+#[derive(Debug)]
+pub struct SessionNetwork(Vec<OwnedFd>);
+
+impl SessionNetwork {
+    /// Makes sockets that listen in the network, at TCP and at UDP addresses.
+    ///
+    /// # Errors
+    /// When one of them is taken, or no descriptor is left.
+    pub fn listen(&self, tcp: &[SocketAddrV4], udp: &[SocketAddrV4]) -> io::Result<(Vec<OwnedFd>, Vec<OwnedFd>)> {
+        let plan = |is_stream| move |address: &SocketAddrV4| SocketPlan { is_stream, address: Some(*address) };
+        let plans: Vec<_> = tcp.iter().map(plan(true)).chain(udp.iter().map(plan(false))).collect();
+        let mut sockets = sys::make_sockets(&self.0, &plans)?;
+        let udp = sockets.split_off(tcp.len());
+        Ok((sockets, udp))
+    }
+
+    /// Name of the network namespace, as links in `/proc` have it.
+    ///
+    /// # Errors
+    /// None that Linux is known to give.
+    pub fn name(&self) -> io::Result<String> {
+        let network = self.0.last().ok_or(io::ErrorKind::NotFound)?;
+        Ok(format!("net:[{}]", rustix::fs::fstat(network)?.st_ino))
+    }
+
+    /// Makes a TCP socket that can connect to what listens in the network.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn tcp_socket(&self) -> io::Result<OwnedFd> {
+        let made = sys::make_sockets(&self.0, &[SocketPlan { is_stream: true, address: None }])?;
+        made.into_iter().next().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
 }
 
 impl SessionNamespace {
@@ -79,9 +118,10 @@ impl SessionNamespace {
             IdMaps { user: format!("{uid} {uid} 1").into_bytes(), group: format!("{gid} {gid} 1").into_bytes() }
         });
         let cgroup = mounts.as_ref().and_then(|plan| plan.own.as_ref()).map(|_| "cgroup");
+        let net = sandbox.as_ref().filter(|plan| plan.has_network).map(|_| "net");
         let names: Vec<&str> = match (&sandbox, needs_user) {
             // All but the last two belong to the outer user namespace, if there is one.
-            (Some(_), _) => ["pid", "ipc"].into_iter().chain(cgroup).chain(["user", "mnt"]).collect(),
+            (Some(_), _) => ["pid", "ipc"].into_iter().chain(net).chain(cgroup).chain(["user", "mnt"]).collect(),
             (None, true) => ["user", "pid", "mnt"].into_iter().chain(cgroup).collect(),
             (None, false) => ["pid", "mnt"].into_iter().chain(cgroup).collect(),
         };
@@ -96,7 +136,9 @@ impl SessionNamespace {
                     fds.insert(0, outer.inspect_err(|_| destroy(&init.pidfd))?);
                 }
                 let unmounted = init.unmounted();
-                Ok(Self { init: PidFd::from_parts(init.pidfd, id), fds, unmounted })
+                // After the outer user namespace come those of processes and IPC.
+                let network = net.map(|_| if needs_user { vec![0, 3] } else { vec![2] });
+                Ok(Self { init: PidFd::from_parts(init.pidfd, id), fds, network, unmounted })
             }
             Err(error) => {
                 let (step, error) = init.failure().unwrap_or((SpawnStep::Enter, error));
@@ -117,6 +159,16 @@ impl SessionNamespace {
         &self.init
     }
 
+    /// The network of the session, if it has one of its own.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn network(&self) -> io::Result<Option<SessionNetwork>> {
+        let Some(places) = &self.network else { return Ok(None) };
+        let fds = places.iter().map(|at| self.fds[*at].try_clone()).collect::<io::Result<_>>()?;
+        Ok(Some(SessionNetwork(fds)))
+    }
+
     /// Returns the reason why not all cgroup files are seen as requested.
     pub fn view_failure(&self) -> Option<&io::Error> {
         self.unmounted.as_ref()
@@ -124,7 +176,12 @@ impl SessionNamespace {
 
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         let fds = self.fds.iter().map(OwnedFd::try_clone).collect::<io::Result<_>>()?;
-        Ok(Self { init: self.init.try_clone()?, fds, unmounted: None })
+        Ok(Self { init: self.init.try_clone()?, fds, network: self.network.clone(), unmounted: None })
+    }
+
+    /// Returns whether it has a network of its own.
+    pub(crate) fn has_network(&self) -> bool {
+        self.network.is_some()
     }
 
     pub(crate) fn into_fds(self) -> Vec<OwnedFd> {

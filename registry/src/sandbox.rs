@@ -28,7 +28,7 @@ use crate::sys::{MountStep, SandboxPlan};
 const PRIVATE: [(&str, &str); 4] =
     [("/dev", "mode=755,size=1m"), ("/run", "mode=755"), ("/tmp", "mode=1777"), ("/var/tmp", "mode=1777")];
 /// Files below them that stay, where they are there.
-const SHOWN: [&str; 4] = ["/etc/resolv.conf", "/run/current-system", "/run/wrappers", "/run/opengl-driver"];
+const SHOWN: [&str; 4] = [RESOLVER, "/run/current-system", "/run/wrappers", "/run/opengl-driver"];
 /// Devices that a session has.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// Links in `/dev`.
@@ -47,6 +47,10 @@ const PROC_READ_ONLY: [&str; 6] =
 const MACHINE_KEYS: [&str; 4] = ["/etc/shadow", "/etc/gshadow", "/etc/shadow-", "/etc/gshadow-"];
 /// File that covers what is hidden.
 const COVER: &str = "/dev/.hidden";
+/// File that names the session's own name server, and covers the machine's.
+const NAME_SERVER: &str = "/dev/.resolv.conf";
+const NAME_SERVER_TEXT: &str = "nameserver 127.0.0.1\noptions timeout:2 attempts:1\n";
+const RESOLVER: &str = "/etc/resolv.conf";
 /// Most entries of a carved directory.
 const MAX_ENTRIES: usize = 4096;
 /// Options of a file system that shows nothing.
@@ -95,6 +99,8 @@ enum Place {
     Hidden {
         is_directory: bool,
     },
+    /// The name server of the session's own network.
+    NameServer,
 }
 
 struct Planner {
@@ -110,6 +116,7 @@ struct Planner {
     writable: Vec<MountStep>,
     copies: Vec<MountStep>,
     slots: usize,
+    has_network: bool,
 }
 
 impl Planner {
@@ -135,6 +142,7 @@ impl Planner {
             writable: Vec::new(),
             copies: Vec::new(),
             slots: 0,
+            has_network: spec.network.is_own(),
         };
         planner.check()?;
         Ok(planner)
@@ -199,8 +207,11 @@ impl Planner {
         for path in named_sockets() {
             self.hide_socket(&path);
         }
+        if let Some(path) = fs::canonicalize(RESOLVER).ok().filter(|_| self.has_network) {
+            self.places.insert(path, Place::NameServer);
+        }
         let steps = self.steps()?;
-        let plan = SandboxPlan { steps, slots: self.slots };
+        let plan = SandboxPlan { steps, slots: self.slots, has_network: self.has_network };
         Ok(SandboxMounts { plan, write: self.write.into_iter().collect(), hidden: self.seen })
     }
 
@@ -303,7 +314,10 @@ impl Planner {
         steps.push(MountStep::Own { kind: c"proc", path: c"/proc".to_owned(), options: CString::default() });
         // What covers others has to be there first.
         steps.push(own(Path::new("/dev"), PRIVATE[0].1)?);
-        steps.push(MountStep::File { path: CString::new(COVER)?, mode: 0o000 });
+        steps.push(MountStep::File { path: CString::new(COVER)?, mode: 0o000, text: "" });
+        if self.has_network {
+            steps.push(MountStep::File { path: CString::new(NAME_SERVER)?, mode: 0o444, text: NAME_SERVER_TEXT });
+        }
         let mut last = vec![frozen(Path::new("/dev"))?];
         let mut made = BTreeSet::new();
         for (path, place) in self.places.iter().filter(|(path, _)| *path != Path::new("/dev")) {
@@ -326,10 +340,16 @@ impl Planner {
                 Place::Shown { slot, is_directory } => {
                     match (is_new, is_directory) {
                         (true, true) => steps.push(MountStep::Directory { path: cstring(path)?, mode: 0o755 }),
-                        (true, false) => steps.push(MountStep::File { path: cstring(path)?, mode: 0o644 }),
+                        (true, false) => steps.push(MountStep::File { path: cstring(path)?, mode: 0o644, text: "" }),
                         (false, _) => {}
                     }
                     steps.push(MountStep::Attach { slot: *slot, path: cstring(path)? });
+                }
+                Place::NameServer => {
+                    if is_new {
+                        steps.push(MountStep::File { path: cstring(path)?, mode: 0o644, text: "" });
+                    }
+                    steps.push(MountStep::Cover { with: CString::new(NAME_SERVER)?, path: cstring(path)? });
                 }
                 Place::Hidden { is_directory: true } => {
                     steps.push(own(path, if self.shows_below(path) { PASSAGE } else { NOTHING })?);

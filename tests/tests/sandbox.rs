@@ -1,11 +1,16 @@
-//! Files of sessions in a sandbox.
+//! Files and network of sessions in a sandbox.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::TcpListener,
+    path::Path,
+};
 
 use agent_proxy_tests::sessions::{self, all, shell, soon};
 use proxy_manager::{
-    AgentSessionConfig, Containment, Error, Event, ManagerBuilder, Profile, Profiles, ProxyManager, SandboxMode,
-    SandboxStatus, SessionSandbox,
+    AgentSessionConfig, Containment, Error, Event, Home, ManagerBuilder, NetworkAccess, Profile, Profiles,
+    ProxyManager, SandboxMode, SandboxStatus, SessionId, SessionSandbox,
 };
 use tempfile::TempDir;
 
@@ -146,7 +151,7 @@ async fn what_cannot_be_enforced_is_refused() {
     absent.sandbox.read.push(user.path("absent"));
     assert!(user.refusal(absent).await.contains("absent"));
     let mut off = base;
-    off.sandbox = SessionSandbox { mode: None, read: vec!["/".into()], write: Vec::new() };
+    off.sandbox = SessionSandbox { read: vec!["/".into()], ..SessionSandbox::default() };
     let refused = soon("a start", user.manager.start_session(off)).await.err();
     assert!(matches!(refused, Some(Error::InvalidConfig { field: "sandbox", .. })), "{refused:?}");
     soon("the end", user.manager.shutdown()).await;
@@ -165,5 +170,82 @@ async fn a_profile_has_a_sandbox_and_a_session_another() {
         let (_, status) = user.run(config).await;
         assert_eq!(status.map(|status| status.mode), expected);
     }
+    soon("the end", user.manager.shutdown()).await;
+}
+
+#[tokio::test]
+async fn a_home_of_the_session_s_own_is_written_and_its_neighbours_are_not_seen() {
+    let user = User::new(|builder| builder).await;
+    let script = format!(
+        "echo made >\"$HOME/made\" && cat \"$HOME/made\"; ls '{}' '{}/homes' | wc -l",
+        user.path("state"),
+        user.path("state")
+    );
+    let config = AgentSessionConfig { home: Some(Home::Own), ..user.config(SandboxMode::ReadOnly, &script) };
+    let (lines, _) = user.run(config).await;
+    // A heading for each directory, what is in it, and an empty line between; the state directory cannot be listed by others than root.
+    assert_eq!(lines.first().map(String::as_str), Some("made"), "{lines:?}");
+    assert!(
+        lines.get(1).and_then(|count| count.trim().parse::<u32>().ok()).is_some_and(|count| count <= 5),
+        "{lines:?}"
+    );
+    soon("the end", user.manager.shutdown()).await;
+}
+
+/// A script of bash that sends a request to the proxy of the session, and prints the answer.
+fn request(text: &str) -> Vec<String> {
+    let script = format!("exec 3<>/dev/tcp/127.0.0.1/61080; printf '{text}' >&3; cat <&3");
+    ["bash", "-c", &script].map(str::to_owned).into()
+}
+
+#[tokio::test]
+async fn an_allowed_host_is_reached_and_every_connection_is_an_event() {
+    let user = User::new(|builder| builder).await;
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+    let port = listener.local_addr().expect("an address").port();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("accepted");
+        let (mut got, mut chunk) = (Vec::new(), [0; 1024]);
+        while !got.ends_with(b"\r\n\r\n") {
+            let length = stream.read(&mut chunk).expect("read");
+            got.extend_from_slice(&chunk[..length]);
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nreached").expect("answered");
+        got.len() as u64
+    });
+    let rule = format!("127.0.0.1:{port}").parse().expect("a rule");
+    let mut config = user.config(SandboxMode::Workspace, "");
+    config.sandbox.network = Some(NetworkAccess::Allow(vec![rule]));
+    config.command = request(&format!("GET http://127.0.0.1:{port}/ HTTP/1.1\\r\\n\\r\\n"));
+    let session = soon("a start", user.manager.start_session(config.clone())).await.expect("started");
+    let events = all(&mut session.subscribe()).await;
+    let connection = events.iter().find_map(|envelope| match &envelope.event {
+        Event::NetworkConnection(connection) => Some((**connection).clone()),
+        _ => None,
+    });
+    let connection = connection.unwrap_or_else(|| panic!("no connection: {events:?}"));
+    assert_eq!((connection.host.as_str(), connection.port), ("127.0.0.1", port));
+    assert_eq!(connection.sent, server.join().expect("served"));
+    assert_eq!(connection.received, "HTTP/1.1 200 OK\r\n\r\nreached".len() as u64);
+    assert!(connection.process.is_some(), "{connection:?}");
+    // What no rule allows.
+    config.session_id = SessionId::mint();
+    config.command = request("GET http://evil.example/ HTTP/1.1\\r\\n\\r\\n");
+    let session = soon("a start", user.manager.start_session(config)).await.expect("started");
+    let events = all(&mut session.subscribe()).await;
+    let refusal = events.iter().find_map(|envelope| match &envelope.event {
+        Event::NetworkRefused(refusal) => Some((refusal.host.clone(), refusal.port, refusal.process.is_some())),
+        _ => None,
+    });
+    assert_eq!(refusal, Some(("evil.example".to_owned(), 80, true)), "{events:?}");
+    soon("the end", user.manager.shutdown()).await;
+}
+
+#[tokio::test]
+async fn a_network_needs_a_sandbox() {
+    let user = User::new(|builder| builder).await;
+    let mut config = user.config(SandboxMode::Off, "true");
+    config.sandbox.network = Some(NetworkAccess::Off);
+    assert!(user.refusal(config).await.contains("network"));
     soon("the end", user.manager.shutdown()).await;
 }

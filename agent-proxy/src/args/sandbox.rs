@@ -1,13 +1,16 @@
 //! Arguments for the files that a session may use.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
 use agents::ProfileSandbox;
 use clap::{
     Args,
     builder::{PossibleValuesParser, TypedValueParser},
 };
-use proxy_manager::SandboxMode;
+use proxy_manager::{InvalidNetworkRule, NetworkAccess, SandboxMode};
 
 use proxy_server::ProblemDetails;
 
@@ -27,6 +30,49 @@ pub(crate) struct SandboxArgs {
     /// Let a session with a sandbox write this too; repeatable
     #[arg(long, value_name = "PATH")]
     pub(crate) write: Vec<PathBuf>,
+    /// Hosts that a session with a sandbox may reach: host, off, or allow=HOST,… [default: host]; repeatable
+    ///
+    /// host: whatever you may. off: nothing but the session's own services. allow=api.example.com,*.example.org,192.0.2.1:8080: these
+    /// too; a host without a port is allowed at 80 and 443.
+    #[arg(long, value_name = "WHICH")]
+    pub(crate) network: Vec<NetworkArg>,
+}
+
+/// Value of `--network`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NetworkArg(NetworkAccess);
+
+impl FromStr for NetworkArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let rules = match (text, text.strip_prefix("allow=")) {
+            ("host", _) => return Ok(Self(NetworkAccess::Host)),
+            ("off", _) => return Ok(Self(NetworkAccess::Off)),
+            (_, Some(rules)) => rules,
+            _ => return Err("use host, off, or allow=HOST,…".to_owned()),
+        };
+        let rules = rules.split(',').map(|rule| rule.parse().map_err(|error: InvalidNetworkRule| error.to_string()));
+        rules.collect::<Result<_, _>>().map(|rules| Self(NetworkAccess::Allow(rules)))
+    }
+}
+
+/// Joins values of `--network`: further hosts are allowed too.
+fn joined(values: Vec<NetworkArg>) -> Result<Option<NetworkAccess>, ProblemDetails> {
+    let mut joined = None;
+    for NetworkArg(value) in values {
+        joined = match (joined, value) {
+            (None, value) => Some(value),
+            (Some(NetworkAccess::Allow(rules)), NetworkAccess::Allow(more)) => {
+                Some(NetworkAccess::Allow([rules, more].concat()))
+            }
+            (Some(one), other) if one == other => Some(one),
+            (Some(one), other) => {
+                return Err(ProblemDetails::usage(format!("--network {one} and {other}: which one is meant?")));
+            }
+        };
+    }
+    Ok(joined)
 }
 
 fn mode() -> impl TypedValueParser<Value = SandboxMode> {
@@ -40,6 +86,7 @@ impl SandboxArgs {
     /// `usage` for a path that is not there.
     pub(crate) fn apply_to(self, sandbox: &mut ProfileSandbox) -> Result<(), ProblemDetails> {
         sandbox.mode = self.sandbox.or(sandbox.mode);
+        sandbox.network = joined(self.network)?.or(sandbox.network.take());
         sandbox.read.extend(absolute("--read", &self.read)?);
         sandbox.write.extend(absolute("--write", &self.write)?);
         Ok(())

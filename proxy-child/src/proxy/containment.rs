@@ -1,14 +1,29 @@
 //! Containment of a session's agent, and the protection of the proxy from it.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use ipc_protocol::{
     AgentSessionConfig, ContainmentSpec, ContainmentStatus, ProcessId, SandboxSpec, SandboxStatus, WireError,
 };
 use registry::{
     LandlockScope, MountView, ProcessRegistry, SandboxMounts, SessionCgroup, SessionHold, SessionNamespace,
-    SpawnRequest, SpawnedProcess,
+    SessionNetwork, SpawnRequest, SpawnedProcess,
 };
+use tokio::sync::Notify;
+
+use super::egress::{EgressSockets, SessionEgress};
+
+/// What holds a session, and its way out.
+pub(crate) struct SessionEnclosure {
+    pub(crate) status: ContainmentStatus,
+    pub(crate) network: Option<OwnNetwork>,
+}
+
+/// Network of a session's own.
+pub(crate) struct OwnNetwork {
+    pub(crate) entry: Arc<SessionNetwork>,
+    pub(crate) egress: SessionEgress,
+}
 
 /// Makes the cgroup, the namespaces and the landlock domain that `enclosure` and `config` ask for, has `registry` hold
 /// them and `program` start in them. `proxy` is this process. The result says what holds.
@@ -22,7 +37,8 @@ pub(crate) fn enclose(
     proxy: ProcessId,
     config: &AgentSessionConfig,
     (enclosure, private): (ContainmentSpec, &[String]),
-) -> Result<ContainmentStatus, WireError> {
+    wake: &Arc<Notify>,
+) -> Result<SessionEnclosure, WireError> {
     let ContainmentSpec { marker, cgroup, strict, sandbox } = enclosure;
     let mut hold = SessionHold { marker, since: proxy.start_time, strict, ..SessionHold::default() };
     let made = make(&mut hold, program, config, (cgroup.as_deref(), private, sandbox.as_deref()));
@@ -37,14 +53,40 @@ pub(crate) fn enclose(
     // Of a program that gets its view when it is started, only that tells whether it did: `sees_own_cgroups_only`.
     let own_cgroups_only =
         program.view.is_some() || program.namespace.as_ref().is_some_and(|space| space.view_failure().is_none());
-    Ok(ContainmentStatus {
+    let network = own_network(config, program, sandbox.as_ref(), wake)?;
+    let status = ContainmentStatus {
         layers,
         undumpable: config.hardening.undumpable,
         landlock,
         own_cgroups_only,
         sandbox,
         ..ContainmentStatus::default()
-    })
+    };
+    Ok(SessionEnclosure { status, network })
+}
+
+/// Opens the way out of a network of the session's own.
+fn own_network(
+    config: &AgentSessionConfig,
+    program: &SpawnRequest,
+    sandbox: Option<&SandboxStatus>,
+    wake: &Arc<Notify>,
+) -> Result<Option<OwnNetwork>, WireError> {
+    let failed = |error| WireError::system("opening the way out of the session's network", &error);
+    let (Some(sandbox), Some(namespace)) = (sandbox, &program.namespace) else { return Ok(None) };
+    let Some(entry) = namespace.network().map_err(failed)? else {
+        if sandbox.network.is_own() {
+            let operation = "have a network of its own: there is none in its namespaces".to_owned();
+            return Err(WireError::Unsupported { agent: config.agent.clone(), operation });
+        }
+        return Ok(None);
+    };
+    let rules = sandbox.network.rules().to_vec();
+    let sockets = EgressSockets::new(&rules);
+    let sockets = entry.listen(&sockets.tcp, &sockets.udp).map_err(failed)?;
+    let name = entry.name().map_err(failed)?;
+    let egress = SessionEgress::start(rules, sockets, name, wake.clone()).map_err(failed)?;
+    Ok(Some(OwnNetwork { entry: Arc::new(entry), egress }))
 }
 
 /// Takes note of what came of the view that a program was to have; there is none where nothing was started.
@@ -104,6 +146,7 @@ fn sandbox_status(spec: &SandboxSpec, mounts: &SandboxMounts) -> SandboxStatus {
         layer: "mounts".to_owned(),
         write: text(&mounts.write),
         hidden: text(&mounts.hidden),
+        network: spec.network.clone(),
     }
 }
 

@@ -447,6 +447,7 @@ impl LaunchDraft<'_> {
         }
         env.0.extend(agents.0);
         env.0.extend(config.env.0.clone());
+        env.0.extend(sandbox::network_variables(config));
         env.0.insert(SESSION_MARKER.to_owned(), config.session_id.to_string());
         env.0.insert(DEPTH_MARKER.to_owned(), (config.depth + 1).to_string());
         env.0.insert(MARKER.to_owned(), self.marker.to_owned());

@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use agents::AgentSpec;
-use ipc_protocol::{AgentSessionConfig, Containment, EnvVars, SandboxMode, SandboxSpec};
+use ipc_protocol::{AgentSessionConfig, Containment, EGRESS_PORT, EnvVars, NetworkAccess, SandboxMode, SandboxSpec};
 
 use super::{AgentDefaults, LaunchAttempt, invalid};
 use crate::error::Result;
@@ -76,6 +76,22 @@ const USER_KEYS: [&str; 62] = [
 /// Directories of a home in which each program has one of its own.
 const SHARED_DIRECTORIES: [&str; 4] = [".config", ".cache", ".local/share", ".local/state"];
 
+/// Most rules of a network.
+const MAX_RULES: usize = 48;
+
+/// Variables by which programs find the proxy of a network of the session's own.
+pub(super) fn network_variables(config: &AgentSessionConfig) -> Vec<(String, String)> {
+    if !config.sandbox.is_on() || !config.sandbox.network.as_ref().is_some_and(NetworkAccess::is_own) {
+        return Vec::new();
+    }
+    let proxy = format!("http://127.0.0.1:{EGRESS_PORT}");
+    let own = "localhost,127.0.0.1,::1".to_owned();
+    let proxies = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"].map(|name| (name, proxy.clone()));
+    // Node.js heeds the others with this one only.
+    let others = [("NO_PROXY", own.clone()), ("no_proxy", own), ("NODE_USE_ENV_PROXY", "1".to_owned())];
+    proxies.into_iter().chain(others).map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
 /// Collects the paths of a session's sandbox. Makes the directories that the agent has in the user's home.
 ///
 /// # Errors
@@ -88,6 +104,17 @@ pub(super) fn plan(
     (home, own): (Option<&Path>, &[&Path]),
 ) -> Result<Option<Box<SandboxSpec>>> {
     let wanted = &config.sandbox;
+    let network = wanted.network.clone().unwrap_or_default();
+    if !wanted.is_on() && network.is_own() {
+        let reason = "without a sandbox a session reaches the network by sockets of others: give it one (`workspace` or `read-only`)";
+        return Err(invalid("network", reason.to_owned()));
+    }
+    if network.rules().len() > MAX_RULES {
+        return Err(invalid(
+            "network",
+            format!("there are more than {MAX_RULES} rules: give fewer, as in `*.example.com`"),
+        ));
+    }
     if !wanted.is_on() {
         if wanted.read.is_empty() && wanted.write.is_empty() {
             return Ok(None);
@@ -139,6 +166,7 @@ pub(super) fn plan(
         read: text(read),
         hidden: text(hidden),
         home: user_home.and_then(|home| Some(home.to_str()?.to_owned())),
+        network,
     })))
 }
 

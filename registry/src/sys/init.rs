@@ -14,6 +14,7 @@ use super::{
     clone::{BlockedSignals, CloneSide, SharedMemory, clone_copy, owned},
     default_signals, errno,
     sandbox::{SandboxPlan, mount_sandbox},
+    sockets::raise_loopback,
     view::{MountPlan, mount_view},
 };
 
@@ -85,10 +86,11 @@ pub(crate) fn clone_init(
     let report = SharedMemory::new(InitReport::default())?;
     let slots = vec![-1; sandbox.as_ref().map_or(0, |plan| plan.slots)];
     let ipc = if sandbox.is_some() { libc::CLONE_NEWIPC } else { 0 };
+    let net = if sandbox.as_ref().is_some_and(|plan| plan.has_network) { libc::CLONE_NEWNET } else { 0 };
     let mut plan = InitPlan { socket: socket.as_raw_fd(), maps, mounts, sandbox, slots, report: report.as_ptr() };
     let mut pidfd: RawFd = -1;
     let _blocked = BlockedSignals::all();
-    let flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | user | ipc;
+    let flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | user | ipc | net;
     // SAFETY: the child only calls `fail` and `run_init`, which keep to what is allowed.
     unsafe {
         match clone_copy(flags, exit_signal, group, &raw mut pidfd)? {
@@ -171,6 +173,9 @@ unsafe fn set_up(plan: &mut InitPlan) -> Result<(), (SpawnStep, c_int)> {
             }
         }
         if let Some(sandbox) = &plan.sandbox {
+            if sandbox.has_network {
+                raise_loopback().map_err(|errno| (SpawnStep::Network, errno))?;
+            }
             // What is mounted outside later does not show either.
             check(
                 SpawnStep::PrivateMounts,

@@ -5,10 +5,12 @@
 mod before_main;
 mod clone;
 mod exec;
+mod filter;
 mod fork;
 mod init;
 mod reap;
 mod sandbox;
+mod sockets;
 mod title;
 mod view;
 
@@ -24,6 +26,7 @@ pub(crate) use self::{
     init::{IdMaps, NamespaceInit, clone_init},
     reap::{DeadChild, peek_dead_child, reap, take_stopped_child, wait_for},
     sandbox::{MountStep, SandboxPlan},
+    sockets::{SocketPlan, make_sockets},
     view::MountPlan,
 };
 pub use self::{
@@ -98,6 +101,7 @@ pub(crate) enum SpawnStep {
     Enter,
     Session,
     Landlock,
+    SocketFilter,
     Descriptors,
     Terminal,
     Limits,
@@ -113,6 +117,7 @@ pub(crate) enum SpawnStep {
     MountPrivate,
     MountSandbox,
     LockMounts,
+    Network,
 }
 
 impl SpawnStep {
@@ -124,6 +129,7 @@ impl SpawnStep {
             Self::Enter => "entering the namespaces",
             Self::Session => "setsid",
             Self::Landlock => "entering the landlock domain",
+            Self::SocketFilter => "installing the filter for sockets",
             Self::Descriptors => "descriptors",
             Self::Terminal => "ioctl TIOCSCTTY",
             Self::Limits => "setting resource limits",
@@ -138,6 +144,7 @@ impl SpawnStep {
             Self::MountProc => "mounting /proc",
             Self::MountPrivate => "mounting a directory of the session's own",
             Self::MountSandbox => "mounting the sandbox",
+            Self::Network => "setting up the network",
             Self::LockMounts => "making the user namespace that locks the sandbox",
         }
     }

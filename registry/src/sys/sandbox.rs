@@ -19,8 +19,8 @@ pub(crate) enum MountStep {
     Own { kind: &'static CStr, path: CString, options: CString },
     /// Makes a directory with exactly this mode, unless it is there.
     Directory { path: CString, mode: u32 },
-    /// Makes an empty file.
-    File { path: CString, mode: u32 },
+    /// Makes a file with a text.
+    File { path: CString, mode: u32, text: &'static str },
     /// Makes a symbolic link.
     Link { path: CString, target: CString },
     /// Attaches a copy.
@@ -62,6 +62,8 @@ impl MountStep {
 pub(crate) struct SandboxPlan {
     pub steps: Vec<MountStep>,
     pub slots: usize,
+    /// True for a network namespace, too.
+    pub has_network: bool,
 }
 
 /// Carries out `steps`, with `slots` for the copies. The error has the number of the step.
@@ -111,16 +113,12 @@ unsafe fn mount_step(step: &MountStep, slots: &mut [RawFd]) -> Result<(), c_int>
                     Err(errno) => return Err(errno),
                 };
             }
-            MountStep::File { path, mode } => {
-                let fd = check(
-                    libc::open(
-                        path.as_ptr(),
-                        libc::O_CREAT | libc::O_WRONLY | libc::O_CLOEXEC | libc::O_NOFOLLOW,
-                        *mode,
-                    )
-                    .into(),
-                )?;
-                libc::close(fd as c_int);
+            MountStep::File { path, mode, text } => {
+                let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_CLOEXEC | libc::O_NOFOLLOW;
+                let fd = check(libc::open(path.as_ptr(), flags, *mode).into())? as c_int;
+                let written = check(libc::write(fd, text.as_ptr().cast(), text.len()) as libc::c_long);
+                libc::close(fd);
+                written?;
             }
             MountStep::Link { path, target } => {
                 check(libc::symlink(target.as_ptr(), path.as_ptr()).into())?;

@@ -234,7 +234,8 @@ pub(crate) fn config() -> BoxedStrategy<Box<AgentSessionConfig>> {
 
 fn session_sandbox() -> impl Strategy<Value = SessionSandbox> {
     let mode = of(one_of(&SandboxMode::ALL.map(|(mode, _)| mode)));
-    (mode, vec(text(), 0..3), vec(text(), 0..3)).prop_map(|(mode, read, write)| SessionSandbox { mode, read, write })
+    (mode, vec(text(), 0..3), vec(text(), 0..3), of(super::network()))
+        .prop_map(|(mode, read, write, network)| SessionSandbox { mode, read, write, network })
 }
 
 pub(crate) fn surface() -> impl Strategy<Value = Surface> {

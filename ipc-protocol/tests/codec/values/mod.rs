@@ -226,20 +226,23 @@ fn sandbox_mode() -> impl Strategy<Value = SandboxMode> {
     one_of(&SandboxMode::ALL.map(|(mode, _)| mode))
 }
 
+fn network() -> impl Strategy<Value = NetworkAccess> {
+    let rule = select(vec!["a.example", "*.b.example", "192.0.2.1:8080"]);
+    let rules = vec(rule.prop_map(|rule| rule.parse().expect("a rule")), 0..3);
+    prop_oneof![Just(NetworkAccess::Host), Just(NetworkAccess::Off), rules.prop_map(NetworkAccess::Allow)]
+}
+
 fn sandbox_spec() -> impl Strategy<Value = Box<SandboxSpec>> {
     let paths = || vec(text(), 0..3);
-    (sandbox_mode(), paths(), paths(), paths(), of(text()))
-        .prop_map(|(mode, write, read, hidden, home)| Box::new(SandboxSpec { mode, write, read, hidden, home }))
+    (sandbox_mode(), paths(), paths(), paths(), of(text()), network()).prop_map(
+        |(mode, write, read, hidden, home, network)| Box::new(SandboxSpec { mode, write, read, hidden, home, network }),
+    )
 }
 
 fn sandbox_status() -> impl Strategy<Value = SandboxStatus> {
     let paths = || vec(text(), 0..3);
-    (sandbox_mode(), text(), paths(), paths()).prop_map(|(mode, layer, write, hidden)| SandboxStatus {
-        mode,
-        layer,
-        write,
-        hidden,
-    })
+    (sandbox_mode(), text(), paths(), paths(), network())
+        .prop_map(|(mode, layer, write, hidden, network)| SandboxStatus { mode, layer, write, hidden, network })
 }
 
 pub(crate) fn handover() -> impl Strategy<Value = ProxyHandover> {
