@@ -49,7 +49,9 @@ pub use catalog::{
 pub use config_dir::{ConfigDir, ConfigError, SaveMode};
 pub use kit::lines::LineSplitter;
 pub use model_config::{KeySource, ModelApi, ModelConfig, Secret, StoredModel};
-pub use profile::{Profile, ProfileError, ProfileLimits, ProfilePermissions, ProfileRule, ProfileTimeouts, Profiles};
+pub use profile::{
+    Profile, ProfileError, ProfileLimits, ProfilePermissions, ProfileRule, ProfileSandbox, ProfileTimeouts, Profiles,
+};
 pub use terminal::{PROTOCOL as TERMINAL_PROTOCOL, events_of_report};
 pub use tried::KnownVersions;
 

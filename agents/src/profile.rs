@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ipc_protocol::{AgentSessionConfig, LimitAction, Limits, PermissionMode, PermissionRule, TimeoutAction, Timeouts};
+use ipc_protocol::{
+    AgentSessionConfig, LimitAction, Limits, NetworkAccess, PermissionMode, PermissionRule, SandboxMode,
+    SessionSandbox, TimeoutAction, Timeouts,
+};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -43,6 +46,27 @@ pub struct Profile {
     /// Clocks of the session.
     #[serde(skip_serializing_if = "ProfileTimeouts::is_default")]
     pub timeouts: ProfileTimeouts,
+    /// Files in reach.
+    #[serde(skip_serializing_if = "ProfileSandbox::is_default")]
+    pub sandbox: ProfileSandbox,
+}
+
+/// Files in reach of the sessions.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct ProfileSandbox {
+    /// Files in reach.
+    pub mode: Option<SandboxMode>,
+    /// Absolute paths that are read although the sandbox hides them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub read: Vec<String>,
+    /// Absolute paths that are written too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub write: Vec<String>,
+    /// Hosts in reach.
+    pub network: Option<NetworkAccess>,
 }
 
 /// Handling of permission requests.
@@ -199,6 +223,7 @@ impl Profile {
         self.permissions.apply(config);
         self.limits.apply(&mut config.limits);
         self.timeouts.apply(&mut config.timeouts);
+        self.sandbox.apply(&mut config.sandbox);
         config.restore_explicit(&explicit);
         Ok(())
     }
@@ -228,6 +253,22 @@ impl From<ProfileRule> for PermissionRule {
 impl From<PermissionRule> for ProfileRule {
     fn from(PermissionRule { tool, command, path, decision }: PermissionRule) -> Self {
         Self { tool, command, path, decision }
+    }
+}
+
+impl ProfileSandbox {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn apply(&self, sandbox: &mut SessionSandbox) {
+        sandbox.mode = sandbox.mode.or(self.mode);
+        sandbox.network = sandbox.network.take().or_else(|| self.network.clone());
+        // Without a sandbox there is nothing to add to.
+        if sandbox.is_on() {
+            sandbox.read.extend(self.read.iter().cloned());
+            sandbox.write.extend(self.write.iter().cloned());
+        }
     }
 }
 

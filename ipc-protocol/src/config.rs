@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AgentSandbox, Budget, ConfigSetting, Containment, Hardening, HomePart, Lifecycle, Limits, PermissionMode,
-    PermissionPolicy, ResumeRequest, SessionId, Timeouts,
+    PermissionPolicy, ResumeRequest, SessionId, SessionSandbox, Timeouts,
     terminal::{Surface, TerminalConfig},
 };
 
@@ -262,6 +262,9 @@ pub struct AgentSessionConfig {
     /// each other, unless `terminal` is given: then the session has the terminal alone.
     #[serde(default)]
     pub surface: Option<Surface>,
+    /// Files that the session's processes may use. With some mode but `off` the containment is strict.
+    #[serde(default)]
+    pub sandbox: SessionSandbox,
 }
 
 impl AgentSessionConfig {
@@ -310,6 +313,7 @@ impl AgentSessionConfig {
             home_copy: Vec::new(),
             terminal: None,
             surface: None,
+            sandbox: SessionSandbox::default(),
         }
     }
 }

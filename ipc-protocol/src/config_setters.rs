@@ -2,7 +2,8 @@
 
 use crate::{
     AgentSandbox, AgentSessionConfig, Budget, Containment, Hardening, Home, HomePart, HostDeath, Lifecycle, Limits,
-    McpServer, OnAgentExit, OnUsageLimit, PermissionMode, PermissionPolicy, ResumeRequest, SessionId, Timeouts,
+    McpServer, OnAgentExit, OnUsageLimit, PermissionMode, PermissionPolicy, ResumeRequest, SessionId, SessionSandbox,
+    Timeouts,
     terminal::{Surface, TerminalConfig},
 };
 
@@ -81,6 +82,7 @@ setters! {
         with_hardening hardening Hardening,
         with_budget budget Budget,
         with_on_usage_limit on_usage_limit OnUsageLimit,
+        with_sandbox sandbox SessionSandbox,
     ]
 }
 

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ContainmentLayer, LimitInForce};
+use crate::{ContainmentLayer, LimitInForce, SandboxSpec, SandboxStatus};
 
 /// Environment variable of every process of a session. Its value is unique to one run of one session, and
 /// identifies processes that have left the process tree.
@@ -81,6 +81,9 @@ pub struct ContainmentSpec {
     pub cgroup: Option<String>,
     /// True if the agent gets a PID and mount namespace.
     pub strict: bool,
+    /// Sandbox of the session.
+    #[serde(default)]
+    pub sandbox: Option<Box<SandboxSpec>>,
 }
 
 /// Observer of a session's processes.
@@ -114,6 +117,9 @@ pub struct ContainmentStatus {
     /// The sandbox of the agent's own around its tools: `none`, `read-only`, `workspace-write`, or a word of the agent's; `null`
     /// where that is not known.
     pub agent_sandbox: Option<String>,
+    /// The session's sandbox; `null` without one.
+    #[serde(default)]
+    pub sandbox: Option<SandboxStatus>,
 }
 
 impl Default for ContainmentStatus {
@@ -127,6 +133,7 @@ impl Default for ContainmentStatus {
             landlock: false,
             own_cgroups_only: false,
             agent_sandbox: None,
+            sandbox: None,
         }
     }
 }

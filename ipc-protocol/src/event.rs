@@ -13,8 +13,9 @@ pub use self::{
     shape::{EventShape, SHAPES},
 };
 use crate::{
-    BudgetExceeded, BudgetKind, ContainmentStatus, ExitStatus, Json, LimitExceeded, LimitKind, PermissionBypassed,
-    PermissionMode, ProcessId, ProcessInfo, RawLine, Receipt, TimeoutAction, TimeoutKind, terminal::Surface,
+    BudgetExceeded, BudgetKind, ContainmentStatus, ExitStatus, Json, LimitExceeded, LimitKind, NetworkConnection,
+    NetworkRefusal, PermissionBypassed, PermissionMode, ProcessId, ProcessInfo, RawLine, Receipt, TimeoutAction,
+    TimeoutKind, terminal::Surface,
 };
 
 /// Status of an [`Event::SessionStatus`] with the address of the session's own server in `detail`.
@@ -613,6 +614,12 @@ pub enum Event {
     /// A tool call ran although nobody decided on it, and the policy would not have allowed it.
     #[serde(rename = "permission:bypassed")]
     PermissionBypassed(Box<PermissionBypassed>),
+    /// A connection to a host ended, of a session with a network of its own.
+    #[serde(rename = "network:connection")]
+    NetworkConnection(Box<NetworkConnection>),
+    /// A session with a network of its own was refused a host.
+    #[serde(rename = "network:refused")]
+    NetworkRefused(Box<NetworkRefusal>),
 }
 
 /// Types of the events above, except [`Event::Harness`] and [`Event::External`].
@@ -655,6 +662,8 @@ const KINDS: &[&str] = &[
     "log",
     "stream:voided",
     "usage:limited",
+    "network:connection",
+    "network:refused",
 ];
 
 /// Text before the agent in the type of [`Event::Harness`]; [`RECEIVED_SUFFIX`] follows the agent.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use crate::{Envelope, HomePart, Json, SessionId, SignalNumber, Usd};
+use crate::{Envelope, HomePart, Json, NetworkRule, SessionId, SignalNumber, Usd};
 
 /// Time as text in JSON.
 #[derive(Debug)]
@@ -58,6 +58,11 @@ schema!(SessionId, "SessionId", _generator => json_schema!({
     "type": "string",
     "description": "Id of a session.",
     "pattern": "^(?!\\.{1,2}$)[A-Za-z0-9._-]{1,64}$",
+}));
+schema!(NetworkRule, "NetworkRule", _generator => json_schema!({
+    "type": "string",
+    "description": "Allowed host: a name, `*.NAME` for all names below one, or an address; with `:PORT` for a port other than 80 and 443.",
+    "minLength": 1,
 }));
 schema!(HomePart, "HomePart", _generator => json_schema!({
     "type": "string",

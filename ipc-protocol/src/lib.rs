@@ -23,6 +23,7 @@ mod lifecycle;
 mod limits;
 pub mod message;
 mod millis;
+mod network;
 mod operation;
 pub mod packet;
 mod policy;
@@ -31,6 +32,7 @@ mod prompt;
 mod raw_lines;
 pub mod reattach;
 mod receipt;
+mod sandbox;
 mod signal_number;
 pub mod terminal;
 
@@ -53,6 +55,9 @@ pub use json::Json;
 pub use lifecycle::{Lifecycle, Restart, ResumeFallback};
 pub use limits::{LimitAction, LimitExceeded, LimitForm, LimitInForce, LimitKind, Limits, UnknownAction};
 pub use millis::time as time_text;
+pub use network::{
+    EGRESS_PORT, InvalidNetworkRule, NetworkAccess, NetworkConnection, NetworkRefusal, NetworkRule, normal_host,
+};
 pub use operation::{AgentEndpoint, NativeResume, OnMissing, Operation, ResumeFrom, ResumeRequest};
 pub use policy::{
     AgentSandbox, BypassAction, PermissionBypassed, PermissionMode, PermissionPolicy, PermissionRule, RuleDecision,
@@ -64,4 +69,5 @@ pub use raw_lines::RawLine;
 pub use receipt::{
     ContainmentLayer, KillCause, KillOptions, KillScope, ProcessOutcome, Proof, ReapedBy, Receipt, ReceiptEntry,
 };
+pub use sandbox::{SandboxMode, SandboxSpec, SandboxStatus, SessionSandbox, UnknownSandbox};
 pub use signal_number::{InvalidSignal, SignalNumber};

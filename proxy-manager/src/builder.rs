@@ -116,6 +116,13 @@ impl ManagerBuilder {
         self
     }
 
+    /// Adds a path that no session with a sandbox can read. The state directory is one anyway.
+    #[must_use]
+    pub fn hide(mut self, path: PathBuf) -> Self {
+        self.agent_defaults.hidden.push(path);
+        self
+    }
+
     /// Sets the maximum nesting of sessions, where agents start sessions themselves (`AgentSessionConfig::depth` + 1).
     /// 3 by default.
     #[must_use]

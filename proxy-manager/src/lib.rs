@@ -120,7 +120,10 @@ pub mod host {
 /// Containment of a session, and protection of everything else from it.
 pub mod isolation {
     #[doc(inline)]
-    pub use ipc_protocol::{AgentSandbox, Containment, ContainmentLayer, ContainmentStatus, Hardening, ObserverKind};
+    pub use ipc_protocol::{
+        AgentSandbox, Containment, ContainmentLayer, ContainmentStatus, Hardening, InvalidNetworkRule, NetworkAccess,
+        NetworkConnection, NetworkRefusal, NetworkRule, ObserverKind, SandboxMode, SandboxStatus, SessionSandbox,
+    };
 }
 
 /// Limits, clocks and budgets of a session.
@@ -192,7 +195,10 @@ pub use self::{
         HistoryLimits, ImportSummary, LogDamage, LogError, LogFailure, LogInspection, Occupancy, RecoveredSession,
         RecoveryOutcome, Retention, SessionBound, UnavailableFeature, raise_descriptor_limit,
     },
-    isolation::{AgentSandbox, Containment, ContainmentLayer, ContainmentStatus, Hardening, ObserverKind},
+    isolation::{
+        AgentSandbox, Containment, ContainmentLayer, ContainmentStatus, Hardening, InvalidNetworkRule, NetworkAccess,
+        NetworkConnection, NetworkRefusal, NetworkRule, ObserverKind, SandboxMode, SandboxStatus, SessionSandbox,
+    },
     limits::{
         Budget, BudgetAction, BudgetExceeded, BudgetKind, LimitAction, LimitExceeded, LimitForm, LimitInForce,
         LimitKind, Limits, TimeoutAction, TimeoutKind, Timeouts, Usd,

@@ -5,7 +5,7 @@ use ipc_protocol::ErrorChain;
 use proxy_manager::{Error, SessionStatus};
 
 /// Fields of the library's configuration, and the flags that set them.
-const FLAGS: [(&str, &str); 16] = [
+const FLAGS: [(&str, &str); 18] = [
     ("command", "command after `--`"),
     ("cwd", "--cwd"),
     ("env", "--env"),
@@ -14,6 +14,8 @@ const FLAGS: [(&str, &str); 16] = [
     ("home", "--home"),
     ("permissions", "rule of --allow, --deny or --ask"),
     ("agentSandbox", "--agent-sandbox"),
+    ("sandbox", "--sandbox, --read or --write"),
+    ("network", "--network"),
     ("resume.from", "--resume"),
     ("resume.onMissing", "--on-missing or --history"),
     ("onHostDeath", "--on-host-death"),

@@ -1,7 +1,9 @@
 //! A PID and mount namespace whose end is the end of everything in it.
 
 use std::{
+    fs,
     io::{self, Read, Write},
+    net::SocketAddrV4,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
@@ -13,10 +15,10 @@ use ipc_protocol::{Pid, ProcessId, Signal, errno::errno};
 use rustix::io::Errno;
 
 use crate::{
-    MountView, PidFd, UnavailableFeature,
+    MountView, PidFd, SandboxMounts, UnavailableFeature,
     proc::{self, identify},
     procfs,
-    sys::{self, ExecPlan, IdMaps, MountPlan, NamespaceInit, SpawnStep},
+    sys::{self, ExecPlan, IdMaps, MountPlan, NamespaceInit, SandboxPlan, SocketPlan, SpawnStep},
 };
 
 /// Time for an init to be ready.
@@ -31,7 +33,45 @@ pub struct SessionNamespace {
     init: PidFd,
     /// In the order in which they have to be entered.
     fds: Vec<OwnedFd>,
+    /// Places in `fds` of what has to be entered for the network, if it has one of its own.
+    network: Option<Vec<usize>>,
     unmounted: Option<io::Error>,
+}
+
+/// Way into the network of a session.
+#[derive(Debug)]
+pub struct SessionNetwork(Vec<OwnedFd>);
+
+impl SessionNetwork {
+    /// Makes sockets that listen in the network, at TCP and at UDP addresses.
+    ///
+    /// # Errors
+    /// When one of them is taken, or no descriptor is left.
+    pub fn listen(&self, tcp: &[SocketAddrV4], udp: &[SocketAddrV4]) -> io::Result<(Vec<OwnedFd>, Vec<OwnedFd>)> {
+        let plan = |is_stream| move |address: &SocketAddrV4| SocketPlan { is_stream, address: Some(*address) };
+        let plans: Vec<_> = tcp.iter().map(plan(true)).chain(udp.iter().map(plan(false))).collect();
+        let mut sockets = sys::make_sockets(&self.0, &plans)?;
+        let udp = sockets.split_off(tcp.len());
+        Ok((sockets, udp))
+    }
+
+    /// Name of the network namespace, as links in `/proc` have it.
+    ///
+    /// # Errors
+    /// None that Linux is known to give.
+    pub fn name(&self) -> io::Result<String> {
+        let network = self.0.last().ok_or(io::ErrorKind::NotFound)?;
+        Ok(format!("net:[{}]", rustix::fs::fstat(network)?.st_ino))
+    }
+
+    /// Makes a TCP socket that can connect to what listens in the network.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn tcp_socket(&self) -> io::Result<OwnedFd> {
+        let made = sys::make_sockets(&self.0, &[SocketPlan { is_stream: true, address: None }])?;
+        made.into_iter().next().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
 }
 
 impl SessionNamespace {
@@ -40,7 +80,7 @@ impl SessionNamespace {
     /// # Errors
     /// What the system does not allow here, and what would help.
     pub fn create(group: Option<BorrowedFd<'_>>) -> Result<Self, UnavailableFeature> {
-        Self::create_with(group, None, libc::SIGCHLD)
+        Self::create_with(group, None, None, libc::SIGCHLD)
     }
 
     /// The same, in which cgroup files are to be seen as `view` has them, as far as that can be had.
@@ -48,12 +88,26 @@ impl SessionNamespace {
     /// # Errors
     /// As [`SessionNamespace::create`].
     pub fn create_with_view(group: Option<BorrowedFd<'_>>, view: MountView) -> Result<Self, UnavailableFeature> {
-        Self::create_with(group, Some(view.0), libc::SIGCHLD)
+        Self::create_with(group, Some(view.0), None, libc::SIGCHLD)
+    }
+
+    /// The same, in which files are as `sandbox` has them. Whoever is inside can change none of that: it has no rights over what it
+    /// was made with.
+    ///
+    /// # Errors
+    /// As [`SessionNamespace::create`].
+    pub fn create_with_sandbox(
+        group: Option<BorrowedFd<'_>>,
+        view: MountView,
+        sandbox: SandboxMounts,
+    ) -> Result<Self, UnavailableFeature> {
+        Self::create_with(group, Some(view.0), Some(sandbox.plan), libc::SIGCHLD)
     }
 
     fn create_with(
         group: Option<BorrowedFd<'_>>,
         mounts: Option<MountPlan>,
+        sandbox: Option<SandboxPlan>,
         exit_signal: i32,
     ) -> Result<Self, UnavailableFeature> {
         let needs_user = !nix::unistd::geteuid().is_root();
@@ -63,18 +117,39 @@ impl SessionNamespace {
             let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
             IdMaps { user: format!("{uid} {uid} 1").into_bytes(), group: format!("{gid} {gid} 1").into_bytes() }
         });
-        let mut names = if needs_user { vec!["user", "pid", "mnt"] } else { vec!["pid", "mnt"] };
-        names.extend(mounts.as_ref().and_then(|plan| plan.own.as_ref()).map(|_| "cgroup"));
-        let init = sys::clone_init(group, maps, mounts, &theirs.into(), exit_signal).map_err(own)?;
-        match await_init(&init, ours, &names) {
-            Ok((id, fds)) => {
+        let cgroup = mounts.as_ref().and_then(|plan| plan.own.as_ref()).map(|_| "cgroup");
+        let net = sandbox.as_ref().filter(|plan| plan.has_network).map(|_| "net");
+        let names: Vec<&str> = match (&sandbox, needs_user) {
+            // All but the last two belong to the outer user namespace, if there is one.
+            (Some(_), _) => ["pid", "ipc"].into_iter().chain(net).chain(cgroup).chain(["user", "mnt"]).collect(),
+            (None, true) => ["user", "pid", "mnt"].into_iter().chain(cgroup).collect(),
+            (None, false) => ["pid", "mnt"].into_iter().chain(cgroup).collect(),
+        };
+        let steps = sandbox.as_ref().map(|plan| plan.steps.clone()).unwrap_or_default();
+        let maps_root = sandbox.is_some() && !needs_user;
+        let init = sys::clone_init(group, maps, mounts, sandbox, &theirs.into(), exit_signal).map_err(own)?;
+        match await_init(&init, ours, &names, maps_root) {
+            Ok((id, mut fds)) => {
+                if needs_user && !steps.is_empty() {
+                    let outer =
+                        sys::owner_of_namespace(&fds[0]).map_err(|error| refused(SpawnStep::Enter, &error, true));
+                    fds.insert(0, outer.inspect_err(|_| destroy(&init.pidfd))?);
+                }
                 let unmounted = init.unmounted();
-                Ok(Self { init: PidFd::from_parts(init.pidfd, id), fds, unmounted })
+                // After the outer user namespace come those of processes and IPC.
+                let network = net.map(|_| if needs_user { vec![0, 3] } else { vec![2] });
+                Ok(Self { init: PidFd::from_parts(init.pidfd, id), fds, network, unmounted })
             }
             Err(error) => {
                 let (step, error) = init.failure().unwrap_or((SpawnStep::Enter, error));
+                let failed = steps.get(init.failed_mount()).filter(|_| step == SpawnStep::MountSandbox);
+                let mut missing = refused(step, &error, needs_user);
+                if let Some(failed) = failed {
+                    let path = failed.path().to_string_lossy();
+                    missing.why = format!("{} ({} {path}): {error}", step.name(), failed.operation());
+                }
                 destroy(&init.pidfd);
-                Err(refused(step, &error, needs_user))
+                Err(missing)
             }
         }
     }
@@ -84,6 +159,16 @@ impl SessionNamespace {
         &self.init
     }
 
+    /// The network of the session, if it has one of its own.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn network(&self) -> io::Result<Option<SessionNetwork>> {
+        let Some(places) = &self.network else { return Ok(None) };
+        let fds = places.iter().map(|at| self.fds[*at].try_clone()).collect::<io::Result<_>>()?;
+        Ok(Some(SessionNetwork(fds)))
+    }
+
     /// Returns the reason why not all cgroup files are seen as requested.
     pub fn view_failure(&self) -> Option<&io::Error> {
         self.unmounted.as_ref()
@@ -91,7 +176,12 @@ impl SessionNamespace {
 
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         let fds = self.fds.iter().map(OwnedFd::try_clone).collect::<io::Result<_>>()?;
-        Ok(Self { init: self.init.try_clone()?, fds, unmounted: None })
+        Ok(Self { init: self.init.try_clone()?, fds, network: self.network.clone(), unmounted: None })
+    }
+
+    /// Returns whether it has a network of its own.
+    pub(crate) fn has_network(&self) -> bool {
+        self.network.is_some()
     }
 
     pub(crate) fn into_fds(self) -> Vec<OwnedFd> {
@@ -119,10 +209,23 @@ fn pids_by_level(pid: Pid) -> Option<Vec<Pid>> {
 }
 
 /// Waits for the init, opens its namespaces, and lets it go on.
-fn await_init(init: &NamespaceInit, mut socket: UnixStream, names: &[&str]) -> io::Result<(ProcessId, Vec<OwnedFd>)> {
+fn await_init(
+    init: &NamespaceInit,
+    mut socket: UnixStream,
+    names: &[&str],
+    maps_root: bool,
+) -> io::Result<(ProcessId, Vec<OwnedFd>)> {
     let deadline = Instant::now() + INIT_TIMEOUT;
-    read_byte(&mut socket, deadline)?
-        .ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "the init has ended"))?;
+    let ended = || io::Error::new(io::ErrorKind::UnexpectedEof, "the init has ended");
+    read_byte(&mut socket, deadline)?.ok_or_else(ended)?;
+    if maps_root {
+        for map in ["uid_map", "gid_map"] {
+            let ours = fs::read_to_string(format!("/proc/self/{map}"))?;
+            fs::write(format!("/proc/{}/{map}", init.pid), identity_map(&ours))?;
+        }
+        socket.write_all(&[0])?;
+        read_byte(&mut socket, deadline)?.ok_or_else(ended)?;
+    }
     // While it is dumpable: then they are hidden from others than root.
     let open = |name: &&str| procfs::open_proc_file(&format!("{}/ns/{name}", init.pid)).map(OwnedFd::from);
     let fds = names.iter().map(open).collect::<io::Result<_>>()?;
@@ -130,6 +233,18 @@ fn await_init(init: &NamespaceInit, mut socket: UnixStream, names: &[&str]) -> i
     // It closes its end once it is not dumpable.
     while read_byte(&mut socket, deadline)?.is_some() {}
     Ok((identify(init.pid)?, fds))
+}
+
+/// The map by which a user namespace has the ids of the one around it, whose own map is `around`.
+fn identity_map(around: &str) -> String {
+    let mut map = String::new();
+    for line in around.lines() {
+        let mut numbers = line.split_ascii_whitespace();
+        if let (Some(first), Some(count)) = (numbers.next(), numbers.nth(1)) {
+            map.push_str(&format!("{first} {first} {count}\n"));
+        }
+    }
+    map
 }
 
 /// The next byte; `None` when the other end is closed.
@@ -187,7 +302,7 @@ fn refused(step: SpawnStep, error: &io::Error, with_user: bool) -> UnavailableFe
 /// Why not.
 pub fn strict_is_available() -> Result<(), UnavailableFeature> {
     let with_user = !nix::unistd::geteuid().is_root();
-    let namespace = SessionNamespace::create_with(None, None, 0)?;
+    let namespace = SessionNamespace::create_with(None, None, None, 0)?;
     let init = namespace.init.try_clone();
     let entered = sys::dry_run_exec()
         .map_err(|error| (SpawnStep::Descriptors, error))

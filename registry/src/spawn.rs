@@ -248,6 +248,7 @@ pub fn spawn(spawn: SpawnRequest) -> Result<SpawnedProcess, SpawnError> {
         stdio: [child_in, child_out, child_err],
         fds: spawn.fds,
         group: spawn.group,
+        has_socket_filter: spawn.namespace.as_ref().is_some_and(SessionNamespace::has_network),
         namespaces: spawn.namespace.map(SessionNamespace::into_fds).unwrap_or_default(),
         rlimits,
         mounts: spawn.view.map(|view| view.0),

@@ -30,7 +30,7 @@ pub fn check_tcp_client(
         return Ok(());
     }
     let unknown = |error: io::Error| format!("the connection from {client} cannot be looked at ({error})");
-    let Some(end) = client_end(client, server).map_err(unknown)? else {
+    let Some(end) = client_end("self", client, server).map_err(unknown)? else {
         return Err(format!("the connection from {client} is gone"));
     };
     let mut is_held = false;
@@ -50,6 +50,17 @@ pub fn check_tcp_client(
     Ok(())
 }
 
+/// Finds the process that holds the client's end of a connection in a network namespace, as links in `/proc` name it. `None` where there
+/// is none, or none that may be looked at.
+pub fn tcp_client_of(network: &str, client: SocketAddr, server: SocketAddr) -> Option<ProcessId> {
+    let is_there = |pid| procfs::read_link(&format!("{pid}/ns/net")).is_ok_and(|link| link == network);
+    let all = process_table::all_processes(u64::MAX).ok()?;
+    let members: Vec<ProcessId> =
+        all.into_iter().map(|(process, _)| process.id).filter(|id| is_there(id.pid)).collect();
+    let end = client_end(&members.first()?.pid.to_string(), canonical(client), canonical(server)).ok()??;
+    members.into_iter().find(|id| held_sockets(id.pid).is_ok_and(|inodes| inodes.contains(&end.inode)))
+}
+
 /// Client's end of a connection.
 #[derive(Debug, PartialEq)]
 struct ClientEnd {
@@ -57,9 +68,9 @@ struct ClientEnd {
     inode: u64,
 }
 
-fn client_end(client: SocketAddr, server: SocketAddr) -> io::Result<Option<ClientEnd>> {
+fn client_end(process: &str, client: SocketAddr, server: SocketAddr) -> io::Result<Option<ClientEnd>> {
     for table in ["net/tcp", "net/tcp6"] {
-        let text = match procfs::read_text(&format!("self/{table}")) {
+        let text = match procfs::read_text(&format!("{process}/{table}")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             text => text?,
         };

@@ -18,6 +18,7 @@ pub(crate) mod operations;
 mod orphans;
 pub(crate) mod persistence;
 mod rules;
+mod sandbox;
 mod session;
 mod several;
 mod supervision;

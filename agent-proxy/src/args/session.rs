@@ -14,6 +14,7 @@ use super::{
     containment::{LimitArgs, MeasureArgs},
     lifecycle::LifecycleArgs,
     rules::RuleArgs,
+    sandbox::SandboxArgs,
 };
 use proxy_server::ProblemDetails;
 
@@ -97,6 +98,9 @@ pub(crate) struct ChoiceArgs {
     /// Limits on resources.
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
+    /// Files in reach.
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArgs,
 }
 
 impl ChoiceArgs {
@@ -136,6 +140,7 @@ impl ChoiceArgs {
             clocks.silence_repeat_ms = given.silence_repeat_ms.or(clocks.silence_repeat_ms);
             clocks.action = given.action.or(clocks.action);
         }
+        self.sandbox.apply_to(&mut profile.sandbox)?;
         self.limits.apply_to(&mut profile.limits)
     }
 }

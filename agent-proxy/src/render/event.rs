@@ -3,8 +3,8 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use proxy_manager::{
-    BypassAction, ContainmentStatus, Envelope, Event, LimitForm, LimitKind, ObserverKind, PermissionBypassed,
-    ResolvedBy, StopReason, ToolStatus, Usage,
+    BypassAction, ContainmentStatus, Envelope, Event, LimitForm, LimitKind, NetworkConnection, NetworkRefusal,
+    ObserverKind, PermissionBypassed, ProcessId, ResolvedBy, StopReason, ToolStatus, Usage,
 };
 
 use super::{bytes, duration, receipt::layers};
@@ -89,6 +89,15 @@ pub(crate) fn detail(event: &Event) -> String {
         Event::ProcessSpawned(process) => format!("{} {}", process.id.pid, process.command_line()),
         Event::BudgetExceeded(passed) => format!("{passed}; {:?}", passed.action),
         Event::PermissionBypassed(bypassed) => bypass(bypassed),
+        Event::NetworkConnection(connection) => {
+            let NetworkConnection { host, port, sent, received, duration_ms, process } = &**connection;
+            format!("{host}:{port}{}: {sent} bytes sent, {received} received in {duration_ms} ms", by(*process))
+        }
+        Event::NetworkRefused(refusal) => {
+            let NetworkRefusal { host, port, reason, process } = &**refusal;
+            let port = if *port == 0 { String::new() } else { format!(":{port}") };
+            format!("{host}{port}{}: {reason}", by(*process))
+        }
         Event::LimitExceeded(passed) => {
             let by = passed.process.map_or_else(String::new, |process| format!(", most of it by {}", process.pid));
             format!(
@@ -124,10 +133,18 @@ pub(crate) fn measures(measures: &ContainmentStatus) -> String {
             text.push_str(name);
         }
     }
+    if let Some(sandbox) = &measures.sandbox {
+        text.push_str(&format!(", sandbox {} by {}, network {}", sandbox.mode, sandbox.layer, sandbox.network));
+    }
     if let Some(sandbox) = &measures.agent_sandbox {
         text.push_str(&format!(", the agent's own sandbox: {sandbox}"));
     }
     text
+}
+
+/// Names the process behind a connection.
+fn by(process: Option<ProcessId>) -> String {
+    process.map_or_else(String::new, |process| format!(" by {}", process.pid))
 }
 
 /// A tool call that nobody decided on.
@@ -282,6 +299,7 @@ mod tests {
             landlock: false,
             own_cgroups_only: true,
             agent_sandbox: Some("workspace-write".into()),
+            sandbox: None,
         };
         assert_eq!(
             measures(&held),

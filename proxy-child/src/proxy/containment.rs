@@ -1,10 +1,29 @@
 //! Containment of a session's agent, and the protection of the proxy from it.
 
-use ipc_protocol::{AgentSessionConfig, ContainmentSpec, ContainmentStatus, ProcessId, WireError};
-use registry::{
-    LandlockScope, MountView, ProcessRegistry, SessionCgroup, SessionHold, SessionNamespace, SpawnRequest,
-    SpawnedProcess,
+use std::{path::PathBuf, sync::Arc};
+
+use ipc_protocol::{
+    AgentSessionConfig, ContainmentSpec, ContainmentStatus, ProcessId, SandboxSpec, SandboxStatus, WireError,
 };
+use registry::{
+    LandlockScope, MountView, ProcessRegistry, SandboxMounts, SessionCgroup, SessionHold, SessionNamespace,
+    SessionNetwork, SpawnRequest, SpawnedProcess,
+};
+use tokio::sync::Notify;
+
+use super::egress::{EgressSockets, SessionEgress};
+
+/// What holds a session, and its way out.
+pub(crate) struct SessionEnclosure {
+    pub(crate) status: ContainmentStatus,
+    pub(crate) network: Option<OwnNetwork>,
+}
+
+/// Network of a session's own.
+pub(crate) struct OwnNetwork {
+    pub(crate) entry: Arc<SessionNetwork>,
+    pub(crate) egress: SessionEgress,
+}
 
 /// Makes the cgroup, the namespaces and the landlock domain that `enclosure` and `config` ask for, has `registry` hold
 /// them and `program` start in them. `proxy` is this process. The result says what holds.
@@ -18,28 +37,56 @@ pub(crate) fn enclose(
     proxy: ProcessId,
     config: &AgentSessionConfig,
     (enclosure, private): (ContainmentSpec, &[String]),
-) -> Result<ContainmentStatus, WireError> {
-    let ContainmentSpec { marker, cgroup, strict } = enclosure;
+    wake: &Arc<Notify>,
+) -> Result<SessionEnclosure, WireError> {
+    let ContainmentSpec { marker, cgroup, strict, sandbox } = enclosure;
     let mut hold = SessionHold { marker, since: proxy.start_time, strict, ..SessionHold::default() };
-    let made = make(&mut hold, program, config, (cgroup.as_deref(), private));
+    let made = make(&mut hold, program, config, (cgroup.as_deref(), private, sandbox.as_deref()));
     let layers = hold.layers();
     registry.set_hold(hold);
-    made?;
+    let sandbox = made?;
     registry::set_dumpable(!config.hardening.undumpable)
         .map_err(|error| WireError::system("becoming undumpable", &error))?;
-    program.landlock = landlock(config)?;
+    program.landlock = landlock(config, sandbox.is_some())?;
     let landlock = program.landlock.is_some();
     program.oom_score_adj = Some(registry::agent_oom_score_adj());
     // Of a program that gets its view when it is started, only that tells whether it did: `sees_own_cgroups_only`.
     let own_cgroups_only =
         program.view.is_some() || program.namespace.as_ref().is_some_and(|space| space.view_failure().is_none());
-    Ok(ContainmentStatus {
+    let network = own_network(config, program, sandbox.as_ref(), wake)?;
+    let status = ContainmentStatus {
         layers,
         undumpable: config.hardening.undumpable,
         landlock,
         own_cgroups_only,
+        sandbox,
         ..ContainmentStatus::default()
-    })
+    };
+    Ok(SessionEnclosure { status, network })
+}
+
+/// Opens the way out of a network of the session's own.
+fn own_network(
+    config: &AgentSessionConfig,
+    program: &SpawnRequest,
+    sandbox: Option<&SandboxStatus>,
+    wake: &Arc<Notify>,
+) -> Result<Option<OwnNetwork>, WireError> {
+    let failed = |error| WireError::system("opening the way out of the session's network", &error);
+    let (Some(sandbox), Some(namespace)) = (sandbox, &program.namespace) else { return Ok(None) };
+    let Some(entry) = namespace.network().map_err(failed)? else {
+        if sandbox.network.is_own() {
+            let operation = "have a network of its own: there is none in its namespaces".to_owned();
+            return Err(WireError::Unsupported { agent: config.agent.clone(), operation });
+        }
+        return Ok(None);
+    };
+    let rules = sandbox.network.rules().to_vec();
+    let sockets = EgressSockets::new(&rules);
+    let sockets = entry.listen(&sockets.tcp, &sockets.udp).map_err(failed)?;
+    let name = entry.name().map_err(failed)?;
+    let egress = SessionEgress::start(rules, sockets, name, wake.clone()).map_err(failed)?;
+    Ok(Some(OwnNetwork { entry: Arc::new(entry), egress }))
 }
 
 /// Takes note of what came of the view that a program was to have; there is none where nothing was started.
@@ -51,8 +98,9 @@ fn make(
     hold: &mut SessionHold,
     program: &mut SpawnRequest,
     config: &AgentSessionConfig,
-    (cgroup, private): (Option<&str>, &[String]),
-) -> Result<(), WireError> {
+    (cgroup, private, sandbox): (Option<&str>, &[String], Option<&SandboxSpec>),
+) -> Result<Option<SandboxStatus>, WireError> {
+    let mut status = None;
     if let Some(path) = cgroup {
         let group = SessionCgroup::create(path.as_ref())
             .map_err(|error| WireError::system("making the session's cgroup", &error))?;
@@ -64,11 +112,20 @@ fn make(
         let view =
             MountView::plan(hold.group.as_ref()).map_err(|error| WireError::system("looking for cgroups", &error))?;
         let view = view.with_private(private);
-        let namespace = SessionNamespace::create_with_view(hold.group.as_ref().map(SessionCgroup::as_fd), view)
-            .map_err(|why| WireError::Unsupported {
-                agent: config.agent.clone(),
-                operation: format!("be contained strictly: {why}"),
-            })?;
+        let group = hold.group.as_ref().map(SessionCgroup::as_fd);
+        let namespace = match sandbox {
+            None => SessionNamespace::create_with_view(group, view),
+            Some(spec) => {
+                let mounts =
+                    SandboxMounts::plan(spec).map_err(|error| WireError::system("planning the sandbox", &error))?;
+                status = Some(sandbox_status(spec, &mounts));
+                SessionNamespace::create_with_sandbox(group, view, mounts)
+            }
+        };
+        let namespace = namespace.map_err(|why| {
+            let how = if sandbox.is_some() { "kept in a sandbox" } else { "contained strictly" };
+            WireError::Unsupported { agent: config.agent.clone(), operation: format!("be {how}: {why}") }
+        })?;
         let init = namespace.init().try_clone();
         program.namespace = Some(namespace);
         hold.init =
@@ -79,12 +136,24 @@ fn make(
             MountView::plan(hold.group.as_ref()).map_err(|error| WireError::system("looking for cgroups", &error))?;
         program.view = Some(view);
     }
-    Ok(())
+    Ok(status)
 }
 
-/// The domain around the agent. By default root has one where the kernel has any.
-fn landlock(config: &AgentSessionConfig) -> Result<Option<LandlockScope>, WireError> {
-    match config.hardening.landlock {
+fn sandbox_status(spec: &SandboxSpec, mounts: &SandboxMounts) -> SandboxStatus {
+    let text = |paths: &[PathBuf]| paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+    SandboxStatus {
+        mode: spec.mode,
+        layer: "mounts".to_owned(),
+        write: text(&mounts.write),
+        hidden: text(&mounts.hidden),
+        network: spec.network.clone(),
+    }
+}
+
+/// The domain around the agent. By default root has one where the kernel has any. In a sandbox that keeps abstract sockets out of
+/// reach.
+fn landlock(config: &AgentSessionConfig, is_required: bool) -> Result<Option<LandlockScope>, WireError> {
+    match config.hardening.landlock.filter(|_| !is_required).or(is_required.then_some(true)) {
         Some(false) => Ok(None),
         None if !nix::unistd::geteuid().is_root() => Ok(None),
         None => Ok(LandlockScope::create().ok()),

@@ -24,8 +24,9 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use ipc_protocol::{AgentEndpoint, ErrorChain};
+use registry::SessionNetwork;
 use tokio::{
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
     sync::{Semaphore, mpsc},
     task::JoinSet,
     time::timeout_at,
@@ -91,12 +92,15 @@ struct ServerTarget {
     address: SocketAddr,
     host: HeaderValue,
     authorization: Option<HeaderValue>,
+    network: Option<Arc<SessionNetwork>>,
 }
 
 /// HTTP client. Nothing is allocated before the first [`Http::connect`]; dropping the client drops all connections.
 #[derive(Debug, Default)]
 pub(crate) struct HttpClients {
     client: Option<Box<HttpClient>>,
+    /// Network of the session's own, in which the server is.
+    network: Option<Arc<SessionNetwork>>,
 }
 
 #[derive(Debug)]
@@ -119,9 +123,14 @@ struct HttpClient {
 }
 
 impl HttpClients {
+    /// Sets the network in which servers are.
+    pub(crate) fn enter(&mut self, network: Option<Arc<SessionNetwork>>) {
+        self.network = network;
+    }
+
     /// Sets the server of all further requests. An endpoint that is not on this machine makes each of them fail.
     pub(crate) fn connect(&mut self, endpoint: &AgentEndpoint) {
-        let target = target(endpoint);
+        let target = target(endpoint).map(|target| ServerTarget { network: self.network.clone(), ..target });
         match &mut self.client {
             Some(client) => client.target = target,
             None => self.client = Some(Box::new(HttpClient::new(target, DEADLINE))),
@@ -311,13 +320,21 @@ impl HttpExchange {
 
 type HttpConnection = http1::Connection<TokioIo<TcpStream>, Full<Bytes>>;
 
+/// Opens a TCP connection to the server, in its network.
+async fn open_stream(target: &ServerTarget) -> std::io::Result<TcpStream> {
+    let Some(network) = &target.network else { return TcpStream::connect(target.address).await };
+    let socket = std::net::TcpStream::from(network.tcp_socket()?);
+    socket.set_nonblocking(true)?;
+    TcpSocket::from_std_stream(socket).connect(target.address).await
+}
+
 /// Connects to the server. While the server refuses, it tries again until `until`.
 async fn connect(
     target: &ServerTarget,
     until: Option<Instant>,
 ) -> Result<(http1::SendRequest<Full<Bytes>>, HttpConnection), String> {
     let tcp = loop {
-        match TcpStream::connect(target.address).await {
+        match open_stream(target).await {
             Ok(tcp) => break tcp,
             Err(error) => {
                 let refused = error.kind() == std::io::ErrorKind::ConnectionRefused;
@@ -376,7 +393,7 @@ fn target(endpoint: &AgentEndpoint) -> Result<ServerTarget, String> {
         Ok::<_, String>(value)
     });
     let host = HeaderValue::try_from(authority.as_str()).map_err(|_| refused("is no address of a server"))?;
-    Ok(ServerTarget { address, host, authorization: authorization.transpose()? })
+    Ok(ServerTarget { address, host, authorization: authorization.transpose()?, network: None })
 }
 
 /// Converts `request` to hyper's form.

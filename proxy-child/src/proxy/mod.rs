@@ -51,6 +51,7 @@
 mod agent;
 mod containment;
 pub(crate) mod detachment;
+mod egress;
 mod event_split;
 mod files;
 mod hooks;

@@ -1,9 +1,10 @@
 //! Stands in for the HTTP client in a build without one: each request fails, with the feature that is missing.
 
-use std::{collections::VecDeque, time::Instant};
+use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use agents::{HttpEvent, HttpPatience, HttpRequest};
 use ipc_protocol::AgentEndpoint;
+use registry::SessionNetwork;
 
 const MISSING: &str = "this build has no HTTP client: build it with the feature `opencode`";
 
@@ -68,6 +69,9 @@ impl HttpClients {
     pub(crate) fn next_due(&self) -> Option<Instant> {
         None
     }
+
+    /// Does nothing: there is no client that could enter a network.
+    pub(crate) fn enter(&mut self, _network: Option<Arc<SessionNetwork>>) {}
 
     pub(crate) fn close(&mut self) {
         self.0.clear();

@@ -1,6 +1,6 @@
 //! Defaults from which sessions are started.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use agents::{AgentSpec, Catalog, CatalogError, ModelConfig, ProfileError, Profiles};
 use ipc_protocol::{AgentSessionConfig, EnvVars};
@@ -19,6 +19,8 @@ pub(crate) struct AgentDefaults {
     pub(crate) cwd: String,
     /// Maximum nesting of sessions.
     pub(crate) max_depth: u32,
+    /// Paths that no sandbox shows: the state of the manager, and what its embedder adds.
+    pub(crate) hidden: Vec<PathBuf>,
 }
 
 impl AgentDefaults {

@@ -6,6 +6,7 @@ mod conversation;
 mod handoff_record;
 mod preamble;
 mod resume;
+mod sandbox;
 mod start_aftermath;
 
 use std::{
@@ -158,10 +159,16 @@ impl SessionLaunch {
         let folder =
             needs_shim_dir(spec, &config).then(|| ShimDir::path(around.homes, &config.session_id)).transpose()?;
         // Ids can be chosen, and two managers can choose the same: the marker identifies this one run.
-        let enclosure = ContainmentSpec { marker: SessionId::mint().to_string(), ..ContainmentSpec::default() };
-        let marker = &enclosure.marker;
-        let draft =
-            LaunchDraft { defaults: kit, spec, model, home: home.as_deref(), shim_dir: folder.as_deref(), marker };
+        let mut enclosure = ContainmentSpec { marker: SessionId::mint().to_string(), ..ContainmentSpec::default() };
+        let marker = enclosure.marker.clone();
+        let draft = LaunchDraft {
+            defaults: kit,
+            spec,
+            model,
+            home: home.as_deref(),
+            shim_dir: folder.as_deref(),
+            marker: &marker,
+        };
         let on_missing = resume.map(|resume| resume.on_missing);
         let LaunchAttempts { mut attempt, mut fallback } = draft.attempts(&config, origin, on_missing.as_ref())?;
         let home_copy = HomeCopy::plan(spec, &config, &kit.base_env)?;
@@ -169,6 +176,8 @@ impl SessionLaunch {
             // As a key, the login is in the home only while the session runs.
             attempt.keys.extend(home_copy.login_files().map(Path::to_owned));
         }
+        let own: Vec<&Path> = home.as_deref().into_iter().chain(folder.as_deref()).collect();
+        enclosure.sandbox = sandbox::plan(&config, kit, spec, &attempt, (home.as_deref(), &own))?;
         let surface = config.driving_surface();
         let home = home.map(|home| utf8(&home)).transpose()?;
         let conversation = conversation(spec, &attempt, home.is_some(), around.locks)?;
@@ -438,6 +447,7 @@ impl LaunchDraft<'_> {
         }
         env.0.extend(agents.0);
         env.0.extend(config.env.0.clone());
+        env.0.extend(sandbox::network_variables(config));
         env.0.insert(SESSION_MARKER.to_owned(), config.session_id.to_string());
         env.0.insert(DEPTH_MARKER.to_owned(), (config.depth + 1).to_string());
         env.0.insert(MARKER.to_owned(), self.marker.to_owned());

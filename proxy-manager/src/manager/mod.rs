@@ -156,7 +156,8 @@ impl ProxyManager {
         let (deadlines, history, ended_sessions) = (builder.deadlines, builder.history, builder.ended_sessions);
         let admission = Arc::new(Admission::new(builder.bounds));
         let descriptors = DescriptorReserve::new(builder.descriptor_reserve);
-        let kit = AgentDefaults { cwd, ..builder.agent_defaults.clone() };
+        let mut kit = AgentDefaults { cwd, ..builder.agent_defaults.clone() };
+        kit.hidden.extend(builder.state_dir.clone());
         let idle_suspend_ms = builder.idle_suspend_ms();
         let (log_failure, retention) = (builder.log_failure, builder.retention);
         let rules = builder.rules.clone().into();

@@ -7,7 +7,9 @@ use std::{
     time::Duration,
 };
 
-use ipc_protocol::{AgentSessionConfig, ContainmentSpec, EndReason, Lifecycle, ProcessId, ResumeFallback, SessionId};
+use ipc_protocol::{
+    AgentSessionConfig, Containment, ContainmentSpec, EndReason, Lifecycle, ProcessId, ResumeFallback, SessionId,
+};
 use tokio::time::timeout;
 
 use super::{ManagerInner, ProxyManager, suspend::ResumeContext};
@@ -125,7 +127,9 @@ impl ProxyManager {
         };
         launch.slot = Some(admission.admit(claim).await?);
         let fork_server = fork_servers.living().await?;
-        let held = containing.resolve(launch.attempt.config.containment, launch.id(), &fork_server).await?;
+        let wanted =
+            launch.enclosure.sandbox.as_ref().map(|_| Containment::Strict).or(launch.attempt.config.containment);
+        let held = containing.resolve(wanted, launch.id(), &fork_server).await?;
         launch.set_containment(held);
         launch.detach = self.detach_spec(&launch.attempt.config).await?;
         launch.journal = Some(self.journal_of(launch.id().clone(), &launch.enclosure, fork_server.id()));

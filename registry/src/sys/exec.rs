@@ -15,6 +15,7 @@ use super::{
     SpawnStep,
     clone::{BlockedSignals, CloneSide, SharedMemory, clone_copy, clone_into, owned},
     default_signals, dup_above, errno,
+    filter::restrict_sockets,
     view::{MountPlan, mount_view},
     wait_for,
 };
@@ -40,6 +41,8 @@ pub(crate) struct ExecPlan {
     pub mounts: Option<MountPlan>,
     /// A landlock ruleset to be restricted by.
     pub landlock: Option<OwnedFd>,
+    /// True if it makes no sockets but those of its network namespace.
+    pub has_socket_filter: bool,
     /// True if its standard input becomes the terminal that controls its session.
     pub is_terminal: bool,
     /// Signal sent at its end: SIGCHLD, or 0 for a child that nobody else may notice.
@@ -57,6 +60,7 @@ struct ChildPlan {
     rlimits: Vec<(u32, u64, u64)>,
     mounts: Option<MountPlan>,
     landlock: RawFd,
+    has_socket_filter: bool,
     is_terminal: bool,
     report: *mut ExecReport,
 }
@@ -106,6 +110,7 @@ pub(crate) fn clone_exec(mut exec: ExecPlan) -> Result<StartedProgram, (SpawnSte
         rlimits: exec.rlimits,
         mounts: exec.mounts,
         landlock: exec.landlock.as_ref().map_or(-1, AsRawFd::as_raw_fd),
+        has_socket_filter: exec.has_socket_filter,
         is_terminal: exec.is_terminal,
         report: report.as_ptr(),
     };
@@ -152,6 +157,7 @@ pub(crate) fn dry_run_exec() -> io::Result<ExecPlan> {
         rlimits: Vec::new(),
         mounts: None,
         landlock: None,
+        has_socket_filter: false,
         is_terminal: false,
         exit_signal: 0,
     })
@@ -307,6 +313,9 @@ unsafe fn run_plan(plan: &ChildPlan) -> SpawnStep {
             if !(restrict() || promise() && restrict()) {
                 return SpawnStep::Landlock;
             }
+        }
+        if plan.has_socket_filter && restrict_sockets().is_err() {
+            return SpawnStep::SocketFilter;
         }
         let mut number = 0;
         while (number as usize) < plan.fds.len() {

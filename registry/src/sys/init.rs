@@ -13,6 +13,8 @@ use super::{
     SpawnStep,
     clone::{BlockedSignals, CloneSide, SharedMemory, clone_copy, owned},
     default_signals, errno,
+    sandbox::{SandboxPlan, mount_sandbox},
+    sockets::raise_loopback,
     view::{MountPlan, mount_view},
 };
 
@@ -36,12 +38,19 @@ struct InitReport {
     failed: Option<(SpawnStep, c_int)>,
     /// Reason why mounts that were asked for are missing.
     unmounted: Option<c_int>,
+    /// Number of the step of the sandbox that failed.
+    at: usize,
 }
 
 impl NamespaceInit {
     /// Returns the step and error of an init that closed its socket because it failed, rather than being killed.
     pub(crate) fn failure(&self) -> Option<(SpawnStep, io::Error)> {
         self.report.get().failed.map(|(step, errno)| (step, io::Error::from_raw_os_error(errno)))
+    }
+
+    /// Returns the number of the step at which [`SpawnStep::MountSandbox`] failed.
+    pub(crate) fn failed_mount(&self) -> usize {
+        self.report.get().at
     }
 
     /// Returns the reason why mounts that were asked for are missing. To be called once the init is ready.
@@ -55,32 +64,40 @@ struct InitPlan {
     socket: RawFd,
     maps: Option<IdMaps>,
     mounts: Option<MountPlan>,
+    sandbox: Option<SandboxPlan>,
+    slots: Vec<RawFd>,
     report: *mut InitReport,
 }
 
 /// Makes a PID and a mount namespace, with `maps` a user namespace that owns them, and the init in them. It is a copy of
 /// this process, which may have other threads, and ends when the calling thread does. With the group in `mounts` there is a
-/// cgroup namespace, too.
+/// cgroup namespace, too. With `sandbox` the init is in another user namespace and another mount namespace within these, and in an
+/// IPC namespace. Without `maps` the caller writes the maps of that user namespace, between a first byte from the init and a byte
+/// to it.
 pub(crate) fn clone_init(
     group: Option<BorrowedFd<'_>>,
     maps: Option<IdMaps>,
     mounts: Option<MountPlan>,
+    sandbox: Option<SandboxPlan>,
     socket: &OwnedFd,
     exit_signal: c_int,
 ) -> io::Result<NamespaceInit> {
     let user = if maps.is_some() { libc::CLONE_NEWUSER } else { 0 };
     let report = SharedMemory::new(InitReport::default())?;
-    let plan = InitPlan { socket: socket.as_raw_fd(), maps, mounts, report: report.as_ptr() };
+    let slots = vec![-1; sandbox.as_ref().map_or(0, |plan| plan.slots)];
+    let ipc = if sandbox.is_some() { libc::CLONE_NEWIPC } else { 0 };
+    let net = if sandbox.as_ref().is_some_and(|plan| plan.has_network) { libc::CLONE_NEWNET } else { 0 };
+    let mut plan = InitPlan { socket: socket.as_raw_fd(), maps, mounts, sandbox, slots, report: report.as_ptr() };
     let mut pidfd: RawFd = -1;
     let _blocked = BlockedSignals::all();
-    let flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | user;
+    let flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | user | ipc | net;
     // SAFETY: the child only calls `fail` and `run_init`, which keep to what is allowed.
     unsafe {
         match clone_copy(flags, exit_signal, group, &raw mut pidfd)? {
             // SAFETY: the kernel made this descriptor for us.
             CloneSide::Parent(pid) => Ok(NamespaceInit { pid: pid.unsigned_abs(), pidfd: owned(pidfd), report }),
             CloneSide::Child(Err(errno)) => fail(&plan, SpawnStep::Group, errno),
-            CloneSide::Child(Ok(())) => run_init(&plan),
+            CloneSide::Child(Ok(())) => run_init(&mut plan),
         }
     }
 }
@@ -99,7 +116,7 @@ unsafe fn fail(plan: &InitPlan, step: SpawnStep, errno: c_int) -> ! {
 ///
 /// # Safety
 /// Only in the child.
-unsafe fn run_init(plan: &InitPlan) -> ! {
+unsafe fn run_init(plan: &mut InitPlan) -> ! {
     // SAFETY: system calls on what the plan holds, and on constants.
     unsafe {
         if let Err((step, errno)) = set_up(plan) {
@@ -123,7 +140,7 @@ unsafe fn run_init(plan: &InitPlan) -> ! {
 
 /// # Safety
 /// As [`run_init`].
-unsafe fn set_up(plan: &InitPlan) -> Result<(), (SpawnStep, c_int)> {
+unsafe fn set_up(plan: &mut InitPlan) -> Result<(), (SpawnStep, c_int)> {
     // SAFETY: see `run_init`; every pointer is to a C string, or to as many bytes as are given.
     unsafe {
         let check = |step: SpawnStep, result: c_int| if result < 0 { Err((step, errno())) } else { Ok(()) };
@@ -137,17 +154,15 @@ unsafe fn set_up(plan: &InitPlan) -> Result<(), (SpawnStep, c_int)> {
         check(SpawnStep::Session, libc::setsid())?;
         libc::prctl(libc::PR_SET_NAME, c"ap init".as_ptr(), 0, 0, 0);
         if let Some(maps) = &plan.maps {
-            // Without this its files below /proc belong to root.
-            check(SpawnStep::Dumpable, libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0))?;
-            write_file(SpawnStep::DenySetgroups, c"/proc/self/setgroups".as_ptr(), b"deny")?;
-            write_file(SpawnStep::UserMap, c"/proc/self/uid_map".as_ptr(), &maps.user)?;
-            write_file(SpawnStep::GroupMap, c"/proc/self/gid_map".as_ptr(), &maps.group)?;
+            write_maps(maps)?;
         }
         // Outer mounts show inside; inner mounts, /proc first of all, stay inside.
         let (none, root, proc) = (ptr::null(), c"/".as_ptr(), c"proc".as_ptr());
         check(SpawnStep::PrivateMounts, libc::mount(none, root, none, libc::MS_REC | libc::MS_SLAVE, ptr::null()))?;
         let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
-        check(SpawnStep::MountProc, libc::mount(proc, c"/proc".as_ptr(), proc, flags, ptr::null()))?;
+        if plan.sandbox.is_none() {
+            check(SpawnStep::MountProc, libc::mount(proc, c"/proc".as_ptr(), proc, flags, ptr::null()))?;
+        }
         if let Some(mounts) = &plan.mounts {
             let (tmpfs, options) = (c"tmpfs".as_ptr(), c"mode=700,size=16m".as_ptr().cast());
             for directory in &mounts.private {
@@ -157,7 +172,61 @@ unsafe fn set_up(plan: &InitPlan) -> Result<(), (SpawnStep, c_int)> {
                 ptr::write_volatile(&raw mut (*plan.report).unmounted, Some(errno));
             }
         }
+        if let Some(sandbox) = &plan.sandbox {
+            if sandbox.has_network {
+                raise_loopback().map_err(|errno| (SpawnStep::Network, errno))?;
+            }
+            // What is mounted outside later does not show either.
+            check(
+                SpawnStep::PrivateMounts,
+                libc::mount(none, root, none, libc::MS_REC | libc::MS_PRIVATE, ptr::null()),
+            )?;
+            if let Err((at, errno)) = mount_sandbox(&sandbox.steps, &mut plan.slots) {
+                ptr::write_volatile(&raw mut (*plan.report).at, at);
+                return Err((SpawnStep::MountSandbox, errno));
+            }
+            lock_mounts(plan.maps.as_ref())?;
+        }
         check(SpawnStep::Cwd, libc::chdir(root))
+    }
+}
+
+/// Enters another user namespace and another mount namespace, in which all mounts are locked.
+///
+/// # Safety
+/// As [`run_init`].
+unsafe fn lock_mounts(maps: Option<&IdMaps>) -> Result<(), (SpawnStep, c_int)> {
+    // SAFETY: system calls on constants, and on the byte of this function.
+    unsafe {
+        let check = |result: c_int| if result < 0 { Err((SpawnStep::LockMounts, errno())) } else { Ok(()) };
+        check(libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS))?;
+        // A change of credentials may take it back.
+        check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0))?;
+        if let Some(maps) = maps {
+            return write_maps(maps);
+        }
+        let mut byte = 0_u8;
+        if libc::send(0, (&raw const byte).cast(), 1, libc::MSG_NOSIGNAL) != 1
+            || libc::read(0, (&raw mut byte).cast(), 1) != 1
+        {
+            return Err((SpawnStep::LockMounts, libc::EPIPE));
+        }
+        Ok(())
+    }
+}
+
+/// # Safety
+/// As [`run_init`], in a user namespace without maps.
+unsafe fn write_maps(maps: &IdMaps) -> Result<(), (SpawnStep, c_int)> {
+    // SAFETY: system calls on constants and C strings.
+    unsafe {
+        // Without this its files below /proc belong to root.
+        if libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) < 0 {
+            return Err((SpawnStep::Dumpable, errno()));
+        }
+        write_file(SpawnStep::DenySetgroups, c"/proc/self/setgroups".as_ptr(), b"deny")?;
+        write_file(SpawnStep::UserMap, c"/proc/self/uid_map".as_ptr(), &maps.user)?;
+        write_file(SpawnStep::GroupMap, c"/proc/self/gid_map".as_ptr(), &maps.group)
     }
 }
 

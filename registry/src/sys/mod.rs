@@ -5,9 +5,12 @@
 mod before_main;
 mod clone;
 mod exec;
+mod filter;
 mod fork;
 mod init;
 mod reap;
+mod sandbox;
+mod sockets;
 mod title;
 mod view;
 
@@ -22,6 +25,8 @@ pub(crate) use self::{
     exec::{ExecPlan, StartedProgram, clone_exec, dry_run, dry_run_exec},
     init::{IdMaps, NamespaceInit, clone_init},
     reap::{DeadChild, peek_dead_child, reap, take_stopped_child, wait_for},
+    sandbox::{MountStep, SandboxPlan},
+    sockets::{SocketPlan, make_sockets},
     view::MountPlan,
 };
 pub use self::{
@@ -96,6 +101,7 @@ pub(crate) enum SpawnStep {
     Enter,
     Session,
     Landlock,
+    SocketFilter,
     Descriptors,
     Terminal,
     Limits,
@@ -109,6 +115,9 @@ pub(crate) enum SpawnStep {
     PrivateMounts,
     MountProc,
     MountPrivate,
+    MountSandbox,
+    LockMounts,
+    Network,
 }
 
 impl SpawnStep {
@@ -120,6 +129,7 @@ impl SpawnStep {
             Self::Enter => "entering the namespaces",
             Self::Session => "setsid",
             Self::Landlock => "entering the landlock domain",
+            Self::SocketFilter => "installing the filter for sockets",
             Self::Descriptors => "descriptors",
             Self::Terminal => "ioctl TIOCSCTTY",
             Self::Limits => "setting resource limits",
@@ -133,6 +143,9 @@ impl SpawnStep {
             Self::PrivateMounts => "making the mounts private",
             Self::MountProc => "mounting /proc",
             Self::MountPrivate => "mounting a directory of the session's own",
+            Self::MountSandbox => "mounting the sandbox",
+            Self::Network => "setting up the network",
+            Self::LockMounts => "making the user namespace that locks the sandbox",
         }
     }
 }
@@ -141,4 +154,16 @@ impl SpawnStep {
 fn errno() -> c_int {
     // SAFETY: the pointer is to this thread's own errno.
     unsafe { *libc::__errno_location() }
+}
+
+/// Opens the user namespace that owns another namespace.
+pub(crate) fn owner_of_namespace(namespace: &OwnedFd) -> io::Result<OwnedFd> {
+    const NS_GET_USERNS: libc::c_ulong = 0xb701;
+    // SAFETY: the call takes no argument, and makes a descriptor that nobody else owns.
+    unsafe {
+        match libc::ioctl(namespace.as_raw_fd(), NS_GET_USERNS as _) {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(clone::owned(fd)),
+        }
+    }
 }

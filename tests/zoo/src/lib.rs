@@ -11,6 +11,17 @@
 /// The program's path.
 pub const PROGRAM: &str = env!("ZOO");
 
+/// Path of the program whose members try to get out of a sandbox; see `c/escapes.c`.
+pub const ESCAPES: &str = env!("ESCAPES");
+
+/// Names of the members of [`ESCAPES`].
+pub fn escapes() -> Vec<String> {
+    let source = include_str!("../c/escapes.c");
+    let table = source.split_once("members[] = {").map_or("", |(_, table)| table);
+    let table = table.split_once("};").map_or("", |(table, _)| table);
+    table.split("{\"").skip(1).filter_map(|entry| Some(entry.split_once('"')?.0.to_owned())).collect()
+}
+
 /// What a member does to its proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attack {

@@ -162,6 +162,7 @@ pub(crate) fn config() -> BoxedStrategy<Box<AgentSessionConfig>> {
     let explicit = (btree_set(one_of(&ConfigSetting::ALL), 0..4), btree_set(text(), 0..3), vec(part, 0..3));
     let limited = one_of(&[OnUsageLimit::Fail, OnUsageLimit::Wait]);
     let sandbox = of(one_of(&[AgentSandbox::ReadOnly, AgentSandbox::WorkspaceWrite, AgentSandbox::None]));
+    let sandbox = (sandbox, session_sandbox());
     let nesting = (timeouts(), any::<bool>(), any::<u32>(), explicit, lifecycle(), budget(), limited, sandbox);
     (labels, lists, policies, names, conversation, nesting)
         .prop_map(|(labels, lists, policies, names, conversation, nesting)| {
@@ -180,7 +181,7 @@ pub(crate) fn config() -> BoxedStrategy<Box<AgentSessionConfig>> {
                 lifecycle,
                 budget,
                 on_usage_limit,
-                agent_sandbox,
+                (agent_sandbox, sandbox),
             ) = nesting;
             Box::new(AgentSessionConfig {
                 session_id,
@@ -225,9 +226,16 @@ pub(crate) fn config() -> BoxedStrategy<Box<AgentSessionConfig>> {
                 home_copy,
                 terminal,
                 surface,
+                sandbox,
             })
         })
         .boxed()
+}
+
+fn session_sandbox() -> impl Strategy<Value = SessionSandbox> {
+    let mode = of(one_of(&SandboxMode::ALL.map(|(mode, _)| mode)));
+    (mode, vec(text(), 0..3), vec(text(), 0..3), of(super::network()))
+        .prop_map(|(mode, read, write, network)| SessionSandbox { mode, read, write, network })
 }
 
 pub(crate) fn surface() -> impl Strategy<Value = Surface> {

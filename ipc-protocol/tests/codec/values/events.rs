@@ -182,6 +182,21 @@ pub(crate) fn event() -> BoxedStrategy<Event> {
         (text(), text()).prop_map(|(action, error)| Event::ActionFailed { action, error }),
         (text(), text()).prop_map(|(stream, text)| Event::Log { stream, text }),
         any::<(u64, u64)>().prop_map(|(text_bytes, thinking_bytes)| Event::Voided { text_bytes, thinking_bytes }),
+        (text(), any::<u16>(), any::<(u64, u64, u64)>(), of(process_id())).prop_map(
+            |(host, port, (sent, received, duration_ms), process)| {
+                Event::NetworkConnection(Box::new(NetworkConnection {
+                    host,
+                    port,
+                    sent,
+                    received,
+                    duration_ms,
+                    process,
+                }))
+            }
+        ),
+        (text(), any::<u16>(), text(), of(process_id())).prop_map(|(host, port, reason, process)| {
+            Event::NetworkRefused(Box::new(NetworkRefusal { host, port, reason, process }))
+        }),
         (text(), text(), of(0..253_402_300_799_999_u64), any::<bool>())
             .prop_map(|(limit, message, resets_at, waits)| Event::UsageLimited { limit, message, resets_at, waits }),
     ]

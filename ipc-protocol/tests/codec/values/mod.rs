@@ -201,8 +201,8 @@ fn measures() -> impl Strategy<Value = Box<ContainmentStatus>> {
     let limit = (limit_kind(), any::<u64>(), limit_form());
     let limit = limit.prop_map(|(limit, value, form)| LimitInForce { limit, value, form });
     let observer = one_of(&[ObserverKind::Connector, ObserverKind::Polling]);
-    (layers(), observer, vec(limit, 0..4), any::<(bool, bool, bool)>(), of(text())).prop_map(
-        |(layers, observer, limits, (undumpable, landlock, own_cgroups_only), agent_sandbox)| {
+    (layers(), observer, vec(limit, 0..4), any::<(bool, bool, bool)>(), of(text()), of(sandbox_status())).prop_map(
+        |(layers, observer, limits, (undumpable, landlock, own_cgroups_only), agent_sandbox, sandbox)| {
             Box::new(ContainmentStatus {
                 layers,
                 observer,
@@ -211,13 +211,38 @@ fn measures() -> impl Strategy<Value = Box<ContainmentStatus>> {
                 landlock,
                 own_cgroups_only,
                 agent_sandbox,
+                sandbox,
             })
         },
     )
 }
 
 fn enclosure() -> impl Strategy<Value = ContainmentSpec> {
-    (text(), of(text()), any::<bool>()).prop_map(|(marker, cgroup, strict)| ContainmentSpec { marker, cgroup, strict })
+    (text(), of(text()), any::<bool>(), of(sandbox_spec()))
+        .prop_map(|(marker, cgroup, strict, sandbox)| ContainmentSpec { marker, cgroup, strict, sandbox })
+}
+
+fn sandbox_mode() -> impl Strategy<Value = SandboxMode> {
+    one_of(&SandboxMode::ALL.map(|(mode, _)| mode))
+}
+
+fn network() -> impl Strategy<Value = NetworkAccess> {
+    let rule = select(vec!["a.example", "*.b.example", "192.0.2.1:8080"]);
+    let rules = vec(rule.prop_map(|rule| rule.parse().expect("a rule")), 0..3);
+    prop_oneof![Just(NetworkAccess::Host), Just(NetworkAccess::Off), rules.prop_map(NetworkAccess::Allow)]
+}
+
+fn sandbox_spec() -> impl Strategy<Value = Box<SandboxSpec>> {
+    let paths = || vec(text(), 0..3);
+    (sandbox_mode(), paths(), paths(), paths(), of(text()), network()).prop_map(
+        |(mode, write, read, hidden, home, network)| Box::new(SandboxSpec { mode, write, read, hidden, home, network }),
+    )
+}
+
+fn sandbox_status() -> impl Strategy<Value = SandboxStatus> {
+    let paths = || vec(text(), 0..3);
+    (sandbox_mode(), text(), paths(), paths(), network())
+        .prop_map(|(mode, layer, write, hidden, network)| SandboxStatus { mode, layer, write, hidden, network })
 }
 
 pub(crate) fn handover() -> impl Strategy<Value = ProxyHandover> {

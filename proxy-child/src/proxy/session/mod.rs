@@ -25,7 +25,7 @@ use registry::ProcessRegistry;
 
 use self::{reported_state::ReportedState, shells::SessionShells, termination::ActiveKill};
 use super::{
-    HIGH_WATER, agent::AgentProcess, files::FileListing, hooks::WaitingHooks, http::HttpClients,
+    HIGH_WATER, agent::AgentProcess, egress::SessionEgress, files::FileListing, hooks::WaitingHooks, http::HttpClients,
     limits::SessionLimiter, link::HostLink, message_socket::MessageSocket, operations::OpenOperations,
     permissions::SessionPermissions, polling::ProcessPolling, raw_lines::RawLineStream, reply_limit::ReplyLimit,
 };
@@ -108,6 +108,8 @@ pub(crate) struct ProxySession<'a> {
     reported_state: ReportedState,
     polling: ProcessPolling,
     shells: SessionShells,
+    /// Way out of a network of the session's own.
+    egress: Option<SessionEgress>,
     lost_guard: bool,
 }
 
@@ -138,6 +140,7 @@ impl<'a> ProxySession<'a> {
             reported_state: ReportedState::default(),
             polling: ProcessPolling::new(),
             shells: SessionShells::default(),
+            egress: None,
             lost_guard: false,
         })
     }
@@ -351,6 +354,7 @@ impl<'a> ProxySession<'a> {
         self.step_listings(link);
         self.send_held_prompt(link);
         self.emit_process_events(link, HIGH_WATER);
+        self.emit_network_events(link);
         self.check_agent(link);
         self.check_socket(link);
         self.check_shells();

@@ -6,7 +6,7 @@ use ipc_protocol::{EndReason, Event, ExitStatus, LimitAction, ProcessInfo, Signa
 use registry::{LimitVerdict, ProcFs, RegistryEvent};
 
 use super::ProxySession;
-use crate::proxy::link::HostLink;
+use crate::proxy::{egress::SessionEgress, link::HostLink};
 
 impl ProxySession<'_> {
     /// Checks the limits, if that is due. Returns whether all processes were scanned.
@@ -47,6 +47,14 @@ impl ProxySession<'_> {
         if verdict.exceeded.action == LimitAction::KillSession {
             let kind = verdict.exceeded.limit;
             self.end(EndReason::LimitExceeded(kind), kind.grace());
+        }
+    }
+
+    /// Sends the events of the session's own network.
+    pub(super) fn emit_network_events(&mut self, link: &mut HostLink) {
+        let turn = self.turn.unwrap_or(0);
+        for event in self.egress.iter().flat_map(SessionEgress::take_events) {
+            link.send(&FromProxy::Event { turn, event });
         }
     }
 

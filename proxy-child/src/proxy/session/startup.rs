@@ -111,7 +111,11 @@ impl ProxySession<'_> {
         if socket.is_some() {
             (program.stdin, program.stdout) = (SpawnInput::Null, SpawnOutput::Null);
         }
-        self.containment = enclose(&mut self.registry, &mut program, self.proxy, &config, (enclosure, &private))?;
+        let held = (enclosure, &private[..]);
+        let held = enclose(&mut self.registry, &mut program, self.proxy, &config, held, &self.shells.wake)?;
+        self.containment = held.status;
+        self.http.enter(held.network.as_ref().map(|network| network.entry.clone()));
+        self.egress = held.network.map(|network| network.egress);
         self.containment.agent_sandbox.clone_from(&asking.sandbox);
         let known = KnownVersions { tried: asking.tried.clone(), program: asking.program.clone() };
         let permissions = SessionPermissions::new(&config, asking)

@@ -1,0 +1,251 @@
+//! Files and network of sessions in a sandbox.
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::TcpListener,
+    path::Path,
+};
+
+use agent_proxy_tests::sessions::{self, all, shell, soon};
+use proxy_manager::{
+    AgentSessionConfig, Containment, Error, Event, Home, ManagerBuilder, NetworkAccess, Profile, Profiles,
+    ProxyManager, SandboxMode, SandboxStatus, SessionId, SessionSandbox,
+};
+use tempfile::TempDir;
+
+const FAKE: &str = env!("CARGO_BIN_EXE_fake-agent");
+
+/// A user with keys and a workspace.
+struct User {
+    scratch: TempDir,
+    manager: ProxyManager,
+}
+
+impl User {
+    async fn new(adapt: impl FnOnce(ManagerBuilder) -> ManagerBuilder) -> Self {
+        let scratch = tempfile::tempdir().expect("a directory");
+        for (file, text) in [
+            ("home/.ssh/id", "PRIVATE"),
+            ("home/.aws/credentials", "PRIVATE"),
+            ("home/.config/gcloud/key", "PRIVATE"),
+            ("home/.codex/auth.json", "PRIVATE"),
+            ("home/.netrc", "PRIVATE"),
+            ("home/.config/tool/settings", "harmless"),
+            ("home/.profile", "harmless"),
+            ("work/file", "before"),
+        ] {
+            let file = scratch.path().join(file);
+            fs::create_dir_all(file.parent().expect("a parent")).expect("made");
+            fs::write(file, text).expect("written");
+        }
+        let home = scratch.path().join("home").to_str().expect("UTF-8").to_owned();
+        let env = [("PATH", "/usr/bin:/bin".to_owned()), ("HOME", home)].into_iter().collect();
+        let builder = sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), FAKE).base_env(env);
+        let builder = adapt(builder.state_dir(scratch.path().join("state")));
+        Self { manager: soon("a manager", builder.build()).await.expect("built"), scratch }
+    }
+
+    fn path(&self, below: &str) -> String {
+        self.scratch.path().join(below).to_str().expect("UTF-8").to_owned()
+    }
+
+    fn config(&self, mode: SandboxMode, script: &str) -> AgentSessionConfig {
+        let sandbox = SessionSandbox { mode: Some(mode), ..SessionSandbox::default() };
+        AgentSessionConfig { cwd: Some(self.path("work")), sandbox, ..shell(script) }
+    }
+
+    /// Lines that a session writes, and the sandbox that it says is in force.
+    async fn run(&self, config: AgentSessionConfig) -> (Vec<String>, Option<SandboxStatus>) {
+        let session = soon("a start", self.manager.start_session(config)).await.expect("started");
+        let (mut text, mut status) = (String::new(), None);
+        for envelope in all(&mut session.subscribe()).await {
+            match &envelope.event {
+                Event::Text { text: more } => text.push_str(more),
+                Event::SessionStarted { measures, .. } => status.clone_from(&measures.sandbox),
+                _ => {}
+            }
+        }
+        (text.lines().map(str::to_owned).collect(), status)
+    }
+
+    /// Reason why a session is refused.
+    async fn refusal(&self, config: AgentSessionConfig) -> String {
+        match soon("a start", self.manager.start_session(config)).await {
+            Ok(session) => panic!("{} was started", session.id()),
+            Err(error) => format!("{error:?}"),
+        }
+    }
+}
+
+/// A script that prints for each path whether it can be read, and whether it can be written.
+fn probe(paths: &[&str]) -> String {
+    let script = |path: &&str| {
+        format!(
+            "printf '%s' '{path}:'; cat '{path}' >/dev/null 2>&1 && printf r; (echo x >>'{path}') 2>/dev/null && printf w; echo\n"
+        )
+    };
+    paths.iter().map(script).collect()
+}
+
+/// The files of the user's that a session is tried with, and what each allows where the working directory is `cwd`.
+fn files(user: &User, cwd: &str) -> Vec<(String, String)> {
+    let files = [
+        ("home/.ssh/id", ""),
+        ("home/.aws/credentials", ""),
+        ("home/.config/gcloud/key", ""),
+        ("home/.codex/auth.json", ""),
+        ("home/.netrc", ""),
+        ("home/.config/tool/settings", "r"),
+        ("home/.profile", "r"),
+        ("home/new", ""),
+        ("state/new", ""),
+        ("work/file", cwd),
+    ];
+    files.map(|(file, access)| (user.path(file), access.to_owned())).into()
+}
+
+#[tokio::test]
+async fn a_workspace_is_written_and_keys_are_not_read() {
+    let user = User::new(|builder| builder).await;
+    for (mode, cwd) in [(SandboxMode::Workspace, "rw"), (SandboxMode::ReadOnly, "r")] {
+        let files = files(&user, cwd);
+        let paths: Vec<&str> = files.iter().map(|(path, _)| path.as_str()).chain(["/etc/passwd", "/tmp/new"]).collect();
+        let (lines, status) = user.run(user.config(mode, &probe(&paths))).await;
+        let system = [("/etc/passwd".to_owned(), "r".to_owned()), ("/tmp/new".to_owned(), "w".to_owned())];
+        let expected: Vec<_> = files.iter().chain(&system).map(|(path, access)| format!("{path}:{access}")).collect();
+        assert_eq!(lines, expected, "{mode}");
+        let status = status.expect("it says what is in force");
+        assert_eq!((status.mode, status.layer.as_str()), (mode, "mounts"));
+        assert_eq!(status.write.contains(&user.path("work")), mode == SandboxMode::Workspace, "{status:?}");
+        assert!(status.hidden.contains(&user.path("home/.ssh")), "{status:?}");
+    }
+    assert!(!Path::new("/tmp/new").exists() && !Path::new(&user.path("home/new")).exists());
+    assert_eq!(fs::read_to_string(user.path("home/.ssh/id")).expect("there"), "PRIVATE");
+    assert_eq!(fs::read_to_string(user.path("work/file")).expect("there"), "beforex\n");
+    soon("the end", user.manager.shutdown()).await;
+}
+
+#[tokio::test]
+async fn paths_are_added_by_name() {
+    let user = User::new(|builder| builder).await;
+    let script = probe(&[&user.path("home/.ssh/id"), &user.path("home/.config/tool/settings")]);
+    let mut config = user.config(SandboxMode::Workspace, &script);
+    config.sandbox.read.push(user.path("home/.ssh/id"));
+    config.sandbox.write.push(user.path("home/.config/tool"));
+    let (lines, _) = user.run(config).await;
+    let expected = [("home/.ssh/id", "r"), ("home/.config/tool/settings", "rw")];
+    assert_eq!(lines, expected.map(|(path, access)| format!("{}:{access}", user.path(path))));
+    soon("the end", user.manager.shutdown()).await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_enforced_is_refused() {
+    let user = User::new(|builder| builder).await;
+    let base = user.config(SandboxMode::Workspace, "true");
+    let home = AgentSessionConfig { cwd: Some(user.path("home")), ..base.clone() };
+    assert!(user.refusal(home).await.contains("which a sandbox hides"));
+    let baseline = AgentSessionConfig { containment: Some(Containment::Baseline), ..base.clone() };
+    assert!(user.refusal(baseline).await.contains("needs the containment strict"));
+    let mut absent = base.clone();
+    absent.sandbox.read.push(user.path("absent"));
+    assert!(user.refusal(absent).await.contains("absent"));
+    let mut off = base;
+    off.sandbox = SessionSandbox { read: vec!["/".into()], ..SessionSandbox::default() };
+    let refused = soon("a start", user.manager.start_session(off)).await.err();
+    assert!(matches!(refused, Some(Error::InvalidConfig { field: "sandbox", .. })), "{refused:?}");
+    soon("the end", user.manager.shutdown()).await;
+}
+
+#[tokio::test]
+async fn a_profile_has_a_sandbox_and_a_session_another() {
+    let mut profiles = Profiles::default();
+    let mut profile = Profile { name: "held".into(), agent: "command".into(), ..Profile::default() };
+    profile.sandbox.mode = Some(SandboxMode::ReadOnly);
+    profiles.add(profile);
+    let user = User::new(|builder| builder.profiles(profiles)).await;
+    for (mode, expected) in [(None, Some(SandboxMode::ReadOnly)), (Some(SandboxMode::Off), None)] {
+        let mut config = user.config(SandboxMode::Off, "true");
+        (config.sandbox.mode, config.profile) = (mode, Some("held".into()));
+        let (_, status) = user.run(config).await;
+        assert_eq!(status.map(|status| status.mode), expected);
+    }
+    soon("the end", user.manager.shutdown()).await;
+}
+
+#[tokio::test]
+async fn a_home_of_the_session_s_own_is_written_and_its_neighbours_are_not_seen() {
+    let user = User::new(|builder| builder).await;
+    let script = format!(
+        "echo made >\"$HOME/made\" && cat \"$HOME/made\"; ls '{}' '{}/homes' | wc -l",
+        user.path("state"),
+        user.path("state")
+    );
+    let config = AgentSessionConfig { home: Some(Home::Own), ..user.config(SandboxMode::ReadOnly, &script) };
+    let (lines, _) = user.run(config).await;
+    // A heading for each directory, what is in it, and an empty line between; the state directory cannot be listed by others than root.
+    assert_eq!(lines.first().map(String::as_str), Some("made"), "{lines:?}");
+    assert!(
+        lines.get(1).and_then(|count| count.trim().parse::<u32>().ok()).is_some_and(|count| count <= 5),
+        "{lines:?}"
+    );
+    soon("the end", user.manager.shutdown()).await;
+}
+
+/// A script of bash that sends a request to the proxy of the session, and prints the answer.
+fn request(text: &str) -> Vec<String> {
+    let script = format!("exec 3<>/dev/tcp/127.0.0.1/61080; printf '{text}' >&3; cat <&3");
+    ["bash", "-c", &script].map(str::to_owned).into()
+}
+
+#[tokio::test]
+async fn an_allowed_host_is_reached_and_every_connection_is_an_event() {
+    let user = User::new(|builder| builder).await;
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+    let port = listener.local_addr().expect("an address").port();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("accepted");
+        let (mut got, mut chunk) = (Vec::new(), [0; 1024]);
+        while !got.ends_with(b"\r\n\r\n") {
+            let length = stream.read(&mut chunk).expect("read");
+            got.extend_from_slice(&chunk[..length]);
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nreached").expect("answered");
+        got.len() as u64
+    });
+    let rule = format!("127.0.0.1:{port}").parse().expect("a rule");
+    let mut config = user.config(SandboxMode::Workspace, "");
+    config.sandbox.network = Some(NetworkAccess::Allow(vec![rule]));
+    config.command = request(&format!("GET http://127.0.0.1:{port}/ HTTP/1.1\\r\\n\\r\\n"));
+    let session = soon("a start", user.manager.start_session(config.clone())).await.expect("started");
+    let events = all(&mut session.subscribe()).await;
+    let connection = events.iter().find_map(|envelope| match &envelope.event {
+        Event::NetworkConnection(connection) => Some((**connection).clone()),
+        _ => None,
+    });
+    let connection = connection.unwrap_or_else(|| panic!("no connection: {events:?}"));
+    assert_eq!((connection.host.as_str(), connection.port), ("127.0.0.1", port));
+    assert_eq!(connection.sent, server.join().expect("served"));
+    assert_eq!(connection.received, "HTTP/1.1 200 OK\r\n\r\nreached".len() as u64);
+    assert!(connection.process.is_some(), "{connection:?}");
+    // What no rule allows.
+    config.session_id = SessionId::mint();
+    config.command = request("GET http://evil.example/ HTTP/1.1\\r\\n\\r\\n");
+    let session = soon("a start", user.manager.start_session(config)).await.expect("started");
+    let events = all(&mut session.subscribe()).await;
+    let refusal = events.iter().find_map(|envelope| match &envelope.event {
+        Event::NetworkRefused(refusal) => Some((refusal.host.clone(), refusal.port, refusal.process.is_some())),
+        _ => None,
+    });
+    assert_eq!(refusal, Some(("evil.example".to_owned(), 80, true)), "{events:?}");
+    soon("the end", user.manager.shutdown()).await;
+}
+
+#[tokio::test]
+async fn a_network_needs_a_sandbox() {
+    let user = User::new(|builder| builder).await;
+    let mut config = user.config(SandboxMode::Off, "true");
+    config.sandbox.network = Some(NetworkAccess::Off);
+    assert!(user.refusal(config).await.contains("network"));
+    soon("the end", user.manager.shutdown()).await;
+}
