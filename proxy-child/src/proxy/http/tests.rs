@@ -28,7 +28,7 @@ async fn server() -> (TcpListener, String) {
 }
 
 fn client(url: &str, deadline: Duration) -> HttpClients {
-    HttpClients { client: Some(Box::new(HttpClient::new(target(&endpoint(url)), deadline))) }
+    HttpClients { client: Some(Box::new(HttpClient::new(target(&endpoint(url)), deadline))), network: None }
 }
 
 /// Accepts a connection and reads its request to the end of the head.
