@@ -1,6 +1,7 @@
 //! Events of a session, in one vocabulary for all agents.
 
 mod envelope;
+mod looks;
 mod shape;
 
 use std::borrow::Cow;
@@ -10,6 +11,7 @@ use serde_json::{Value, json};
 
 pub use self::{
     envelope::{Envelope, EnvelopeError},
+    looks::{CostSource, DiffHunk, FileChange, FileDiff, ImageOutput, SettingSource, SlashCommand, Usage},
     shape::{EventShape, SHAPES},
 };
 use crate::{
@@ -72,23 +74,6 @@ impl std::fmt::Display for EndReason {
             Self::Suspended => f.write_str("suspended"),
         }
     }
-}
-
-/// Tokens (and cost) of a turn. `null` for what the agent does not report.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase", default)]
-pub struct Usage {
-    /// Tokens read.
-    pub input_tokens: Option<u64>,
-    /// Tokens written.
-    pub output_tokens: Option<u64>,
-    /// Input tokens that came from a cache.
-    pub cache_read_tokens: Option<u64>,
-    /// Input tokens put into a cache.
-    pub cache_write_tokens: Option<u64>,
-    /// Cost in US dollars.
-    pub cost_usd: Option<f64>,
 }
 
 /// Reason for the end of a turn.
@@ -182,8 +167,8 @@ pub struct PlanEntry {
     pub content: String,
     /// State in the agent's words: `pending`, `in_progress`, `completed`.
     pub status: String,
-    /// Priority in the agent's words: `high`, `medium`, `low`.
-    pub priority: String,
+    /// Priority in the agent's words: `high`, `medium`, `low`; `null` where the agent gives none.
+    pub priority: Option<String>,
 }
 
 /// Meaning of a permission option. Ids differ from agent to agent: match by kind.
@@ -620,6 +605,66 @@ pub enum Event {
     /// A session with a network of its own was refused a host.
     #[serde(rename = "network:refused")]
     NetworkRefused(Box<NetworkRefusal>),
+    /// Change of a file by a tool call. A later one of the same call and path replaces it.
+    #[serde(rename = "stream:diff")]
+    Diff(Box<FileDiff>),
+    /// Text of a sub-agent. It is no part of the answer.
+    #[serde(rename = "stream:subagent_text")]
+    SubagentText {
+        /// Tool call that started the sub-agent.
+        parent: String,
+        /// Piece of the text.
+        text: String,
+    },
+    /// Thinking of a sub-agent.
+    #[serde(rename = "stream:subagent_thinking")]
+    SubagentThinking {
+        /// Tool call that started the sub-agent.
+        parent: String,
+        /// Piece of the text.
+        text: String,
+    },
+    /// Picture in the agent's answer, or in the output of a tool call.
+    #[serde(rename = "stream:image")]
+    Image(Box<ImageOutput>),
+    /// Slash commands that the agent offers: all of them, each time.
+    #[serde(rename = "session:commands")]
+    SessionCommands {
+        /// Commands, in the agent's order.
+        commands: Vec<SlashCommand>,
+    },
+    /// The conversation has another title.
+    #[serde(rename = "session:title")]
+    SessionTitle {
+        /// Title, one line.
+        title: String,
+        /// Source of the title. One that a caller gave stays the session's, whatever the agent calls it.
+        by: SettingSource,
+    },
+    /// The session works with this model from now on.
+    #[serde(rename = "session:model")]
+    SessionModel {
+        /// Model, in the agent's own spelling.
+        model: String,
+        /// Source of the change.
+        by: SettingSource,
+    },
+    /// The session works in this mode from now on.
+    #[serde(rename = "session:mode")]
+    SessionMode {
+        /// Mode, in the agent's own spelling.
+        mode: String,
+        /// Source of the change.
+        by: SettingSource,
+    },
+    /// The session thinks at this level from now on.
+    #[serde(rename = "session:thinking")]
+    SessionThinking {
+        /// Level, in the agent's own spelling.
+        level: String,
+        /// Source of the change.
+        by: SettingSource,
+    },
 }
 
 /// Types of the events above, except [`Event::Harness`] and [`Event::External`].
@@ -664,6 +709,15 @@ const KINDS: &[&str] = &[
     "usage:limited",
     "network:connection",
     "network:refused",
+    "stream:diff",
+    "stream:subagent_text",
+    "stream:subagent_thinking",
+    "stream:image",
+    "session:commands",
+    "session:title",
+    "session:model",
+    "session:mode",
+    "session:thinking",
 ];
 
 /// Text before the agent in the type of [`Event::Harness`]; [`RECEIVED_SUFFIX`] follows the agent.
@@ -702,6 +756,12 @@ impl Event {
                 }
                 Self::External { kind, payload, .. } => kind.len() + payload.as_str().len(),
                 Self::TimeoutFired { last_words, .. } => 100 + last_words.as_ref().map_or(0, String::len),
+                Self::SubagentText { parent, text } | Self::SubagentThinking { parent, text } => {
+                    parent.len() + text.len()
+                }
+                Self::Diff(diff) => diff.weight(),
+                Self::Image(image) => image.data.as_ref().map_or(0, String::len) + 200,
+                Self::SessionCommands { commands } => commands.iter().map(SlashCommand::weight).sum(),
                 _ => 100,
             }
     }

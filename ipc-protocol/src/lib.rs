@@ -43,10 +43,10 @@ pub use containment::{
 };
 pub use error::{ErrorCause, ErrorChain, WireError};
 pub use event::{
-    CONVERSATION_NOT_KEPT, EndReason, Envelope, EnvelopeError, Event, EventShape, MAX_TURNS_REACHED, OffsetGap,
-    PermissionAnswer, PermissionOption, PermissionOptionKind, PermissionRequest, PlanEntry, ResolvedBy, SERVER_LISTENS,
-    SHAPES, StopReason, TERMINAL_INPUT_DROPPED, ToolEnd, ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage,
-    offset_text,
+    CONVERSATION_NOT_KEPT, CostSource, DiffHunk, EndReason, Envelope, EnvelopeError, Event, EventShape, FileChange,
+    FileDiff, ImageOutput, MAX_TURNS_REACHED, OffsetGap, PermissionAnswer, PermissionOption, PermissionOptionKind,
+    PermissionRequest, PlanEntry, ResolvedBy, SERVER_LISTENS, SHAPES, SettingSource, SlashCommand, StopReason,
+    TERMINAL_INPUT_DROPPED, ToolEnd, ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage, offset_text,
 };
 pub use explicit_settings::{ConfigSetting, ExplicitSettings};
 pub use home_part::{HomePart, InvalidHomePart};

@@ -198,6 +198,16 @@ pub enum AgentFact {
         /// Address of the server.
         address: String,
     },
+    /// The agent began with these settings, or tells for the first time which it has: no change. `None` for one that it does not
+    /// tell.
+    Settings {
+        /// Model, in the agent's own spelling.
+        model: Option<String>,
+        /// Mode, in the agent's own spelling.
+        mode: Option<String>,
+        /// Thinking level, in the agent's own spelling.
+        thinking: Option<String>,
+    },
 }
 
 /// Message from proxy to host.

@@ -6,7 +6,8 @@
 use std::time::{Duration, SystemTime};
 
 use ipc_protocol::{
-    EndReason, PermissionOption, PermissionRequest, ProcessId, Receipt, SessionId, Usage, terminal::Surface,
+    EndReason, Event, PermissionOption, PermissionRequest, ProcessId, Receipt, SessionId, SettingSource, SlashCommand,
+    Usage, terminal::Surface,
 };
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +55,45 @@ pub struct SessionSettings {
     pub mode: Option<String>,
     /// Thinking level.
     pub thinking: Option<String>,
+}
+
+/// What the agent tells of itself, as its last events have it: for who comes later, without a replay.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct AgentStatus {
+    /// The agent's own title of the conversation; `null` if it gave none.
+    pub agent_title: Option<String>,
+    /// Model that is in use, in the agent's own spelling; `null` where the agent does not tell it.
+    pub current_model: Option<String>,
+    /// Mode that is in use, in the agent's own spelling; `null` where the agent does not tell it.
+    pub current_mode: Option<String>,
+    /// Thinking level that is in use, in the agent's own spelling; `null` where the agent does not tell it.
+    pub current_thinking: Option<String>,
+    /// Slash commands that the agent offers; `null` where it tells none.
+    pub commands: Option<Vec<SlashCommand>>,
+}
+
+impl AgentStatus {
+    /// Applies an event. Returns true if it changed something.
+    pub(crate) fn record(&mut self, event: &Event) -> bool {
+        let (known, value) = match event {
+            Event::SessionTitle { title, by } if *by != SettingSource::Caller => (&mut self.agent_title, title),
+            Event::SessionModel { model, .. } => (&mut self.current_model, model),
+            Event::SessionMode { mode, .. } => (&mut self.current_mode, mode),
+            Event::SessionThinking { level, .. } => (&mut self.current_thinking, level),
+            Event::SessionCommands { commands } if self.commands.as_ref() != Some(commands) => {
+                self.commands = Some(commands.clone());
+                return true;
+            }
+            _ => return false,
+        };
+        let is_new = known.as_ref() != Some(value);
+        if is_new {
+            *known = Some(value.clone());
+        }
+        is_new
+    }
 }
 
 /// The agent's own conversation.

@@ -93,8 +93,9 @@ pub mod events {
     pub use crate::manager::NewEvent;
     #[doc(inline)]
     pub use ipc_protocol::{
-        CONVERSATION_NOT_KEPT, EndReason, Envelope, Event, Json, MAX_TURNS_REACHED, OffsetGap, PlanEntry, RawLine,
-        StopReason, ToolEnd, ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage,
+        CONVERSATION_NOT_KEPT, CostSource, DiffHunk, EndReason, Envelope, Event, FileChange, FileDiff, ImageOutput,
+        Json, MAX_TURNS_REACHED, OffsetGap, PlanEntry, RawLine, SettingSource, SlashCommand, StopReason, ToolEnd,
+        ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage,
     };
 }
 
@@ -162,8 +163,8 @@ pub mod processes {
 /// Sessions as a manager lists and describes them, prompts and turns.
 pub mod sessions {
     pub use crate::description::{
-        AfterSuspension, NativeConversation, SessionMetadata, SessionRemains, SessionSettings, SessionState,
-        SupervisedProcesses, TurnUsage,
+        AfterSuspension, AgentStatus, NativeConversation, SessionMetadata, SessionRemains, SessionSettings,
+        SessionState, SupervisedProcesses, TurnUsage,
     };
     pub use crate::manager::{ResumeOptions, SessionHandle, SessionSnapshot};
     pub use crate::session::{PromptMode, PromptOptions, QueuedPrompt, SessionInfo, SessionMetrics, Turn, TurnEnd};
@@ -187,8 +188,9 @@ pub use self::{
         Restart, ResumeFallback, ResumeFrom, ResumeRequest,
     },
     events::{
-        CONVERSATION_NOT_KEPT, EndReason, Json, MAX_TURNS_REACHED, NewEvent, OffsetGap, PlanEntry, RawLine, StopReason,
-        ToolEnd, ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage,
+        CONVERSATION_NOT_KEPT, CostSource, DiffHunk, EndReason, FileChange, FileDiff, ImageOutput, Json,
+        MAX_TURNS_REACHED, NewEvent, OffsetGap, PlanEntry, RawLine, SettingSource, SlashCommand, StopReason, ToolEnd,
+        ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage,
     },
     host::{
         ActionRule, Capabilities, CgroupControllers, CommitTimes, Deadlines, DrainProgress, HealthPolicy,
@@ -213,9 +215,10 @@ pub use self::{
         ProcessUse, Proof, ReapedBy, ReceiptEntry, SESSION_MARKER, Signal, SignalNumber, SocketProtocol,
     },
     sessions::{
-        AfterSuspension, NativeConversation, Operation, PromptOptions, PromptPart, QueuedPrompt, RecordState,
-        ResumeOptions, SessionFilter, SessionInfo, SessionMetadata, SessionMetrics, SessionRecord, SessionRemains,
-        SessionSettings, SessionSnapshot, SessionState, SessionStatus, SupervisedProcesses, Turn, TurnEnd, TurnUsage,
+        AfterSuspension, AgentStatus, NativeConversation, Operation, PromptOptions, PromptPart, QueuedPrompt,
+        RecordState, ResumeOptions, SessionFilter, SessionInfo, SessionMetadata, SessionMetrics, SessionRecord,
+        SessionRemains, SessionSettings, SessionSnapshot, SessionState, SessionStatus, SupervisedProcesses, Turn,
+        TurnEnd, TurnUsage,
     },
 };
 #[doc(hidden)]

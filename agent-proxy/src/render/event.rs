@@ -4,7 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use proxy_manager::{
     BypassAction, ContainmentStatus, Envelope, Event, LimitForm, LimitKind, NetworkConnection, NetworkRefusal,
-    ObserverKind, PermissionBypassed, ProcessId, ResolvedBy, StopReason, ToolStatus, Usage,
+    ObserverKind, PermissionBypassed, ProcessId, ResolvedBy, SettingSource, StopReason, ToolStatus, Usage,
 };
 
 use super::{bytes, duration, receipt::layers};
@@ -48,6 +48,23 @@ pub(crate) fn detail(event: &Event) -> String {
             let step = |entry: &ipc_protocol::PlanEntry| format!("{} [{}]", entry.content, entry.status);
             entries.iter().map(step).collect::<Vec<_>>().join("; ")
         }
+        Event::Diff(diff) => {
+            let lines = |text: &Option<String>| text.as_ref().map_or(0, |text| text.lines().count());
+            let (old, new) = diff
+                .hunks
+                .iter()
+                .fold((0, 0), |(old, new), hunk| (old + lines(&hunk.old_text), new + lines(&hunk.new_text)));
+            format!("{} {}: {old} lines become {new}", diff.tool_call_id, diff.path)
+        }
+        Event::SubagentText { parent, text } | Event::SubagentThinking { parent, text } => format!("{parent} {text:?}"),
+        Event::Image(image) => format!("{}, {}", image.mime_type, bytes(image.bytes)),
+        Event::SessionCommands { commands } => {
+            commands.iter().map(|command| format!("/{}", command.name)).collect::<Vec<_>>().join(" ")
+        }
+        Event::SessionTitle { title: value, by }
+        | Event::SessionModel { model: value, by }
+        | Event::SessionMode { mode: value, by }
+        | Event::SessionThinking { level: value, by } => format!("{value}, by {}", setting_source(*by)),
         Event::Usage(usage) => tokens(usage),
         Event::ContextWindow { used, size, .. } => format!("{used} of {size} tokens"),
         Event::Complete { stop_reason, usage } => {
@@ -173,6 +190,15 @@ fn resolved_by(by: &ResolvedBy) -> String {
         ResolvedBy::Agent => "the agent".to_owned(),
         ResolvedBy::Terminal => "somebody at its screen".to_owned(),
         other => format!("{other:?}"),
+    }
+}
+
+/// Names the source of a setting.
+fn setting_source(by: SettingSource) -> &'static str {
+    match by {
+        SettingSource::Caller => "a caller",
+        SettingSource::Agent => "the agent",
+        SettingSource::Terminal => "somebody at its screen",
     }
 }
 

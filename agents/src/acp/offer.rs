@@ -1,14 +1,19 @@
 //! Choices that the agent offers: as it listed them at the start, with later changes.
 
 use agent_client_protocol_schema::v1::{
-    AgentCapabilities, InitializeResponse, SessionConfigKind, SessionConfigOption, SessionConfigOptionCategory,
-    SessionConfigSelectOptions, SessionModeState, SessionUpdate,
+    AgentCapabilities, AvailableCommand, AvailableCommandInput, InitializeResponse, SessionConfigKind,
+    SessionConfigOption, SessionConfigOptionCategory, SessionConfigSelectOptions, SessionModeState, SessionUpdate,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use ipc_protocol::Event;
+
 use super::quirks::AcpQuirks;
-use crate::kit::bounds::words;
+use crate::{
+    Action,
+    kit::{bounds::words, session_commands, session_mode, session_model, session_thinking},
+};
 
 /// Most choices listed in an error.
 const MAX_NAMED: usize = 20;
@@ -31,6 +36,10 @@ pub(super) struct AgentOffer {
     commands: Vec<String>,
     /// Those of them that take words behind their names.
     with_input: Vec<String>,
+    /// The commands, for an event that was not emitted yet.
+    menu: Option<Event>,
+    /// Settings that were emitted last.
+    emitted: CurrentSettings,
     /// Name and version, as the agent says them.
     pub(super) program: Option<String>,
     /// Its answer to `initialize`, as it stands.
@@ -54,6 +63,14 @@ impl AcpSetting {
             Self::Thinking(level) => format!("think {level:?}"),
         }
     }
+}
+
+/// Settings that are in use, as far as the agent tells them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct CurrentSettings {
+    pub(super) model: Option<String>,
+    pub(super) mode: Option<String>,
+    pub(super) thinking: Option<String>,
 }
 
 /// Request that sets a value: its method, and its parameters without the session's id.
@@ -86,6 +103,8 @@ impl AgentOffer {
             options: Vec::new(),
             commands: Vec::new(),
             with_input: Vec::new(),
+            menu: None,
+            emitted: CurrentSettings::default(),
             initialized: serde_json::from_str(result).unwrap_or_default(),
         }
     }
@@ -106,10 +125,19 @@ impl AgentOffer {
             SessionUpdate::CurrentModeUpdate(update) => self.record_mode(&update.current_mode_id.0),
             SessionUpdate::ConfigOptionUpdate(update) => self.options.clone_from(&update.config_options),
             SessionUpdate::AvailableCommandsUpdate(update) => {
+                let had_some = !self.commands.is_empty();
                 let commands = || update.available_commands.iter().take(MAX_COMMANDS);
                 self.commands = commands().map(|command| command.name.clone()).collect();
                 let with_input = commands().filter(|command| command.input.is_some());
                 self.with_input = with_input.map(|command| command.name.clone()).collect();
+                let hint = |command: &'_ AvailableCommand| match &command.input {
+                    Some(AvailableCommandInput::Unstructured(input)) => Some(input.hint.clone()),
+                    _ => None,
+                };
+                let menu: Vec<_> = commands().map(|it| (&*it.name, &*it.description, hint(it))).collect();
+                let menu = menu.iter().map(|(name, about, hint)| (*name, Some(*about), hint.as_deref()));
+                let menu = session_commands(menu);
+                self.menu = Some(menu).filter(|_| had_some || !self.commands.is_empty());
             }
             _ => return false,
         }
@@ -210,10 +238,61 @@ impl AgentOffer {
 
     /// The mode that the agent is in.
     pub(super) fn mode(&self) -> Option<&str> {
-        match self.option(&SessionConfigOptionCategory::Mode).map(|option| &option.kind) {
+        let current = self.selected(&SessionConfigOptionCategory::Mode);
+        current.or_else(|| self.modes.as_ref().map(|modes| modes.current_mode_id.0.as_ref()))
+    }
+
+    /// The value of the option of this category.
+    fn selected(&self, category: &SessionConfigOptionCategory) -> Option<&str> {
+        match self.option(category).map(|option| &option.kind) {
             Some(SessionConfigKind::Select(select)) => Some(&select.current_value.0),
-            _ => self.modes.as_ref().map(|modes| modes.current_mode_id.0.as_ref()),
+            _ => None,
         }
+    }
+
+    /// Returns the settings that are in use.
+    fn current(&self) -> CurrentSettings {
+        let model = self.selected(&SessionConfigOptionCategory::Model);
+        let model = model.or_else(|| self.models.as_ref()?.get("currentModelId")?.as_str());
+        CurrentSettings {
+            model: model.map(words),
+            mode: self.mode().map(words),
+            thinking: self.selected(&SessionConfigOptionCategory::ThoughtLevel).map(words),
+        }
+    }
+
+    /// Returns the settings with which the agent begins, and counts them as emitted.
+    pub(super) fn first_settings(&mut self) -> CurrentSettings {
+        self.emitted = self.current();
+        self.emitted.clone()
+    }
+
+    /// Emits what the agent has changed: settings and commands.
+    pub(super) fn emit_changes(&mut self, out: &mut Vec<Action>) {
+        let now = self.current();
+        let before = std::mem::replace(&mut self.emitted, now.clone());
+        type MakeEvent = fn(&str) -> Event;
+        let settings: [(Option<String>, Option<String>, MakeEvent); 3] = [
+            (before.model, now.model, session_model),
+            (before.mode, now.mode, session_mode),
+            (before.thinking, now.thinking, session_thinking),
+        ];
+        for (before, now, event) in settings {
+            out.extend(now.filter(|now| before.as_ref() != Some(now)).map(|now| Action::Event(event(&now))));
+        }
+        out.extend(self.menu.take().map(Action::Event));
+    }
+
+    /// Emits what is in use after an operation has set `setting`, where the agent tells it.
+    pub(super) fn emit_set(&mut self, setting: &AcpSetting, out: &mut Vec<Action>) {
+        self.emit_changes(out);
+        let CurrentSettings { model, mode, thinking } = self.current();
+        let event = match setting {
+            AcpSetting::Model(_) => model.as_deref().map(session_model),
+            AcpSetting::Mode(_) => mode.as_deref().map(session_mode),
+            AcpSetting::Thinking(_) => thinking.as_deref().map(session_thinking),
+        };
+        out.extend(event.map(Action::Event));
     }
 
     /// Whether there is a choice of how hard it thinks.

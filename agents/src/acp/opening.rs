@@ -8,7 +8,7 @@ use super::{
     gemini::{self, ConversationLookup, LookupPurpose, LookupStep},
     handshake::{self, ConversationOpening, HandshakeRefusal, MOST_RECENT},
     listing::ConversationPages,
-    offer::{self, AcpSetting},
+    offer::{self, AcpSetting, CurrentSettings},
     quirks,
     session::AcpSession,
     state::{AcpActivity, AcpPurpose, AcpState},
@@ -224,6 +224,11 @@ impl AcpSession {
             let detail = "the agent cannot go on with it in another process: it can neither load nor resume one";
             out.push(Action::Fact(AgentFact::NotResumable { detail: detail.to_owned() }));
         }
+        let CurrentSettings { model, mode, thinking } = self.offer.first_settings();
+        if model.is_some() || mode.is_some() || thinking.is_some() {
+            out.push(Action::Fact(AgentFact::Settings { model, mode, thinking }));
+        }
+        self.offer.emit_changes(out);
         self.state = AcpState::Ready { session, activity: AcpActivity::Idle };
     }
 }

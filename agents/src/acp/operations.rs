@@ -144,9 +144,10 @@ impl AcpSession {
             (AcpOperationRequest::Set(setting, _), Err(error)) => {
                 Err(refused(format!("to {}: {}", setting.describe(), errors::describe(&error))))
             }
-            (AcpOperationRequest::Set(_, asked), Ok(result)) => {
+            (AcpOperationRequest::Set(setting, asked), Ok(result)) => {
                 self.offer.record_set(&asked);
                 self.offer.record_answer(result);
+                self.offer.emit_set(&setting, out);
                 Ok(Json::null())
             }
             (AcpOperationRequest::List(_), Err(error)) => Err(refused(errors::describe(&error))),

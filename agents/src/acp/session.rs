@@ -132,11 +132,12 @@ impl AcpSession {
                 && let Some((status, detail)) = self.offer.quirks.status_in(text)
             {
                 let event = session_status(status, detail.trim_end().to_owned());
-                if status == "mode" {
-                    let mode = detail.to_owned();
-                    self.offer.record_mode(&mode);
-                }
+                let mode = (status == "mode").then(|| detail.trim_end().to_owned());
                 out.push(Action::Event(event));
+                if let Some(mode) = mode {
+                    self.offer.record_mode(&mode);
+                    self.offer.emit_changes(out);
+                }
                 return;
             }
             if let AcpState::Ready { activity: AcpActivity::Compacting { said, .. }, .. } = &mut self.state {
@@ -196,7 +197,12 @@ impl AcpSession {
             self.ready(session, out);
             return true;
         }
-        if self.is_in_replay && !is_choice {
+        if is_choice {
+            let understood = updates::events(update, &mut self.calls, out);
+            self.offer.emit_changes(out);
+            return understood;
+        }
+        if self.is_in_replay {
             return true;
         }
         match update {
@@ -227,8 +233,8 @@ impl AcpSession {
                 let is_news = self.cost.record(&update);
                 let in_turn = matches!(self.state, AcpState::Ready { activity: AcpActivity::Turn(_), .. });
                 let understood = updates::events(SessionUpdate::UsageUpdate(update), &mut self.calls, out);
-                if is_news && in_turn {
-                    let usage = Usage { cost_usd: self.cost.of_turn(), ..Usage::default() };
+                if let Some(cost) = self.cost.of_turn().filter(|_| is_news && in_turn) {
+                    let usage = Usage { cost_usd: Some(cost), ..Usage::default() };
                     out.push(Action::Event(Event::Usage(Box::new(usage))));
                 }
                 understood

@@ -1,7 +1,13 @@
 //! Tool calls that were started, and those of them that have ended.
 
+use std::{
+    collections::hash_map::DefaultHasher,
+    hash::{Hash as _, Hasher as _},
+};
+
 use agent_client_protocol_schema::v1::{
-    Meta, ToolCall, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, ToolKind,
+    Content, ContentBlock, Meta, ToolCall, ToolCallContent, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields,
+    ToolKind,
 };
 use ipc_protocol::{Json, ToolStart, ToolStatus, ToolUpdate};
 use serde_json::Value;
@@ -14,6 +20,8 @@ use crate::{
     Action,
     kit::{
         bounds::{MAX_ID, json},
+        diffs::FoundDiff,
+        image,
         tool_calls::{ToolCallLedger, emit_update, no_update},
     },
 };
@@ -38,6 +46,39 @@ pub(super) struct AcpToolCall {
     is_silent: bool,
     /// True if that request was allowed.
     is_allowed: bool,
+    /// Title, status and input that were emitted last: some agents repeat them with each piece of output.
+    emitted: EmittedFields,
+}
+
+/// What was emitted of a call last, as a hash of each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct EmittedFields {
+    title: Option<u64>,
+    status: Option<ToolStatus>,
+    input: Option<u64>,
+}
+
+impl EmittedFields {
+    /// Removes what was emitted before from `update`, and records the rest.
+    fn keep_news(&mut self, update: &mut ToolUpdate) {
+        let news =
+            |value: Option<u64>, known: &mut Option<u64>| value.is_some() && std::mem::replace(known, value) != value;
+        if !news(update.title.as_deref().map(hash), &mut self.title) {
+            update.title = None;
+        }
+        if !news(update.input.as_ref().map(|input| hash(input.as_str())), &mut self.input) {
+            update.input = None;
+        }
+        if update.status.is_some() && std::mem::replace(&mut self.status, update.status) == update.status {
+            update.status = None;
+        }
+    }
+}
+
+fn hash(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl AcpToolCall {
@@ -94,6 +135,8 @@ impl AcpToolCalls {
             // What its terminal shows is told in pieces beside the protocol.
             self.append_output(id, piece);
         }
+        let ends = status.is_some_and(is_end) && self.is_running(id);
+        self.emit_diffs(id, fields.content.as_deref(), ends, meta.as_ref(), out);
         if let Some(status) = status.filter(|status| is_end(*status))
             && self.is_running(id)
         {
@@ -104,15 +147,58 @@ impl AcpToolCalls {
             title: fields.title.filter(|_| !begun),
             status: status.filter(|_| !begun),
             input: fields.raw_input.as_ref().map(json).filter(|_| !begun),
-            output: output.filter(|_| is_output || !begun),
             ..no_update(id)
         };
+        if let Some(call) = self.get_mut(id) {
+            call.emitted.keep_news(&mut update);
+        }
+        // What a terminal shows is on its way.
+        if let Some(output) = output.filter(|output| (is_output || !begun) && !output.is_empty()) {
+            update.output = self.offer_output(id, output);
+        }
         // Some updates change `_meta` only.
         if update.output.is_none() && (update.title.is_some() || update.status.is_some() || update.input.is_some()) {
             update.output = self.take_unsent(id);
         }
         emit_update(update, out);
         true
+    }
+
+    /// Emits the diffs in a call's content, and at its end the pictures. Parts of one file come as several diffs.
+    fn emit_diffs(
+        &mut self,
+        id: &str,
+        content: Option<&[ToolCallContent]>,
+        is_end: bool,
+        meta: Option<&Meta>,
+        out: &mut Vec<Action>,
+    ) {
+        let mut found: Vec<FoundDiff> = Vec::new();
+        let is_deletion = self.get(id).is_some_and(|call| call.kind == "delete");
+        for content in content.into_iter().flatten() {
+            let diff = match content {
+                ToolCallContent::Diff(diff) => diff,
+                ToolCallContent::Content(Content { content: ContentBlock::Image(picture), .. }) if is_end => {
+                    let parent = details::parent(meta).or_else(|| self.get(id)?.parent.clone());
+                    out.push(Action::Event(image(&picture.mime_type, &picture.data, Some(id), parent.as_deref())));
+                    continue;
+                }
+                _ => continue,
+            };
+            let path = diff.path.to_string_lossy();
+            // The protocol has no word for a file that is gone.
+            let is_gone = is_deletion && diff.new_text.is_empty() && diff.old_text.is_some();
+            let new = Some(diff.new_text.as_str()).filter(|_| !is_gone);
+            let part = FoundDiff::told(&path, diff.old_text.as_deref(), new);
+            match found.iter_mut().find(|known| known.path == path) {
+                Some(known) => known.hunks.extend(part.hunks),
+                None => found.push(part),
+            }
+        }
+        if !found.is_empty() {
+            let parent = details::parent(meta).or_else(|| self.get(id)?.parent.clone());
+            self.diff(id, parent.as_deref(), found, out);
+        }
     }
 
     /// Starts the call `id`, unless it is known. Returns whether the call is new.
@@ -140,8 +226,13 @@ impl AcpToolCalls {
             status: said.unwrap_or(status),
             parent: parent.clone(),
         };
+        let emitted = EmittedFields {
+            title: Some(hash(&start.title)),
+            status: Some(start.status),
+            input: Some(hash(start.input.as_str())),
+        };
         let is_prepared = fields.raw_input.as_ref().is_some_and(|input| *input == serde_json::json!({}));
-        self.start(start, AcpToolCall { name, kind, parent, is_prepared, ..AcpToolCall::default() }, out);
+        self.start(start, AcpToolCall { name, kind, parent, is_prepared, emitted, ..AcpToolCall::default() }, out);
         true
     }
 
@@ -171,6 +262,7 @@ impl AcpToolCalls {
             call.record_details(fields);
             emit_update(ToolUpdate { input: Some(json(input)), ..no_update(id) }, out);
         }
+        self.emit_diffs(id, fields.content.as_deref(), false, meta, out);
     }
 
     /// Records that the call `id` was allowed.

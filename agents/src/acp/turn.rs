@@ -85,7 +85,9 @@ impl ConversationCost {
 
     /// Returns the cost of the turn, as far as the agent reports it.
     pub(super) fn of_turn(&self) -> Option<f64> {
-        let (total, before) = (self.total.filter(|_| self.is_reported)?, self.before?);
+        // A model without a price costs nothing.
+        let total = self.total.filter(|total| self.is_reported && *total > 0.0)?;
+        let before = self.before?;
         Some((total - before).max(0.0))
     }
 }
@@ -122,6 +124,25 @@ pub(super) fn usage_of_call(chunk: &v1::ContentChunk) -> Option<Usage> {
     })
 }
 
+/// Returns the usage of a turn. The protocol leaves open whether cached tokens are part of the input: the total says it.
+fn usage_of_turn(count: &v1::Usage) -> Usage {
+    let thought = count.thought_tokens.unwrap_or_default();
+    let cached =
+        [count.cached_read_tokens, count.cached_write_tokens].into_iter().flatten().fold(0, u64::saturating_add);
+    // Thinking is output too; an agent that counts it counts it separately.
+    let output = count.output_tokens.saturating_add(thought);
+    let usage = Usage {
+        input_tokens: Some(count.input_tokens),
+        output_tokens: Some(output),
+        cache_read_tokens: count.cached_read_tokens,
+        cache_write_tokens: count.cached_write_tokens,
+        ..Usage::default()
+    };
+    let is_beside =
+        cached > 0 && count.total_tokens >= count.input_tokens.saturating_add(output).saturating_add(cached);
+    if is_beside { usage.with_cache_in_input() } else { usage }
+}
+
 /// Parses the answer to a prompt: stop reason and usage.
 pub(super) fn complete(result: &str) -> Result<(StopReason, Option<Usage>), v1::Error> {
     let response = match serde_json::from_str::<PromptResponse>(result) {
@@ -141,14 +162,7 @@ pub(super) fn complete(result: &str) -> Result<(StopReason, Option<Usage>), v1::
         other => StopReason::Other(format!("{other:?}")),
     };
     let usage = match (response.usage, response.meta) {
-        (Some(usage), _) => Some(Usage {
-            input_tokens: Some(usage.input_tokens),
-            // Thinking is output too; an agent that counts it counts it separately.
-            output_tokens: Some(usage.output_tokens.saturating_add(usage.thought_tokens.unwrap_or_default())),
-            cache_read_tokens: usage.cached_read_tokens,
-            cache_write_tokens: usage.cached_write_tokens,
-            cost_usd: None,
-        }),
+        (Some(usage), _) => Some(usage_of_turn(&usage)),
         // Gemini's own field; cached tokens are part of its input.
         (None, Some(meta)) => meta.get("quota").and_then(|quota| quota.get("token_count")).map(|count| Usage {
             input_tokens: count.get("input_tokens").and_then(Value::as_u64),

@@ -1,7 +1,7 @@
 //! Conversion of `session/update` notifications to events.
 
-use agent_client_protocol_schema::v1::{SessionConfigKind, SessionUpdate};
-use ipc_protocol::{Event, PlanEntry, ToolUpdate};
+use agent_client_protocol_schema::v1::{ContentBlock, ContentChunk, SessionConfigKind, SessionUpdate};
+use ipc_protocol::{Event, PlanEntry};
 
 use super::{
     content::{text_of_chunk, word},
@@ -10,19 +10,22 @@ use super::{
 };
 use crate::{
     Action,
-    kit::{bounds, session_status as status, tool_calls::no_update},
+    kit::{image, session_status as status, session_title},
 };
 
 /// Emits the events of `update`. Returns `false` if the update is unknown or breaks a bound.
 pub(super) fn events(update: SessionUpdate, calls: &mut AcpToolCalls, out: &mut Vec<Action>) -> bool {
     let mut event = |event| out.push(Action::Event(event));
     match update {
-        SessionUpdate::AgentMessageChunk(chunk) | SessionUpdate::AgentThoughtChunk(chunk)
-            if let Some(parent) = details::parent(chunk.meta.as_ref()) =>
-        {
-            // A sub-agent's text is not part of the answer.
-            let output = Some(bounds::output(text_of_chunk(chunk)));
-            event(Event::ToolUpdate(Box::new(ToolUpdate { output, ..no_update(&parent) })));
+        // A sub-agent's text is not part of the answer.
+        SessionUpdate::AgentMessageChunk(chunk) if let Some(parent) = details::parent(chunk.meta.as_ref()) => {
+            event(Event::SubagentText { parent, text: text_of_chunk(chunk) });
+        }
+        SessionUpdate::AgentThoughtChunk(chunk) if let Some(parent) = details::parent(chunk.meta.as_ref()) => {
+            event(Event::SubagentThinking { parent, text: text_of_chunk(chunk) });
+        }
+        SessionUpdate::AgentMessageChunk(ContentChunk { content: ContentBlock::Image(picture), .. }) => {
+            event(image(&picture.mime_type, &picture.data, None, None));
         }
         SessionUpdate::AgentMessageChunk(chunk) => event(Event::Text { text: text_of_chunk(chunk) }),
         SessionUpdate::AgentThoughtChunk(chunk) => event(Event::Thinking { text: text_of_chunk(chunk) }),
@@ -34,7 +37,7 @@ pub(super) fn events(update: SessionUpdate, calls: &mut AcpToolCalls, out: &mut 
                 .into_iter()
                 .map(|entry| PlanEntry {
                     status: word(&entry.status),
-                    priority: word(&entry.priority),
+                    priority: Some(word(&entry.priority)),
                     content: entry.content,
                 })
                 .collect(),
@@ -52,7 +55,8 @@ pub(super) fn events(update: SessionUpdate, calls: &mut AcpToolCalls, out: &mut 
         }
         SessionUpdate::SessionInfoUpdate(update) => {
             if let Some(title) = update.title.take() {
-                event(status("title", title));
+                event(status("title", title.clone()));
+                event(session_title(&title));
             }
         }
         SessionUpdate::Notice(notice) => {
@@ -60,7 +64,7 @@ pub(super) fn events(update: SessionUpdate, calls: &mut AcpToolCalls, out: &mut 
             event(status("notice", format!("{}{description}", notice.title)));
         }
         SessionUpdate::CompactionUpdate(update) => event(status("compaction", word(&update.status))),
-        // Our own prompt, a menu of slash commands, and a summary for the model: no events.
+        // Our own prompt, and a summary for the model: no events. The session emits the commands.
         SessionUpdate::UserMessageChunk(_)
         | SessionUpdate::AvailableCommandsUpdate(_)
         | SessionUpdate::CompactionSummaryChunk(_) => {}

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
 use super::{
+    diffs,
     plan::TodoPlan,
     tools,
     usage::{ClaudeUsage, RequestTokens},
@@ -15,6 +16,7 @@ use crate::{
         answer::OpenAnswer,
         bounded_map::BoundedMap,
         bounds::{self, MAX_ID},
+        image,
         tool_calls::{ToolCallLedger, emit_update, no_update},
     },
 };
@@ -230,10 +232,16 @@ impl ClaudeMessages {
                 ("text" | "thinking", None) if !told && !failed => {
                     emit_text(block.text.as_deref(), block.thinking.as_deref(), out);
                 }
-                // A sub-agent's text is not part of the answer: it is progress of the call that started the sub-agent.
-                ("text", Some(parent)) if self.has_call(parent) => {
-                    let output = block.text.filter(|text| !text.is_empty());
-                    out.extend(output.map(|text| update(parent, None, None, Some(bounds::output(text)))));
+                // A sub-agent's text is not part of the answer.
+                ("text", Some(parent)) => {
+                    let text = block.text.filter(|text| !text.is_empty());
+                    let event = |text| Event::SubagentText { parent: parent.to_owned(), text };
+                    out.extend(text.map(event).map(Action::Event));
+                }
+                ("thinking", Some(parent)) => {
+                    let text = block.thinking.filter(|text| !text.is_empty());
+                    let event = |text| Event::SubagentThinking { parent: parent.to_owned(), text };
+                    out.extend(text.map(event).map(Action::Event));
                 }
                 _ => {
                     self.called(&block, parent, out);
@@ -267,6 +275,9 @@ impl ClaudeMessages {
             }
         } else {
             self.begin(start, out);
+        }
+        if self.calls.is_running(id) {
+            self.calls.diff(id, parent, diffs::proposed(name, &input), out);
         }
         if parent.is_none() {
             out.extend(self.plan.called(name, &input).map(Action::Event));
@@ -302,6 +313,14 @@ impl ClaudeMessages {
     ) {
         let Some(id) = &block.tool_use_id else { return };
         let status = if block.is_error == Some(true) { ToolStatus::Failed } else { ToolStatus::Completed };
+        if let Some(call) = self.calls.get(id) {
+            let parent = call.parent.clone();
+            if status == ToolStatus::Completed && tools::kind(&call.name) == "edit" {
+                let done = diffs::done(&tools::value(result));
+                self.calls.diff(id, parent.as_deref(), done, out);
+            }
+            emit_images(block.content, id, parent.as_deref(), out);
+        }
         let Some(call) = self.calls.end(id, status, Some(output(block.content)), out) else { return };
         if parent.is_none() && status == ToolStatus::Completed {
             let result = tools::value(result);
@@ -392,6 +411,20 @@ fn blocks(content: &RawValue) -> Option<Vec<ContentBlock<'_>>> {
         }]);
     }
     serde_json::from_str(content.get()).ok()
+}
+
+/// Emits the pictures in a tool's output.
+fn emit_images(content: Option<&RawValue>, call: &str, parent: Option<&str>, out: &mut Vec<Action>) {
+    if content.is_none_or(|content| !content.get().contains("\"image\"")) {
+        return;
+    }
+    let Value::Array(parts) = tools::value(content) else { return };
+    for part in parts.iter().filter(|part| part["type"] == "image") {
+        let source = &part["source"];
+        if let (Some(kind), Some(data)) = (source["media_type"].as_str(), source["data"].as_str()) {
+            out.push(Action::Event(image(kind, data, Some(call), parent)));
+        }
+    }
 }
 
 /// Returns a tool's output as text.

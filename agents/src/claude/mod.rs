@@ -8,6 +8,7 @@
 //! - The meaning of the agent's numbers: `usage.rs`.
 //! - A line that the adapter does not understand becomes a `log` event, so that nothing is lost.
 
+mod diffs;
 mod messages;
 mod operations;
 mod outgoing;

@@ -74,18 +74,15 @@ impl TodoPlan {
     }
 
     fn event(&self) -> Event {
-        let entry = |step: &TodoStep| PlanEntry {
-            content: step.content.clone(),
-            status: step.status.clone(),
-            priority: "medium".to_owned(),
-        };
+        let entry =
+            |step: &TodoStep| PlanEntry { content: step.content.clone(), status: step.status.clone(), priority: None };
         Event::Plan { entries: self.steps.iter().map(entry).collect() }
     }
 }
 
 /// Makes a plan of one step from a text.
 fn whole(text: &str) -> Event {
-    let entry = PlanEntry { content: text.to_owned(), status: "pending".to_owned(), priority: "medium".to_owned() };
+    let entry = PlanEntry { content: text.to_owned(), status: "pending".to_owned(), priority: None };
     Event::Plan { entries: vec![entry] }
 }
 

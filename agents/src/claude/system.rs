@@ -6,7 +6,10 @@ use ipc_protocol::Event;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{Action, kit::bounds::words};
+use crate::{
+    Action,
+    kit::{bounds::words, session_commands},
+};
 
 /// Fields of all `system` lines. A field that a line does not have is empty.
 #[derive(Debug, Default, Deserialize)]
@@ -35,6 +38,39 @@ pub(super) struct SystemLine {
     retry_delay_ms: Option<f64>,
     error_status: Option<u16>,
     error: Option<Value>,
+    pub(super) model: Option<String>,
+    pub(super) title: Option<String>,
+    pub(super) commands: Option<Vec<ClaudeCommand>>,
+}
+
+/// Slash command, as the agent describes it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct ClaudeCommand {
+    name: String,
+    description: Option<String>,
+    /// A text; older agents have a list of texts.
+    argument_hint: Option<Value>,
+}
+
+/// Contents of the answer to the handshake.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct HandshakeAnswer {
+    pub(super) commands: Vec<ClaudeCommand>,
+    pub(super) current_permission_mode: Option<String>,
+}
+
+/// Makes the event for slash commands.
+pub(super) fn commands(commands: &[ClaudeCommand]) -> Event {
+    let hint = |command: &'_ ClaudeCommand| match &command.argument_hint {
+        Some(Value::String(hint)) => Some(hint.clone()),
+        Some(Value::Array(hints)) => Some(hints.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")),
+        _ => None,
+    };
+    let hints: Vec<Option<String>> = commands.iter().map(hint).collect();
+    let described = commands.iter().zip(&hints);
+    session_commands(described.map(|(it, hint)| (it.name.as_str(), it.description.as_deref(), hint.as_deref())))
 }
 
 impl SystemLine {

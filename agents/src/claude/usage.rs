@@ -4,7 +4,7 @@
 //!   resets them. `model_usage_since_last_result` is the usage of a turn, over all models and including sub-agents. This usage is
 //!   emitted. For agents without that field it is the difference of the totals; for the first turn after a resume it is `usage`, which
 //!   excludes sub-agents, and there is no cost.
-//! * Input tokens exclude those of the cache.
+//! * The agent counts tokens of the cache beside its input; events count them as part of it.
 //! * The results of a turn that has several (a steered turn) are added up.
 //! * The fill of the context window is the last request of the main conversation with its answer.
 
@@ -42,8 +42,9 @@ impl From<RequestTokens> for Usage {
             output_tokens: tokens.output_tokens,
             cache_read_tokens: tokens.cache_read_input_tokens,
             cache_write_tokens: tokens.cache_creation_input_tokens,
-            cost_usd: None,
+            ..Self::default()
         }
+        .with_cache_in_input()
     }
 }
 
@@ -103,8 +104,11 @@ impl From<ModelTotals> for Usage {
             output_tokens: Some(totals.output),
             cache_read_tokens: Some(totals.cache_read),
             cache_write_tokens: Some(totals.cache_write),
-            cost_usd: Some(totals.cost),
+            // A model without a price costs nothing.
+            cost_usd: Some(totals.cost).filter(|cost| *cost > 0.0),
+            cost_source: None,
         }
+        .with_cache_in_input()
     }
 }
 
@@ -206,6 +210,7 @@ pub(super) fn add(a: Usage, b: Usage) -> Usage {
         cache_read_tokens: tokens(a.cache_read_tokens, b.cache_read_tokens),
         cache_write_tokens: tokens(a.cache_write_tokens, b.cache_write_tokens),
         cost_usd: sum(a.cost_usd, b.cost_usd),
+        cost_source: None,
     }
 }
 

@@ -2,13 +2,15 @@
 //!
 //! A call's output comes in pieces while the call runs, without the output at its very start. The end of the call contains all of it.
 
-use ipc_protocol::{ToolStart, ToolStatus, ToolUpdate};
+use ipc_protocol::{FileChange, ToolStart, ToolStatus, ToolUpdate};
 use serde_json::{Value, json};
 
 use crate::{
     Action,
     kit::{
         bounds::{self, MAX_ID, title},
+        diffs::FoundDiff,
+        image,
         tool_calls::{ToolCallLedger, emit_update, no_update},
     },
     permission,
@@ -54,6 +56,7 @@ impl CodexToolCalls {
             };
             self.start(start, CodexToolCall { tool, thread: thread.to_owned() }, out);
         }
+        self.diff(id, parent, diffs(item), out);
         true
     }
 
@@ -70,6 +73,7 @@ impl CodexToolCalls {
             return true;
         }
         self.started(item, thread, parent, out);
+        emit_picture(item, id, parent, out);
         // A search starts before its query is known.
         if let Some(begun) = self.tool(id).filter(|begun| begun.input != now.input && now.kind == "fetch") {
             let title = Some(now.title).filter(|title| *title != begun.title);
@@ -167,6 +171,38 @@ fn changes(item: &Value) -> Value {
     json!({ "changes": item["changes"] })
 }
 
+/// Returns the diffs of an item that changes files. A file that is made or deleted has its text, another one a unified diff.
+pub(super) fn diffs(item: &Value) -> Vec<FoundDiff> {
+    if text(item, "type") != "fileChange" {
+        return Vec::new();
+    }
+    let diff = |change: &Value| {
+        let (path, diff) = (change["path"].as_str()?, change["diff"].as_str().unwrap_or_default());
+        let found = match change["kind"]["type"].as_str()? {
+            "add" => FoundDiff::whole(path, None, Some(diff)),
+            "delete" => FoundDiff::whole(path, Some(diff), None),
+            _ => {
+                let moved_to = change["kind"]["move_path"].as_str().map(str::to_owned);
+                let change = if moved_to.is_some() { FileChange::Moved } else { FileChange::Modified };
+                let unified = FoundDiff::unified(path, Some(change), diff);
+                let bare = || FoundDiff { path: path.to_owned(), change: Some(change), ..FoundDiff::default() };
+                FoundDiff { moved_to, ..unified.unwrap_or_else(bare) }
+            }
+        };
+        Some(found)
+    };
+    item["changes"].as_array().into_iter().flatten().filter_map(diff).collect()
+}
+
+/// Emits the picture that an item has made.
+fn emit_picture(item: &Value, id: &str, parent: Option<&str>, out: &mut Vec<Action>) {
+    if let ("imageGeneration", Some(data)) =
+        (text(item, "type"), item["result"].as_str().filter(|data| !data.is_empty()))
+    {
+        out.push(Action::Event(image("image/png", data, Some(id), parent)));
+    }
+}
+
 fn changed(changes: &Value) -> Vec<String> {
     let changes = changes.as_array().map(Vec::as_slice).unwrap_or_default();
     let moved = |change: &Value| change["kind"]["move_path"].as_str().map(str::to_owned);
@@ -240,6 +276,24 @@ mod tests {
         ] {
             assert_eq!(script(shown), command);
         }
+    }
+
+    #[test]
+    fn changes_have_their_texts() {
+        let change = |kind: Value, diff: &str| json!({ "path": "/a", "kind": kind, "diff": diff });
+        let of = |change: Value| diffs(&json!({ "type": "fileChange", "changes": [change] })).remove(0);
+        let made = of(change(json!({ "type": "add" }), "x\n"));
+        assert_eq!((made.change, made.hunks[0].new_text.as_deref()), (Some(FileChange::Created), Some("x\n")));
+        let gone = of(change(json!({ "type": "delete" }), "x\n"));
+        assert_eq!((gone.change, gone.hunks[0].old_text.as_deref()), (Some(FileChange::Deleted), Some("x\n")));
+        let moved = of(change(json!({ "type": "update", "move_path": "/b" }), "@@ -1 +1 @@\n-x\n+y\n\nMoved to: /b"));
+        assert_eq!((moved.change, moved.moved_to.as_deref()), (Some(FileChange::Moved), Some("/b")));
+        let [hunk] = &moved.hunks[..] else { panic!("{moved:?}") };
+        assert_eq!(
+            (hunk.old_text.as_deref(), hunk.new_text.as_deref(), hunk.old_line),
+            (Some("x\n"), Some("y\n"), Some(1))
+        );
+        assert_eq!(of(change(json!({ "type": "update", "move_path": "/b" }), "")).hunks, []);
     }
 
     #[test]

@@ -375,7 +375,7 @@ fn plan(params: &Value) -> Action {
             other => other,
         };
         let content = words(step["step"].as_str()?);
-        Some(PlanEntry { content, status: words(status), priority: String::new() })
+        Some(PlanEntry { content, status: words(status), priority: None })
     };
     let steps = params["plan"].as_array().into_iter().flatten();
     Action::Event(Event::Plan { entries: steps.filter_map(entry).collect() })

@@ -33,7 +33,7 @@ impl TokenCount {
             output_tokens: Some(self.output_tokens),
             cache_read_tokens: Some(self.cached_input_tokens),
             cache_write_tokens: Some(self.cache_write_input_tokens),
-            cost_usd: None,
+            ..Usage::default()
         }
     }
 }

@@ -12,6 +12,7 @@ use ipc_protocol::{Event, ToolEnd, ToolStart, ToolStatus, ToolUpdate};
 use super::{
     bounded_map::BoundedMap,
     bounds::{output, tail},
+    diffs::{CallDiffs, FoundDiff},
 };
 use crate::Action;
 
@@ -57,6 +58,8 @@ fn end_event(id: &str, status: ToolStatus, text: String) -> Action {
 struct OutputSoFar {
     text: String,
     is_unsent: bool,
+    /// True if an update has had some of it.
+    is_shown: bool,
     sent_at: Option<Instant>,
 }
 
@@ -80,11 +83,13 @@ pub(crate) struct ToolCallLedger<C> {
     /// Calls that have ended.
     ended: BoundedMap<(), MAX_CALLS>,
     has_unsent: bool,
+    diffs: CallDiffs,
 }
 
 impl<C> Default for ToolCallLedger<C> {
     fn default() -> Self {
-        Self { running: BoundedMap::default(), ended: BoundedMap::default(), has_unsent: false }
+        let diffs = CallDiffs::default();
+        Self { running: BoundedMap::default(), ended: BoundedMap::default(), has_unsent: false, diffs }
     }
 }
 
@@ -147,9 +152,26 @@ impl<C> ToolCallLedger<C> {
         }
     }
 
+    /// Takes all output of a running call so far. Returns it for an update at once if it is the call's first; later output waits for
+    /// the next [`ToolCallLedger::tick`].
+    pub(crate) fn offer_output(&mut self, id: &str, so_far: String) -> Option<String> {
+        let is_shown = self.running.get(id)?.output.is_shown;
+        self.set_output(id, &so_far);
+        if is_shown {
+            return None;
+        }
+        self.take_unsent(id).map(|_| so_far)
+    }
+
+    /// Emits what a call changes in files, unless it was emitted before. `parent` is the call of its sub-agent.
+    pub(crate) fn diff(&mut self, id: &str, parent: Option<&str>, diffs: Vec<FoundDiff>, out: &mut Vec<Action>) {
+        self.diffs.emit(id, parent, diffs, out);
+    }
+
     /// Returns the output so far that no update has had, for an update that is emitted anyway.
     pub(crate) fn take_unsent(&mut self, id: &str) -> Option<String> {
         let RunningCall { output, .. } = self.running.get_mut(id)?;
+        output.is_shown |= output.is_unsent;
         std::mem::take(&mut output.is_unsent).then(|| output.text().to_owned())
     }
 
@@ -165,7 +187,7 @@ impl<C> ToolCallLedger<C> {
             }
             let due = output.sent_at.map_or(now, |sent| sent + OUTPUT_INTERVAL);
             if due <= now {
-                (output.is_unsent, output.sent_at) = (false, Some(now));
+                (output.is_unsent, output.is_shown, output.sent_at) = (false, true, Some(now));
                 emit_update(ToolUpdate { output: Some(output.text().to_owned()), ..no_update(id) }, out);
             } else {
                 next = Some(next.map_or(due, |next| next.min(due)));

@@ -125,7 +125,7 @@ impl ConversationContent {
         self.answer.begin();
     }
 
-    /// Returns tokens and cost of the turn, including its sub-agents. The input excludes cached tokens; the output includes thinking.
+    /// Returns tokens and cost of the turn, including its sub-agents. The output includes thinking.
     /// A cost of 0 means a model without a price.
     pub(super) fn usage(&self) -> Option<Box<Usage>> {
         self.usage.output_tokens.is_some().then(|| Box::new(self.usage))
@@ -348,7 +348,9 @@ impl ConversationContent {
         // A step that broke off has no tokens.
         if let Some(tokens) = part.tokens.filter(|tokens| tokens.all() > 0) {
             let add = |sum: &mut Option<u64>, more| *sum = Some(sum.unwrap_or(0).saturating_add(more));
-            add(&mut self.usage.input_tokens, tokens.input());
+            // The server counts tokens of the cache beside the input.
+            let input = tokens.input().saturating_add(tokens.cache_read()).saturating_add(tokens.cache_write());
+            add(&mut self.usage.input_tokens, input);
             add(&mut self.usage.output_tokens, tokens.output());
             add(&mut self.usage.cache_read_tokens, tokens.cache_read());
             add(&mut self.usage.cache_write_tokens, tokens.cache_write());

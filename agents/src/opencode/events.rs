@@ -291,7 +291,7 @@ impl OpenCodeSession {
         let entry = |todo: super::wire::TodoItem| PlanEntry {
             content: todo.content,
             status: todo.status,
-            priority: todo.priority,
+            priority: Some(todo.priority).filter(|priority| !priority.is_empty()),
         };
         let entries = todos.todos.into_iter().take(MAX_STEPS).map(entry).collect();
         out.push(Action::Event(Event::Plan { entries }));

@@ -5,8 +5,7 @@
 //! - A turn ends with `agent_settled`; `turn.rs` says how the end is detected with older agents.
 //! - Pi has no MCP client. Our extension is one: `provision/pi-mcp.js`.
 //! - Pi asks for no permission. Our extension does, before each tool call: `provision/pi-permissions.js`.
-//! - [`Event::Usage`](ipc_protocol::Event::Usage) is the sum over the requests of a turn, and excludes cached tokens from the
-//!   input. The context window is that of the last request.
+//! - [`Event::Usage`](ipc_protocol::Event::Usage) is the sum over the requests of a turn. The context window is that of the last request.
 //! - Conversations are listed from the files that Pi writes.
 //! - Events without an event of ours remain available as raw lines. A line that is no message becomes a `log` event.
 

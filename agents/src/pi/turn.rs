@@ -149,13 +149,15 @@ impl PiSession {
             return;
         }
         let usage = turn.usage.get_or_insert_default();
-        for (sum, key) in [
-            (&mut usage.input_tokens, "input"),
-            (&mut usage.output_tokens, "output"),
-            (&mut usage.cache_read_tokens, "cacheRead"),
-            (&mut usage.cache_write_tokens, "cacheWrite"),
+        // It counts tokens of the cache beside its input.
+        let input = count("input").saturating_add(count("cacheRead")).saturating_add(count("cacheWrite"));
+        for (sum, more) in [
+            (&mut usage.input_tokens, input),
+            (&mut usage.output_tokens, count("output")),
+            (&mut usage.cache_read_tokens, count("cacheRead")),
+            (&mut usage.cache_write_tokens, count("cacheWrite")),
         ] {
-            *sum = Some(sum.unwrap_or(0).saturating_add(count(key)));
+            *sum = Some(sum.unwrap_or(0).saturating_add(more));
         }
         // A model without a price reports a cost of 0.
         if let Some(cost) = message["usage"]["cost"]["total"].as_f64().filter(|cost| *cost > 0.0) {

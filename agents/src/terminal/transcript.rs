@@ -219,13 +219,14 @@ impl ScreenTranscript {
     pub(super) fn usage(&mut self) -> Option<Usage> {
         let sum = self.earlier.plus(self.message.1);
         let is_new = std::mem::replace(&mut self.reported, sum) != sum;
-        is_new.then_some(Usage {
+        let usage = Usage {
             input_tokens: Some(sum.input_tokens),
             output_tokens: Some(sum.output_tokens),
             cache_read_tokens: Some(sum.cache_read_input_tokens),
             cache_write_tokens: Some(sum.cache_creation_input_tokens),
-            cost_usd: None,
-        })
+            ..Usage::default()
+        };
+        is_new.then(|| usage.with_cache_in_input())
     }
 
     /// Looks at the file until the turn's end is in it, for a while.

@@ -2,8 +2,8 @@
 
 use agents::{Action, acp};
 use ipc_protocol::{
-    AgentSessionConfig, EnvVars, Event, McpServer, McpTransport, PermissionAnswer, PermissionMode, ResolvedBy,
-    StopReason, ToolStatus, WireError,
+    AgentSessionConfig, EnvVars, Event, FileChange, ImageOutput, McpServer, McpTransport, PermissionAnswer,
+    PermissionMode, ResolvedBy, SettingSource, SlashCommand, StopReason, ToolStatus, WireError,
 };
 use serde_json::{Value, json};
 
@@ -210,9 +210,8 @@ fn what_is_not_understood_is_logged() {
     assert_eq!(kinds(&replay.actions), ["log", "log"]);
     replay.clear();
     replay.stdout(b"\n  \r\n");
-    replay.stdout(&update(&json!({"sessionUpdate": "available_commands_update", "availableCommands": []})));
     replay.stdout(&line(&json!({"jsonrpc": "2.0", "method": "_vendor/thing", "params": {}})));
-    assert_eq!(replay.actions, [], "blank lines, menus and extensions are nothing");
+    assert_eq!(replay.actions, [], "blank lines and extensions are nothing");
     replay.adapter.stderr(b"warning\n", &mut replay.actions);
     assert_eq!(events(&replay.actions), [Event::Log { stream: "stderr".into(), text: "warning\n".into() }]);
 }
@@ -232,11 +231,14 @@ fn tool_calls_begin_change_and_end() {
     let events = events(&replay.actions);
     assert_eq!(
         kinds(&replay.actions),
-        ["stream:tool_start", "stream:tool_end", "stream:tool_start", "stream:tool_end"]
+        ["stream:tool_start", "stream:diff", "stream:tool_end", "stream:tool_start", "stream:tool_end"]
     );
-    let Event::ToolEnd(end) = &events[1] else { panic!("{events:?}") };
+    let Event::Diff(diff) = &events[1] else { panic!("{events:?}") };
+    assert_eq!((diff.tool_call_id.as_str(), diff.path.as_str(), diff.change), ("a", "/x", Some(FileChange::Created)));
+    assert_eq!(diff.hunks[0].new_text.as_deref(), Some("y"));
+    let Event::ToolEnd(end) = &events[2] else { panic!("{events:?}") };
     assert_eq!((end.status, end.output.as_str()), (ToolStatus::Completed, "changed /x\n"));
-    let Event::ToolStart(start) = &events[2] else { panic!("{events:?}") };
+    let Event::ToolStart(start) = &events[3] else { panic!("{events:?}") };
     assert_eq!((start.title.as_str(), start.status), ("edit", ToolStatus::InProgress));
 }
 
@@ -248,7 +250,7 @@ fn every_shape_of_a_chunk_is_text() {
         (json!({"type": "text", "text": "a \"quoted\" \u{1F600}\n"}), "a \"quoted\" \u{1F600}\n"),
         (json!({"type": "text", "text": "x", "annotations": {"audience": ["user"]}, "_meta": {}}), "x"),
         (json!({"type": "resource_link", "name": "n", "uri": "file:///x"}), "file:///x"),
-        (json!({"type": "image", "data": "AA==", "mimeType": "image/png"}), "[image]"),
+        (json!({"type": "audio", "data": "AA==", "mimeType": "audio/wav"}), "[audio]"),
     ] {
         for id in [None, Some("m1")] {
             let chunk = json!({"messageId": id, "sessionUpdate": "agent_message_chunk", "content": content});
@@ -257,4 +259,64 @@ fn every_shape_of_a_chunk_is_text() {
             assert_eq!(events(&replay.actions), [Event::Text { text: text.into() }], "{chunk}");
         }
     }
+}
+
+/// What people look at: settings, commands, titles, pictures, and output as it grows.
+#[test]
+fn what_people_look_at_has_events_of_its_own() {
+    let mut replay = ready();
+    let hint = json!({"hint": "files"});
+    let commands =
+        json!([{"name": "/review", "description": "Reviews", "input": hint}, {"name": "x", "description": ""}]);
+    replay.stdout(&update(&json!({"sessionUpdate": "available_commands_update", "availableCommands": commands})));
+    replay.stdout(&update(&json!({"sessionUpdate": "session_info_update", "title": "Login\npage"})));
+    let image = json!({"type": "image", "data": "AA==", "mimeType": "image/png"});
+    replay.stdout(&update(&json!({"sessionUpdate": "agent_message_chunk", "content": image})));
+    let command = |name: &str, description: Option<&str>, hint: Option<&str>| SlashCommand {
+        name: name.into(),
+        description: description.map(str::to_owned),
+        argument_hint: hint.map(str::to_owned),
+    };
+    let commands = vec![command("review", Some("Reviews"), Some("files")), command("x", None, None)];
+    let picture = ImageOutput {
+        mime_type: "image/png".into(),
+        data: Some("AA==".into()),
+        bytes: 1,
+        tool_call_id: None,
+        parent: None,
+    };
+    let expected = [
+        Event::SessionCommands { commands },
+        Event::SessionStatus { status: "title".into(), detail: "Login\npage".into() },
+        Event::SessionTitle { title: "Login …".into(), by: SettingSource::Agent },
+        Event::Image(Box::new(picture)),
+    ];
+    assert_eq!(events(&replay.actions), expected);
+}
+
+/// An agent that repeats all with each line of output is not repeated.
+#[test]
+fn output_as_it_grows_is_told_at_intervals_and_nothing_beside_it() {
+    let mut replay = ready();
+    let all = |output: &str| {
+        update(
+            &json!({"sessionUpdate": "tool_call_update", "toolCallId": "a", "title": "make", "status": "in_progress",
+            "kind": "execute", "rawInput": {"command": "make"},
+            "content": [{"type": "content", "content": {"type": "text", "text": output}}]}),
+        )
+    };
+    replay.stdout(&all("1"));
+    for output in ["12", "123"] {
+        replay.feed(&all(output));
+    }
+    replay.stdout(&all("1234"));
+    let told: Vec<_> = events(&replay.actions)
+        .into_iter()
+        .filter_map(|event| match event {
+            Event::ToolUpdate(update) => Some((update.title, update.status, update.input, update.output)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(told.last(), Some(&(None, None, None, Some("1234".to_owned()))), "{told:?}");
+    assert!(told.len() <= 3, "{told:?}");
 }

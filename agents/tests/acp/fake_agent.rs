@@ -95,10 +95,12 @@ impl Live {
         let mut actions = self.until(|action| *action == Action::TurnEnded);
         actions.pop();
         let event = |action| match action {
-            Action::Event(event) => event,
+            Action::Event(event) => Some(event),
+            // With what it began.
+            Action::Fact(AgentFact::Settings { .. }) => None,
             other => panic!("{other:?}"),
         };
-        actions.into_iter().map(event).collect()
+        actions.into_iter().filter_map(event).collect()
     }
 
     fn failure(&mut self) -> WireError {

@@ -50,7 +50,7 @@ fn failure(replay: &Replay) -> WireError {
 }
 
 fn ready(replay: &Replay) -> &str {
-    // It may say of its conversation that it is not kept, and nothing else.
+    // It may say of its conversation that it is not kept, and with which settings it begins, and nothing else.
     let before: Vec<&Action> = replay.actions.iter().filter(|action| !is_not_kept(action)).collect();
     match before.last() {
         Some(Action::Ready { native_session_id: Some(id) }) => id,
@@ -59,7 +59,7 @@ fn ready(replay: &Replay) -> &str {
 }
 
 fn is_not_kept(action: &Action) -> bool {
-    matches!(action, Action::Fact(AgentFact::NotResumable { .. }))
+    matches!(action, Action::Fact(AgentFact::NotResumable { .. } | AgentFact::Settings { .. }))
 }
 
 fn opening_at_once(config: AgentSessionConfig) -> Replay {

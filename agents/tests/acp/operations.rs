@@ -78,7 +78,7 @@ fn settings_change_in_a_running_session() {
 fn the_state_is_what_was_said_and_has_changed_since() {
     let mut replay = ready(&json!({"loadSession": true}), &choices(), json!({}));
     replay.stdout(&update(&json!({"sessionUpdate": "current_mode_update", "currentModeId": "plan"})));
-    assert_eq!(kinds(&replay.actions), ["session:status"]);
+    assert_eq!(kinds(&replay.actions), ["session:status", "session:mode"]);
     let commands = json!([{"name": "compact", "description": ""}]);
     replay.stdout(&update(&json!({"sessionUpdate": "available_commands_update", "availableCommands": commands})));
     operate(&mut replay, &Operation::GetState).expect("it can");

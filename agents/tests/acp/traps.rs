@@ -330,7 +330,8 @@ fn a_sub_agent_is_told_from_its_agent() {
     let chunk =
         json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "x"}, "_meta": meta});
     replay.stdout(&update(&chunk));
-    assert_eq!(kinds(&replay.actions), ["stream:tool_update"], "no text of the answer");
+    let said = Event::SubagentText { parent: "task".into(), text: "x".into() };
+    assert_eq!(events(&replay.actions), [said], "no text of the answer");
 }
 
 /// A call that nobody ends would stop the clocks for ever.

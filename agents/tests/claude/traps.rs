@@ -179,7 +179,7 @@ fn trap_one_result_covers_a_turn_and_what_steered_it() {
             _ => None,
         })
     };
-    assert_eq!((usage(&turns[0]), usage(&turns[1]), usage(&turns[2])), (Some(246), Some(246), Some(123)));
+    assert_eq!((usage(&turns[0]), usage(&turns[1]), usage(&turns[2])), (Some(266), Some(266), Some(133)));
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn trap_totals_of_a_resumed_conversation_have_its_past() {
             _ => None,
         });
         let (input, cost) = complete.expect("usage");
-        assert_eq!(input, Some(123));
+        assert_eq!(input, Some(133));
         assert!(cost.is_some_and(|cost| (cost - 0.001_408_4).abs() < 1e-9), "{cost:?}");
     }
 }

@@ -123,7 +123,7 @@ fn tokens_of_a_turn_are_the_sum_of_its_requests() {
         panic!("{:?}", replay.actions)
     };
     assert_eq!(stop_reason, StopReason::EndTurn);
-    assert_eq!((usage.input_tokens, usage.cache_read_tokens, usage.cost_usd), (Some(20), Some(10), Some(1.0)));
+    assert_eq!((usage.input_tokens, usage.cache_read_tokens, usage.cost_usd), (Some(32), Some(10), Some(1.0)));
     let kinds = kinds(&replay.actions);
     assert_eq!(kinds.iter().filter(|kind| *kind == "stream:context_window").count(), 2, "{kinds:?}");
 }
@@ -372,7 +372,7 @@ fn a_turn_that_was_begun_on_the_screen_is_reported_without_one() {
         Event::Complete { usage, .. } => usage,
         _ => None,
     });
-    assert_eq!(usage.and_then(|usage| usage.input_tokens), Some(10));
+    assert_eq!(usage.and_then(|usage| usage.input_tokens), Some(16));
     // Ours ends as ever.
     replay.clear();
     replay.step(&Step::Prompt("go".into())).expect("ready");

@@ -86,8 +86,14 @@ fn process_info() -> impl Strategy<Value = Box<ProcessInfo>> {
 }
 
 fn usage() -> impl Strategy<Value = Box<Usage>> {
-    (of(any::<u64>()), of(any::<f64>().prop_filter("a number", |n| n.is_finite())))
-        .prop_map(|(input_tokens, cost_usd)| Box::new(Usage { input_tokens, cost_usd, ..Usage::default() }))
+    (of(any::<u64>()), of(any::<f64>().prop_filter("a number", |n| n.is_finite()))).prop_map(
+        |(input_tokens, cost_usd)| {
+            Box::new({
+                let cost_source = cost_usd.map(|_| CostSource::Prices);
+                Usage { input_tokens, cost_usd, cost_source, ..Usage::default() }
+            })
+        },
+    )
 }
 
 fn permission() -> impl Strategy<Value = Box<PermissionRequest>> {
@@ -106,7 +112,8 @@ fn permission() -> impl Strategy<Value = Box<PermissionRequest>> {
 
 /// Events of every kind, each with the type that it has in public.
 fn kinds() -> Vec<BoxedStrategy<Event>> {
-    let entry = (text(), text()).prop_map(|(content, status)| PlanEntry { content, status, priority: "low".into() });
+    let entry =
+        (text(), text()).prop_map(|(content, status)| PlanEntry { content, status, priority: Some("low".into()) });
     let start = (text(), text(), json(), of(text())).prop_map(|(id, name, input, parent)| {
         let (title, kind, status) = (name.clone(), "execute".into(), ToolStatus::Pending);
         Event::ToolStart(Box::new(ToolStart { id, name, title, kind, input, status, parent }))

@@ -7,9 +7,15 @@ const MAX_TEXT: usize = 256 * 1024;
 
 /// Calls `take` with the event. A text longer than [`MOST`] becomes several events, cut between characters.
 pub(crate) fn split_event(event: Event, mut take: impl FnMut(Event)) {
-    let (text, make): (&str, fn(String) -> Event) = match &event {
-        Event::Text { text } if text.len() > MAX_TEXT => (text, |text| Event::Text { text }),
-        Event::Thinking { text } if text.len() > MAX_TEXT => (text, |text| Event::Thinking { text }),
+    let (text, make): (&str, &dyn Fn(String) -> Event) = match &event {
+        Event::Text { text } if text.len() > MAX_TEXT => (text, &|text| Event::Text { text }),
+        Event::Thinking { text } if text.len() > MAX_TEXT => (text, &|text| Event::Thinking { text }),
+        Event::SubagentText { text, parent } if text.len() > MAX_TEXT => {
+            (text, &|text| Event::SubagentText { text, parent: parent.clone() })
+        }
+        Event::SubagentThinking { text, parent } if text.len() > MAX_TEXT => {
+            (text, &|text| Event::SubagentThinking { text, parent: parent.clone() })
+        }
         _ => return take(event),
     };
     let mut rest = text;

@@ -175,11 +175,18 @@ impl ProxyManager {
     /// A dropped future may still take effect.
     pub async fn rename_session(&self, session: &SessionId, title: Option<String>) -> Result<SessionRecord> {
         check_names(&[("title", title.as_deref())], &[])?;
-        self.change_record(session, |record| {
-            record.config.lifecycle.title = title;
-            Ok(())
-        })
-        .await
+        let named = title.clone();
+        let record = self
+            .change_record(session, |record| {
+                record.config.lifecycle.title = title;
+                Ok(())
+            })
+            .await?;
+        // A session without processes has nobody who follows its stream: its record has the title.
+        if let Ok(session) = self.inner.session_table.get(session) {
+            session.emit_title(named).await;
+        }
+        Ok(record)
     }
 
     /// Adds tags to a session, and removes some.

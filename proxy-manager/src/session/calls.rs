@@ -224,6 +224,16 @@ impl ManagedSession {
         Some(())
     }
 
+    /// Emits the title that a caller gave the session, if the session lives.
+    pub(crate) async fn emit_title(&self, title: Option<String>) {
+        if self.ended().is_none() {
+            let emitted = self.exchange(|reply| SessionCommand::Rename { title, reply });
+            if within(self.deadlines.control, emitted).await.is_none_or(|emitted| emitted.is_err()) {
+                tracing::debug!(session = %self.id, "title not emitted: the session ends");
+            }
+        }
+    }
+
     /// Has the proxy carry out `command`, and waits for the answer, for which `waiting` makes the place.
     pub(crate) async fn request<T>(
         &self,

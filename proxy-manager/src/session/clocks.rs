@@ -185,6 +185,10 @@ fn is_activity(event: &Event) -> bool {
             | Event::ToolUpdate(_)
             | Event::ToolEnd(_)
             | Event::Plan { .. }
+            | Event::Diff(_)
+            | Event::Image(_)
+            | Event::SubagentText { .. }
+            | Event::SubagentThinking { .. }
             | Event::Usage(_)
             | Event::ContextWindow { .. }
             | Event::Complete { .. }

@@ -42,6 +42,7 @@ use super::{
 use crate::{
     blocking::blocking,
     conversation_locks::LockKeeper,
+    description::NativeConversation,
     error::{Error, Result},
     fork_server::ForkServerEvent,
     history::{HeldCommit, HistoryWriter, RETRY},
@@ -646,9 +647,10 @@ fn setup(
 
 /// What earlier incarnations leave to this one.
 fn past(session: &ManagedSession, log: &HistoryWriter) -> SessionPast {
-    let (turns, native, is_kept) = {
+    let (turns, native, is_kept, agent_status) = {
         let view = session.view.borrow();
-        (view.turns, view.conversation.native_session_id.clone(), view.conversation.resumable)
+        let NativeConversation { native_session_id, resumable, .. } = &view.conversation;
+        (view.turns, native_session_id.clone(), *resumable, view.agent_status.clone())
     };
     SessionPast {
         has_been: session.is_resumed(),
@@ -658,6 +660,7 @@ fn past(session: &ManagedSession, log: &HistoryWriter) -> SessionPast {
         crashes: session.crashes().clone(),
         native,
         is_kept,
+        agent_status,
         batched: log.batched(),
     }
 }

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{ProcessUse, QueuedPrompt, SessionMetrics};
 use crate::description::{
-    NativeConversation, OpenPermission, SessionMetadata, SessionSettings, SessionState, SupervisedProcesses,
+    AgentStatus, NativeConversation, OpenPermission, SessionMetadata, SessionSettings, SessionState,
+    SupervisedProcesses,
 };
 
 /// Snapshot of one session.
@@ -21,6 +22,12 @@ pub struct SessionInfo {
     /// Settings now. In JSON its fields are among these.
     #[serde(flatten)]
     pub settings: SessionSettings,
+    /// Title: the one that a caller gave, else the agent's own; `null` without either.
+    #[serde(default)]
+    pub title: Option<String>,
+    /// What the agent tells of itself. In JSON its fields are among these.
+    #[serde(flatten)]
+    pub agent_status: AgentStatus,
     /// The agent's own conversation. In JSON its fields are among these.
     #[serde(flatten)]
     pub conversation: NativeConversation,

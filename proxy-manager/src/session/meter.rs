@@ -3,7 +3,7 @@
 //! Agents count a turn from its beginning each time, and not every event has all numbers: a number that one omits was
 //! in another.
 
-use ipc_protocol::{Budget, BudgetAction, BudgetExceeded, BudgetKind, Event, Usage, Usd};
+use ipc_protocol::{Budget, BudgetAction, BudgetExceeded, BudgetKind, CostSource, Event, Usage, Usd};
 
 use crate::description::TurnUsage;
 
@@ -61,7 +61,8 @@ impl UsageMeter {
             self.previous_turns = self.total();
             self.current_turn = TurnUsage { turn, usage: Usage::default() };
         }
-        let Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd } = **usage;
+        let Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd, cost_source } =
+            **usage;
         let now = &mut self.current_turn.usage;
         for (said, known) in [
             (input_tokens, &mut now.input_tokens),
@@ -73,7 +74,7 @@ impl UsageMeter {
             *known = said.max(*known);
         }
         if let Some(cost) = cost_usd.filter(|cost| cost.is_finite() && *cost >= now.cost_usd.unwrap_or_default()) {
-            now.cost_usd = Some(cost);
+            (now.cost_usd, now.cost_source) = (Some(cost), cost_source.or(Some(CostSource::Agent)));
         }
         Some(self.judge())
     }
@@ -117,6 +118,7 @@ fn less(a: Usage, b: Usage) -> Usage {
         cache_read_tokens: tokens(a.cache_read_tokens, b.cache_read_tokens),
         cache_write_tokens: tokens(a.cache_write_tokens, b.cache_write_tokens),
         cost_usd: a.cost_usd.map(|cost| (cost - b.cost_usd.unwrap_or_default()).max(0.0)),
+        cost_source: a.cost_source,
     }
 }
 
@@ -130,6 +132,8 @@ fn add(a: Usage, b: Usage) -> Usage {
         cache_read_tokens: tokens(a.cache_read_tokens, b.cache_read_tokens),
         cache_write_tokens: tokens(a.cache_write_tokens, b.cache_write_tokens),
         cost_usd: a.cost_usd.map_or(b.cost_usd, |cost| Some(cost + b.cost_usd.unwrap_or_default())),
+        // A sum is as good as its worst part.
+        cost_source: [a.cost_source, b.cost_source].into_iter().flatten().max_by_key(|it| *it == CostSource::Prices),
     }
 }
 

@@ -42,8 +42,8 @@ use tokio::sync::{SetOnce, mpsc, oneshot, watch};
 use crate::{
     deadlines::Deadlines,
     description::{
-        NativeConversation, OpenPermission, SessionDescription, SessionMetadata, SessionRemains, SessionSettings,
-        SessionState, SupervisedProcesses, TurnUsage,
+        AgentStatus, NativeConversation, OpenPermission, SessionDescription, SessionMetadata, SessionRemains,
+        SessionSettings, SessionState, SupervisedProcesses, TurnUsage,
     },
     error::Result,
     fork_server::ForkServer,
@@ -92,6 +92,8 @@ pub(crate) enum SessionCommand {
     },
     /// Appends events together, and replies with the offset of the last.
     Append { events: Vec<EventToAppend>, reply: ReplySender<u64> },
+    /// Emits the title that a caller gave the session; `None` if it was removed.
+    Rename { title: Option<String>, reply: ReplySender<()> },
 }
 
 impl SessionCommand {
@@ -124,6 +126,7 @@ pub(crate) struct SessionView {
     /// Address of the agent's own server.
     pub(crate) endpoint: Option<String>,
     pub(crate) settings: SessionSettings,
+    pub(crate) agent_status: AgentStatus,
     /// True if its agent has turns, as far as is known.
     pub(crate) has_turns: bool,
     pub(crate) open_permissions: Vec<OpenPermission>,
@@ -225,12 +228,12 @@ impl ManagedSession {
         (session.incarnations, session.action_queue) = (before.incarnations.clone(), before.action_queue.clone());
         session.queue = before.queue.clone();
         session.is_resumed = true;
-        let (turns, conversation) = {
+        let (turns, conversation, agent_status) = {
             let view = before.view.borrow();
-            (view.turns, view.conversation.clone())
+            (view.turns, view.conversation.clone(), view.agent_status.clone())
         };
         session.update_view(|view| {
-            view.turns = turns;
+            (view.turns, view.agent_status) = (turns, agent_status);
             view.conversation = NativeConversation { resumable: view.conversation.resumable, ..conversation };
         });
         (Arc::new(session), inlets, log)
@@ -264,6 +267,7 @@ impl ManagedSession {
         self.update_view(|view| {
             view.conversation.clone_from(&record.conversation);
             view.endpoint.clone_from(&record.endpoint);
+            view.agent_status.clone_from(count.agent_status());
         });
     }
 
@@ -315,6 +319,7 @@ impl ManagedSession {
             conversation: NativeConversation { resumable: description.resumable, ..NativeConversation::default() },
             endpoint: None,
             settings: description.settings.clone(),
+            agent_status: AgentStatus::default(),
             has_turns: true,
             open_permissions: Vec::new(),
             screen_status: None,
@@ -566,13 +571,15 @@ impl ManagedSession {
     }
 
     pub(crate) fn info(&self) -> SessionInfo {
-        SessionInfo { archived: self.session_store.is_archived(&self.id), ..self.snapshot() }
+        let (archived, title) = self.session_store.marks(&self.id);
+        let info = self.snapshot();
+        SessionInfo { archived, title: title.or_else(|| info.agent_status.agent_title.clone()), ..info }
     }
 
     /// Snapshot without what only the session's record has. For the record itself, which is locked while it is made.
     fn snapshot(&self) -> SessionInfo {
         let view = self.view.borrow().clone();
-        let SessionView { state, processes, measures, turns, conversation, settings, .. } = view;
+        let SessionView { state, processes, measures, turns, conversation, settings, agent_status, .. } = view;
         let is_live = state.stopped_by().is_none();
         let (metadata, metrics) = (self.metadata().clone(), self.metrics());
         let silence = Duration::from_millis(metrics.silent_ms);
@@ -580,6 +587,8 @@ impl ManagedSession {
             heartbeat: SystemTime::now().checked_sub(silence).unwrap_or(metadata.started_at),
             metadata,
             settings,
+            title: None,
+            agent_status,
             conversation,
             ending: is_live && self.is_end_wanted(),
             open_permissions: if is_live { view.open_permissions } else { Vec::new() },

@@ -33,6 +33,13 @@ impl SettingChange {
     }
 }
 
+impl SettingChange {
+    /// Returns true if both change the same setting.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+}
+
 /// Purpose of an outstanding answer.
 #[derive(Debug)]
 pub(crate) enum PendingAnswer {
@@ -109,6 +116,12 @@ pub(crate) struct PendingRequests {
 }
 
 impl PendingRequests {
+    /// Returns true if an operation is outstanding that changes the same setting as `change`.
+    pub(crate) fn has_change_like(&self, change: &SettingChange) -> bool {
+        let is_like = |answer: &PendingAnswer| matches!(answer, PendingAnswer::Operation { change: other, .. } if other.is_like(change));
+        self.waiting.values().any(is_like)
+    }
+
     /// Starts request ids after `last`: answers to earlier requests match none of these.
     pub(crate) fn begin_after(&mut self, last: RequestId) {
         self.last = last;

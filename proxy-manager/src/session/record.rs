@@ -45,6 +45,7 @@ impl ManagedSession {
             endpoint: kept.endpoint.clone().or_else(|| self.endpoint().filter(|_| is_live)),
             config: kept,
             conversation: info.conversation,
+            agent_status: info.agent_status,
             home: info.metadata.home,
             host_execution_id: host_execution_id.to_owned(),
             processes: if is_live { info.processes } else { SupervisedProcesses::default() },

@@ -3,17 +3,22 @@
 use ipc_protocol::{Budget, Envelope, Event, Usage};
 
 use super::{meter::UsageMeter, metrics::UsageCounters};
-use crate::session_store::SessionRecord;
+use crate::{description::AgentStatus, session_store::SessionRecord};
 
-/// Messages and usage, counted as a live session counts them.
+/// Messages and usage, counted as a live session counts them, and what the agent told of itself.
 pub(crate) struct TranscriptCounts {
     tally: UsageCounters,
     meter: UsageMeter,
+    agent_status: AgentStatus,
 }
 
 impl Default for TranscriptCounts {
     fn default() -> Self {
-        Self { tally: UsageCounters::new(), meter: UsageMeter::new(Budget::default(), Usage::default()) }
+        Self {
+            tally: UsageCounters::new(),
+            meter: UsageMeter::new(Budget::default(), Usage::default()),
+            agent_status: AgentStatus::default(),
+        }
     }
 }
 
@@ -22,7 +27,8 @@ impl TranscriptCounts {
     pub(crate) fn from_record(record: &SessionRecord) -> Self {
         let mut tally = UsageCounters::new();
         (tally.metrics.messages, tally.metrics.usage, tally.turn) = (record.messages, record.usage, record.turn_usage);
-        Self { meter: UsageMeter::from_total(Budget::default(), record.usage, record.turn_usage), tally }
+        let meter = UsageMeter::from_total(Budget::default(), record.usage, record.turn_usage);
+        Self { meter, tally, agent_status: record.agent_status.clone() }
     }
 
     pub(crate) fn record(&mut self, envelope: &Envelope) {
@@ -30,9 +36,15 @@ impl TranscriptCounts {
             self.tally.record_prompt();
         }
         self.tally.record(&envelope.event);
+        self.agent_status.record(&envelope.event);
         if self.meter.record(envelope.turn.unwrap_or_default(), &envelope.event).is_some() {
             (self.tally.metrics.usage, self.tally.turn) = (self.meter.total(), self.meter.turn());
         }
+    }
+
+    /// Returns what the agent told of itself.
+    pub(crate) fn agent_status(&self) -> &AgentStatus {
+        &self.agent_status
     }
 
     /// Transfers the counts to a session's tally.

@@ -173,9 +173,10 @@ impl SessionStore {
         self.records().get(id).map(|record| self.with_heartbeat(record))
     }
 
-    /// Returns true if a user archived the session.
-    pub(crate) fn is_archived(&self, id: &SessionId) -> bool {
-        self.records().get(id).is_some_and(|record| record.archived)
+    /// Returns whether a user archived the session, and the title that a caller gave it.
+    pub(crate) fn marks(&self, id: &SessionId) -> (bool, Option<String>) {
+        let records = self.records();
+        records.get(id).map_or((false, None), |record| (record.archived, record.config.lifecycle.title.clone()))
     }
 
     /// Lists the records that match a filter, by id.

@@ -7,8 +7,8 @@ use ipc_protocol::{AgentSessionConfig, EndReason, SessionId, Usage};
 use serde::{Deserialize, Serialize};
 
 use crate::description::{
-    NativeConversation, SessionDescription, SessionMetadata, SessionSettings, SessionState, SupervisedProcesses,
-    TurnUsage,
+    AgentStatus, NativeConversation, SessionDescription, SessionMetadata, SessionSettings, SessionState,
+    SupervisedProcesses, TurnUsage,
 };
 
 /// State of a session's lifecycle, as one word: a [`SessionState`] without its facts.
@@ -194,6 +194,9 @@ pub struct SessionRecord {
     /// The agent's own conversation. In JSON its fields are among these.
     #[serde(flatten)]
     pub conversation: NativeConversation,
+    /// What the agent told of itself. In JSON its fields are among these.
+    #[serde(flatten)]
+    pub agent_status: AgentStatus,
     /// Address of the agent's server, without a login: the running server that the session is connected to, or its own
     /// while it runs.
     pub endpoint: Option<String>,
@@ -249,6 +252,7 @@ impl SessionRecord {
             config,
             secrets,
             conversation,
+            agent_status: AgentStatus::default(),
             endpoint,
             home,
             host_execution_id,
@@ -367,7 +371,8 @@ impl SessionFilter {
         let is = |wanted: &Option<String>, value: Option<&String>| wanted.is_none() || wanted.as_ref() == value;
         let has_text = |text: &String| {
             let text = text.to_lowercase();
-            let texts = [Some(record.session_id.as_str()), config.lifecycle.title.as_deref(), config.cwd.as_deref()];
+            let title = config.lifecycle.title.as_deref().or(record.agent_status.agent_title.as_deref());
+            let texts = [Some(record.session_id.as_str()), title, config.cwd.as_deref()];
             texts.into_iter().flatten().any(|value| value.to_lowercase().contains(&text))
         };
         (self.archived || !record.archived)
@@ -438,6 +443,7 @@ pub(super) mod tests {
                 native_session_file: Some("/h/n.jsonl".into()),
                 resumable: true,
             },
+            agent_status: AgentStatus { agent_title: Some("Login".into()), ..AgentStatus::default() },
             endpoint: Some("http://127.0.0.1:4096".into()),
             home: None,
             host_execution_id: "h".into(),

@@ -14,7 +14,7 @@ use agent_client_protocol_schema::v1::{
     ContentBlock, ContentChunk, Cost, Error, PermissionOption, PermissionOptionKind, Plan, PlanEntry,
     PlanEntryPriority, PlanEntryStatus, PromptRequest, PromptResponse, RequestId, RequestPermissionOutcome,
     RequestPermissionRequest, RequestPermissionResponse, SessionUpdate, StopReason, ToolCall, ToolCallStatus,
-    ToolCallUpdate, ToolCallUpdateFields, ToolKind, UsageUpdate,
+    ToolCallUpdate, ToolCallUpdateFields, ToolKind, Usage, UsageUpdate,
 };
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ use crate::{
     children,
     options::Options,
     rpc::{Incoming, Input, Wire},
-    script::{self, Step},
+    script::{self, Step, Tokens},
     setup::Setup,
 };
 
@@ -44,7 +44,7 @@ impl From<io::Error> for Stop {
     }
 }
 
-type Flow<T = ()> = Result<T, Stop>;
+pub(crate) type Flow<T = ()> = Result<T, Stop>;
 
 /// A turn that runs.
 #[derive(Debug)]
@@ -52,8 +52,8 @@ struct Turn {
     /// Prompts to answer at its end: the first, and those that steered it.
     prompts: Vec<RequestId>,
     cancelled: bool,
-    /// Tokens read and written that it is said to have taken.
-    tokens: Option<(u64, u64)>,
+    /// Tokens that it is said to have taken.
+    tokens: Option<Tokens>,
 }
 
 #[derive(Debug)]
@@ -222,10 +222,18 @@ impl<W: Write> Agent<W> {
         let reason = if turn.cancelled { StopReason::Cancelled } else { StopReason::EndTurn };
         for id in turn.prompts {
             let mut response = PromptResponse::new(reason);
-            response.meta = turn.tokens.and_then(|(input, output)| {
-                let count = json!({ "token_count": { "input_tokens": input, "output_tokens": output } });
-                json!({ "quota": count }).as_object().cloned()
-            });
+            match turn.tokens {
+                Some(Tokens { input, output, cached: Some((read, written)) }) => {
+                    let total = input + output;
+                    let usage = Usage::new(total, input, output).cached_read_tokens(read).cached_write_tokens(written);
+                    response = response.usage(usage);
+                }
+                Some(Tokens { input, output, cached: None }) => {
+                    let count = json!({ "token_count": { "input_tokens": input, "output_tokens": output } });
+                    response.meta = json!({ "quota": count }).as_object().cloned();
+                }
+                None => {}
+            }
             self.wire.answer(id, Ok(response))?;
         }
         Ok(())
@@ -254,10 +262,11 @@ impl<W: Write> Agent<W> {
             Step::Tool(name) => self.tool(name),
             Step::Plan => self.plan(),
             Step::Usage => Ok(self.wire.update(SessionUpdate::UsageUpdate(UsageUpdate::new(1_234, 200_000)))?),
-            Step::Tokens { input, output } => {
-                self.turn.iter_mut().for_each(|turn| turn.tokens = Some((input, output)));
+            Step::Tokens(tokens) => {
+                self.turn.iter_mut().for_each(|turn| turn.tokens = Some(tokens));
                 Ok(())
             }
+            Step::Look(look) => self.look_like(&look),
             Step::Cost(cents) => {
                 self.cents += cents;
                 let mut update = UsageUpdate::new(1_234, 200_000);
@@ -310,7 +319,31 @@ impl<W: Write> Agent<W> {
         Ok(self.wire.update(text_update(format!("{text}\n")))?)
     }
 
-    fn until_cancelled(&mut self, deadline: Option<Instant>) -> Flow {
+    /// What the client has set.
+    pub(crate) fn setup(&mut self) -> &mut Setup {
+        &mut self.setup
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled()
+    }
+
+    /// The id of a new tool call.
+    pub(crate) fn mint_call(&mut self) -> String {
+        format!("call-{}", self.mint())
+    }
+
+    /// The working directory.
+    pub(crate) fn directory(&self) -> Flow<String> {
+        Ok(std::env::current_dir()?.to_string_lossy().into_owned())
+    }
+
+    /// An update in the form that it has on the wire.
+    pub(crate) fn raw_update(&mut self, update: Value) -> Flow {
+        Ok(self.wire.raw_update(update)?)
+    }
+
+    pub(crate) fn until_cancelled(&mut self, deadline: Option<Instant>) -> Flow {
         while !self.cancelled() && !self.look(deadline)? {}
         Ok(())
     }

@@ -18,7 +18,16 @@
 //! | `ask TITLE` | a permission request (`allow-once`, `allow-always`, `reject-once`); says `permission: ID` or `permission: cancelled`. A cancel alone does not wake it |
 //! | `flood N SIZE` | N text chunks of SIZE bytes, numbered in their first ten digits |
 //! | `tool NAME`, `plan`, `usage` | a tool call with all its updates; a plan; a usage update |
+//! | `edit PATH`, `create PATH`, `delete PATH` | a tool call with its diff; no file is touched |
+//! | `plan DONE/ALL` | a plan of ALL steps, of which DONE are completed and the next is in progress |
+//! | `commands`, `commands NAME…` | offers slash commands: three with hints, or those that are named |
+//! | `title TEXT`, `switch-mode MODE`, `switch-model MODEL` | the agent gives the conversation a title, goes over to a mode or a model |
+//! | `subagent TEXT` | a tool call whose sub-agent thinks, reads a file and says the text |
+//! | `live N 50ms` | a tool call whose output grows by N lines, with a pause after each |
+//! | `image`, `markdown` | a picture; a long text with all of Markdown, in pieces |
+//! | `hostile`, `long-line` | texts that do harm where they are taken for anything but text, wherever text is shown; a line of 5 MiB |
 //! | `tokens IN OUT`, `cost CENTS` | so many tokens are told at the end of the turn; so much more the conversation has cost, told at once |
+//! | `tokens IN OUT CACHED WRITTEN` | the same, with the part of the input that came from a cache, and that was put into one |
 //! | `stderr TEXT`, `raw LINE` | a line on standard error; a line on standard output that need not be the protocol's |
 //! | `mcp`, `model`, `system`, `env`, `cwd` | says how many MCP servers it was given, its model, what came before the script in the first prompt, the names of its environment variables, its working directory |
 //! | `mode`, `thinking`, `history`, `blocks` | says its mode, how hard it thinks, how much was said before, and what the prompt is made of |
@@ -36,8 +45,10 @@
 
 mod agent;
 mod children;
+mod looks;
 mod options;
 mod rpc;
+mod samples;
 mod script;
 mod setup;
 mod store;

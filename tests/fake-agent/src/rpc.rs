@@ -7,7 +7,7 @@ use agent_client_protocol_schema::v1::{
     Error, JsonRpcMessage, Notification, Request, RequestId, Response, SessionId, SessionNotification, SessionUpdate,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Messages that may wait while a turn does not look.
 const MAX_WAITING: usize = 1024;
@@ -83,6 +83,12 @@ impl<W: Write> Wire<W> {
 
     pub(crate) fn answer(&mut self, id: RequestId, result: Result<impl Serialize, Error>) -> io::Result<()> {
         self.send(&JsonRpcMessage::wrap(Response::new(id, result)))
+    }
+
+    /// An update in the form that it has on the wire.
+    pub(crate) fn raw_update(&mut self, update: Value) -> io::Result<()> {
+        let params = json!({ "sessionId": self.session, "update": update });
+        self.send(&json!({ "jsonrpc": "2.0", "method": "session/update", "params": params }))
     }
 
     pub(crate) fn update(&mut self, update: SessionUpdate) -> io::Result<()> {

@@ -19,7 +19,8 @@ pub(crate) enum Step {
     Tool(String),
     Plan,
     Usage,
-    Tokens { input: u64, output: u64 },
+    Tokens(Tokens),
+    Look(Look),
     Cost(u64),
     Crash,
     Exit(i32),
@@ -38,6 +39,37 @@ pub(crate) enum Step {
     Blocks,
 }
 
+/// Tokens that a turn is said to have taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tokens {
+    /// All that was read, with what follows.
+    pub(crate) input: u64,
+    pub(crate) output: u64,
+    /// Read from a cache, and put into one.
+    pub(crate) cached: Option<(u64, u64)>,
+}
+
+/// Something for people to look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    Edit(String),
+    Create(String),
+    Delete(String),
+    PlanOf { done: usize, all: usize },
+    Commands(Vec<String>),
+    Title(String),
+    SwitchMode(String),
+    SwitchModel(String),
+    SubAgent(String),
+    Live { count: u32, pause: Duration },
+    Image,
+    Markdown,
+    Hostile,
+    LongLine,
+}
+
+/// Most steps of a plan.
+const MAX_PLAN: usize = 1000;
 /// Longest text of one `flood` chunk, in bytes.
 const MAX_FLOOD_SIZE: usize = 1024 * 1024;
 
@@ -71,11 +103,37 @@ fn command(word: &str, rest: &str) -> Option<Step> {
             Some(Step::Flood { count: count.parse().ok()?, size })
         }
         "tool" => text().map(Step::Tool),
-        "plan" => alone(Step::Plan),
+        "plan" if rest.is_empty() => Some(Step::Plan),
+        "plan" => {
+            let (done, all) = rest.split_once('/')?;
+            let all = all.parse().ok().filter(|all| *all <= MAX_PLAN)?;
+            Some(Step::Look(Look::PlanOf { done: done.parse().ok()?, all }))
+        }
+        "edit" => text().map(|path| Step::Look(Look::Edit(path))),
+        "create" => text().map(|path| Step::Look(Look::Create(path))),
+        "delete" => text().map(|path| Step::Look(Look::Delete(path))),
+        "commands" => Some(Step::Look(Look::Commands(rest.split_whitespace().map(str::to_owned).collect()))),
+        "title" => text().map(|title| Step::Look(Look::Title(title))),
+        "switch-mode" => text().map(|mode| Step::Look(Look::SwitchMode(mode))),
+        "switch-model" => text().map(|model| Step::Look(Look::SwitchModel(model))),
+        "subagent" => text().map(|text| Step::Look(Look::SubAgent(text))),
+        "live" => {
+            let (count, pause) = rest.split_once(' ')?;
+            Some(Step::Look(Look::Live { count: count.parse().ok()?, pause: duration(pause.trim())? }))
+        }
+        "image" => alone(Step::Look(Look::Image)),
+        "markdown" => alone(Step::Look(Look::Markdown)),
+        "hostile" => alone(Step::Look(Look::Hostile)),
+        "long-line" => alone(Step::Look(Look::LongLine)),
         "usage" => alone(Step::Usage),
         "tokens" => {
-            let (input, output) = rest.split_once(' ')?;
-            Some(Step::Tokens { input: input.parse().ok()?, output: output.trim().parse().ok()? })
+            let numbers: Option<Vec<u64>> = rest.split_whitespace().map(|number| number.parse().ok()).collect();
+            let (input, output, cached) = match numbers?[..] {
+                [input, output] => (input, output, None),
+                [input, output, read, written] => (input, output, Some((read, written))),
+                _ => return None,
+            };
+            Some(Step::Tokens(Tokens { input, output, cached }))
         }
         "cost" => rest.parse().ok().map(Step::Cost),
         "crash" => alone(Step::Crash),
@@ -115,7 +173,7 @@ mod tests {
         let all = "say hello  there\nthink hm\nsleep 300ms\nsleep 2s\nrun ls -l | wc\nspawn sleep 9\nsetsid sleep 9\n\
                    daemon sleep 9\nignore-term sleep 9\nignore-sigterm\nask May I?\nflood 10 64\ntool Bash\nplan\nusage\n\
                    crash\nexit 3\nhang\nwait\nstderr oops\nraw {\"a\":1}\nmcp\nmodel\nsystem\nenv\ncwd\nmode\n\
-                   thinking\nhistory\nblocks\n";
+                   thinking\nhistory\nblocks\nedit a.rs\nplan 2/5\ncommands\ncommands a b\nlive 3 5ms\nimage\ntokens 9 1 5 2\n";
         let sleep = || "sleep 9".to_owned();
         assert_eq!(
             parse(all),
@@ -150,15 +208,33 @@ mod tests {
                 Step::Thinking,
                 Step::History,
                 Step::Blocks,
+                Step::Look(Look::Edit("a.rs".into())),
+                Step::Look(Look::PlanOf { done: 2, all: 5 }),
+                Step::Look(Look::Commands(vec![])),
+                Step::Look(Look::Commands(vec!["a".into(), "b".into()])),
+                Step::Look(Look::Live { count: 3, pause: Duration::from_millis(5) }),
+                Step::Look(Look::Image),
+                Step::Tokens(Tokens { input: 9, output: 1, cached: Some((5, 2)) }),
             ]
         );
     }
 
     #[test]
     fn what_is_no_command_is_said() {
-        for line in
-            ["hello there", "sleep well", "exit", "flood 1", "flood x 2", "flood 1 99999999", "crash now", "say"]
-        {
+        for line in [
+            "hello there",
+            "sleep well",
+            "exit",
+            "plan 1",
+            "edit",
+            "image now",
+            "tokens 1",
+            "flood 1",
+            "flood x 2",
+            "flood 1 99999999",
+            "crash now",
+            "say",
+        ] {
             assert_eq!(parse(&format!("\n  {line}\n\n")), [Step::Say(line.into())]);
         }
     }

@@ -126,7 +126,7 @@ impl Setup {
         Ok(())
     }
 
-    fn options(&self) -> Vec<SessionConfigOption> {
+    pub(crate) fn options(&self) -> Vec<SessionConfigOption> {
         let choices = |values: &[&'static str]| -> Vec<_> {
             values.iter().map(|value| SessionConfigSelectOption::new(*value, *value)).collect()
         };

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use ipc_protocol::{
     AgentSessionConfig, Event, NativeResume, Operation, PermissionAnswer, Prompt, ResolvedBy, WireError,
-    message::RequestId,
+    message::{AgentFact, RequestId},
 };
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ use super::{
     outgoing,
     permissions::{CanUseTool, ClaudePermissions},
     stored_conversations,
-    system::{self, SystemLine},
+    system::{self, HandshakeAnswer, SystemLine},
     turn::{ClaudeTurn, TurnResult},
     usage::{ClaudeUsage, ResultUsage},
     wire::{
@@ -34,7 +34,7 @@ use crate::{
         cut_turn_short,
         json_lines::{AgentOutput, JsonLinesAgent},
         pending::PendingRequests,
-        stderr_line,
+        session_mode, session_model, session_title, stderr_line,
     },
 };
 
@@ -82,6 +82,9 @@ pub(in crate::claude) struct ClaudeSession {
     messages_sent: u64,
     /// Working directory, as the agent reports it.
     cwd: Option<String>,
+    /// Model and mode, as the agent reports them.
+    current_model: Option<String>,
+    current_mode: Option<String>,
     thinking_off: bool,
     /// True while the agent runs a turn that no prompt started.
     runs_unprompted: bool,
@@ -90,6 +93,8 @@ pub(in crate::claude) struct ClaudeSession {
     /// Events from before the agent was ready; `lost` counts those beyond the bound.
     held_events: Vec<Action>,
     lost_events: usize,
+    /// What the answer to the handshake tells of the agent, until it is ready.
+    handshake_news: Vec<Action>,
 }
 
 impl ClaudeSession {
@@ -124,11 +129,14 @@ impl ClaudeSession {
             output: AgentOutput::default(),
             messages_sent: 0,
             cwd: None,
+            current_model: None,
+            current_mode: None,
             runs_unprompted: false,
             tools_checked: false,
             stderr: String::new(),
             held_events: Vec::new(),
             lost_events: 0,
+            handshake_news: Vec::new(),
         })
     }
 
@@ -220,11 +228,18 @@ impl ClaudeSession {
                 }
                 self.recent_ids = None;
                 self.runs_unprompted = self.turn().is_none() && self.compaction.is_none();
-                self.cwd = said.cwd.filter(|cwd| cwd.starts_with('/'));
+                self.cwd = said.cwd.clone().filter(|cwd| cwd.starts_with('/'));
+                self.settings(said.model.as_deref(), said.permission_mode.as_deref(), out);
                 self.check_tools(said.tools.as_deref().unwrap_or_default(), out);
             }
             "api_retry" => out.push(Action::Event(said.retry())),
             "status" => self.status(said, out),
+            "session_title_changed" => {
+                out.extend(said.title.as_deref().map(|title| Action::Event(session_title(title))));
+            }
+            "commands_changed" => {
+                out.push(Action::Event(system::commands(said.commands.as_deref().unwrap_or_default())))
+            }
             "compact_boundary" => {
                 let metadata = said.compact_metadata.unwrap_or_default();
                 let tokens = |key: &str| metadata.get(key).and_then(Value::as_u64);
@@ -270,6 +285,7 @@ impl ClaudeSession {
         }
         if let Some(mode) = &said.permission_mode {
             out.push(status_action("mode", words(mode)));
+            self.settings(None, Some(mode), out);
         }
         if said.compact_result.as_deref() == Some("failed") {
             let reason = words(said.compact_error.as_deref().unwrap_or("compaction failed"));
@@ -278,6 +294,40 @@ impl ClaudeSession {
                 None => out.push(Action::Event(Event::error("compaction", reason, true))),
             }
         }
+    }
+
+    /// Emits model and mode, as far as they are others than before. What the agent tells first is no change.
+    fn settings(&mut self, model: Option<&str>, mode: Option<&str>, out: &mut Vec<Action>) {
+        let (model, mode) = (model.map(words), mode.map(words));
+        let mut first = (None, None);
+        if let Some(model) = model.filter(|model| self.current_model.as_ref() != Some(model)) {
+            match self.current_model.replace(model.clone()) {
+                Some(_) => out.push(Action::Event(session_model(&model))),
+                None => first.0 = Some(model),
+            }
+        }
+        if let Some(mode) = mode.filter(|mode| self.current_mode.as_ref() != Some(mode)) {
+            match self.current_mode.replace(mode.clone()) {
+                Some(_) => out.push(Action::Event(session_mode(&mode))),
+                None => first.1 = Some(mode),
+            }
+        }
+        if let (model, mode) = first
+            && (model.is_some() || mode.is_some())
+        {
+            out.push(Action::Fact(AgentFact::Settings { model, mode, thinking: None }));
+        }
+    }
+
+    /// Handles the answer to the handshake: the mode, and the slash commands. They are emitted once the agent is ready.
+    fn initialized(&mut self, response: &str) {
+        let HandshakeAnswer { commands, current_permission_mode } = serde_json::from_str(response).unwrap_or_default();
+        let mut told = Vec::new();
+        self.settings(None, current_permission_mode.as_deref(), &mut told);
+        if !commands.is_empty() {
+            told.push(Action::Event(system::commands(&commands)));
+        }
+        self.handshake_news = told;
     }
 
     /// Reports tools that are missing, since the agent ignores unknown tools silently.
@@ -397,7 +447,10 @@ impl ClaudeSession {
         let Ok(answer) = serde_json::from_str::<wire::ControlOutcome<'_>>(response.get()) else { return false };
         let Some(purpose) = self.pending.take(&answer.request_id) else { return false };
         match (purpose, answer.outcome()) {
-            (ClaudeRequestPurpose::Initialize, Ok(_)) => self.configure(out),
+            (ClaudeRequestPurpose::Initialize, Ok(response)) => {
+                self.initialized(response);
+                self.configure(out);
+            }
             (ClaudeRequestPurpose::Initialize, Err(refused)) => {
                 let error = self.refused(format!("initialize: {}", refused.reason));
                 self.fail(error, out);

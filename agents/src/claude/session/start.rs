@@ -46,6 +46,7 @@ impl ClaudeSession {
             self.state = ClaudeState::Ready(None);
             out.push(Action::Ready { native_session_id: self.native_id.clone() });
             out.append(&mut self.held_events);
+            out.append(&mut self.handshake_news);
             if self.lost_events > 0 {
                 let reason =
                     format!("{} events from before the agent was ready are lost: too many to hold", self.lost_events);

@@ -317,7 +317,7 @@ fn tokens_results_and_ends_come_from_the_conversation_file() {
     reported(adapter, "UserPromptSubmit", one, &json!({ "prompt": "shell: echo one" }), &mut read, begun);
     reported(adapter, "PreToolUse", one, &call("toolu_81_0"), &mut read, begun);
     let made = reported(adapter, "PostToolUse", one, &call("toolu_81_0"), &mut read, place("\"toolu_81_0\",\"type\""));
-    assert_eq!(made, ["end toolu_81_0 Completed \"\"", "usage 101 23"]);
+    assert_eq!(made, ["end toolu_81_0 Completed \"\"", "usage 1417 23"]);
     let now = Instant::now();
     let tick = |adapter: &mut dyn Adapter, after: u64, read: &mut u64, len: u64| {
         let mut out = Vec::new();
@@ -326,7 +326,7 @@ fn tokens_results_and_ends_come_from_the_conversation_file() {
     };
     assert_eq!(reported(adapter, "Stop", one, &json!({}), &mut read, place("msg_82")), [""; 0]);
     assert_eq!(tick(adapter, 0, &mut read, place("msg_82")), (true, vec![]));
-    assert_eq!(tick(adapter, 100, &mut read, place("msg_82")), (true, vec!["usage 202 46".to_owned()]));
+    assert_eq!(tick(adapter, 100, &mut read, place("msg_82")), (true, vec!["usage 2834 46".to_owned()]));
     let ended = place("26132880-a917-4d76-ad6b-132da87f33bd");
     assert_eq!(tick(adapter, 200, &mut read, ended), (true, vec!["complete EndTurn".to_owned()]));
     assert_eq!(tick(adapter, 300, &mut read, ended), (false, vec![]));
@@ -336,7 +336,7 @@ fn tokens_results_and_ends_come_from_the_conversation_file() {
     reported(adapter, "Stop", two, &json!({}), &mut read, ended);
     let thought = place("c48bf536-21d1-4273-b1c5-d65fbc3e04a9");
     let told: Vec<String> = (0..25).flat_map(|look| tick(adapter, 1000 + 100 * look, &mut read, thought).1).collect();
-    assert_eq!(told, ["usage 303 69", "complete EndTurn"]);
+    assert_eq!(told, ["usage 4251 69", "complete EndTurn"]);
 
     // What was refused on the screen has a result, and the turn an end.
     reported(adapter, "UserPromptSubmit", three, &json!({ "prompt": "shell: touch zz-esc" }), &mut read, thought);
@@ -346,7 +346,7 @@ fn tokens_results_and_ends_come_from_the_conversation_file() {
     assert_eq!(out, []);
     tick(adapter, 5000, &mut read, thought);
     let (_, told) = tick(adapter, 5100, &mut read, place("[Request interrupted by user for tool use]\"}]"));
-    assert!(told[0] == "usage 404 92" && told[2] == "complete Cancelled" && told.len() == 3, "{told:?}");
+    assert!(told[0] == "usage 5668 92" && told[2] == "complete Cancelled" && told.len() == 3, "{told:?}");
     assert!(told[1].starts_with("end toolu_84_0 Failed \"The user doesn't want"), "{told:?}");
 
     // The next prompt comes before the file was looked at.

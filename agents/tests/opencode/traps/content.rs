@@ -42,11 +42,12 @@ fn trap_usage_is_on_step_finish_and_comes_again() {
     part(&mut replay, "prt_1", "msg_2", step.clone());
     part(&mut replay, "prt_2", "msg_2", step);
     let usage = Usage {
-        input_tokens: Some(20),
+        input_tokens: Some(28),
         output_tokens: Some(12),
         cache_read_tokens: Some(6),
         cache_write_tokens: Some(2),
         cost_usd: Some(1.0),
+        cost_source: None,
     };
     let last = told(&replay).into_iter().rev().find_map(|event| match event {
         Event::Usage(usage) => Some(*usage),

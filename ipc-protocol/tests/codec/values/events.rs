@@ -13,13 +13,16 @@ fn usage() -> impl Strategy<Value = Box<Usage>> {
     let count = || of(any::<u64>());
     // A fraction that decimal digits can say.
     let cost = any::<u32>().prop_map(|n| f64::from(n) / 1024.0);
-    (count(), count(), count(), count(), of(cost)).prop_map(|(input, output, read, write, cost_usd)| {
+    let source = one_of(&[CostSource::Agent, CostSource::Prices]);
+    (count(), count(), count(), count(), of((cost, source))).prop_map(|(input, output, read, write, cost)| {
+        let (cost_usd, cost_source) = cost.unzip();
         Box::new(Usage {
             input_tokens: input,
             output_tokens: output,
             cache_read_tokens: read,
             cache_write_tokens: write,
             cost_usd,
+            cost_source,
         })
     })
 }
@@ -76,6 +79,41 @@ pub(crate) fn permission_answer() -> impl Strategy<Value = PermissionAnswer> {
     ]
 }
 
+fn diff() -> impl Strategy<Value = Event> {
+    let kinds = [FileChange::Created, FileChange::Modified, FileChange::Deleted, FileChange::Moved];
+    let hunk = (of(text()), of(text()), of(any::<u64>()), of(any::<u64>()))
+        .prop_map(|(old_text, new_text, old_line, new_line)| DiffHunk { old_text, new_text, old_line, new_line });
+    let names = (text(), text(), of(one_of(&kinds)), of(text()), of(text()));
+    (names, vec(hunk, 0..3), any::<u64>()).prop_map(
+        |((tool_call_id, path, change, moved_to, parent), hunks, omitted_bytes)| {
+            Event::Diff(Box::new(FileDiff { tool_call_id, path, change, moved_to, hunks, omitted_bytes, parent }))
+        },
+    )
+}
+
+fn setting_event() -> impl Strategy<Value = Event> {
+    let by = || one_of(&[SettingSource::Caller, SettingSource::Agent, SettingSource::Terminal]);
+    let command = (text(), of(text()), of(text())).prop_map(|(name, description, argument_hint)| SlashCommand {
+        name,
+        description,
+        argument_hint,
+    });
+    prop_oneof![
+        vec(command, 0..3).prop_map(|commands| Event::SessionCommands { commands }),
+        (text(), by()).prop_map(|(title, by)| Event::SessionTitle { title, by }),
+        (text(), by()).prop_map(|(model, by)| Event::SessionModel { model, by }),
+        (text(), by()).prop_map(|(mode, by)| Event::SessionMode { mode, by }),
+        (text(), by()).prop_map(|(level, by)| Event::SessionThinking { level, by }),
+        (text(), of(text()), any::<u64>(), of(text()), of(text())).prop_map(
+            |(mime_type, data, bytes, tool_call_id, parent)| {
+                Event::Image(Box::new(ImageOutput { mime_type, data, bytes, tool_call_id, parent }))
+            }
+        ),
+        (text(), text()).prop_map(|(parent, text)| Event::SubagentText { parent, text }),
+        (text(), text()).prop_map(|(parent, text)| Event::SubagentThinking { parent, text }),
+    ]
+}
+
 fn tool_event() -> impl Strategy<Value = Event> {
     let start = (text(), text(), text(), text(), json(), tool_status(), of(text())).prop_map(
         |(id, name, title, kind, input, status, parent)| {
@@ -106,7 +144,7 @@ pub(crate) fn resolved_by() -> impl Strategy<Value = ResolvedBy> {
 
 pub(crate) fn event() -> BoxedStrategy<Event> {
     let plan_entry =
-        (text(), text(), text()).prop_map(|(content, status, priority)| PlanEntry { content, status, priority });
+        (text(), text(), of(text())).prop_map(|(content, status, priority)| PlanEntry { content, status, priority });
     prop_oneof![
         (text(), process_id(), process_id(), of(text()), measures(), surface()).prop_map(
             |(agent, process, proxy, native_session_id, measures, surface)| {
@@ -131,6 +169,8 @@ pub(crate) fn event() -> BoxedStrategy<Event> {
         text().prop_map(|text| Event::Text { text }),
         text().prop_map(|text| Event::Thinking { text }),
         tool_event(),
+        diff(),
+        setting_event(),
         vec(plan_entry, 0..4).prop_map(|entries| Event::Plan { entries }),
         usage().prop_map(Event::Usage),
         any::<(u64, u64)>().prop_map(|(used, size)| Event::context_window(used, size)),

@@ -394,6 +394,11 @@ fn agent_fact() -> impl Strategy<Value = AgentFact> {
     prop_oneof![
         text().prop_map(|detail| AgentFact::NotResumable { detail }),
         text().prop_map(|address| AgentFact::ServerListens { address }),
+        (of(text()), of(text()), of(text())).prop_map(|(model, mode, thinking)| AgentFact::Settings {
+            model,
+            mode,
+            thinking
+        }),
     ]
 }
 

@@ -217,6 +217,7 @@ impl SessionCore {
                 self.show(|view| view.endpoint = endpoint);
                 (SERVER_LISTENS, address)
             }
+            AgentFact::Settings { model, mode, thinking } => return self.began_with(model, mode, thinking),
         };
         self.event(self.turn(), Event::SessionStatus { status: status.to_owned(), detail }, now);
     }
@@ -248,7 +249,7 @@ impl SessionCore {
         {
             return;
         }
-        if self.is_duplicate(&event) {
+        if self.is_duplicate(&event) || self.note_setting(&mut event) {
             return;
         }
         if let SessionPhase::Busy(busy) = &mut self.phase

@@ -23,6 +23,10 @@ impl SessionCore {
                 self.accept_prompt(prompt, mode, accepted, metadata, reply, now);
             }
             SessionCommand::Append { events, reply } => self.append(events, reply),
+            SessionCommand::Rename { title, reply } => {
+                self.renamed(title);
+                self.reply(reply, Ok(()));
+            }
             SessionCommand::Request { command, waiting } => self.request(command, waiting, now),
         }
     }

@@ -40,6 +40,7 @@
 //!             begin (manager/start.rs) -> Session::again (session/mod.rs): Starting, the next incarnation
 //! ```
 
+mod agent_status;
 mod answers;
 mod attach;
 mod budget;
@@ -93,7 +94,7 @@ use super::{
     clocks::SessionClocks,
     meter::UsageMeter,
     metrics::UsageCounters,
-    pending_requests::{PendingAnswer, PendingRequests},
+    pending_requests::{PendingAnswer, PendingRequests, SettingChange},
     process_listings::ProcessListings,
     pulse::ProxyPulse,
     session_ending::{EndingStep, SessionEnd, SessionEnding},
@@ -101,7 +102,7 @@ use super::{
 };
 use crate::{
     deadlines::Deadlines,
-    description::{AfterSuspension, SessionRemains, SessionState, TurnUsage},
+    description::{AfterSuspension, AgentStatus, SessionRemains, SessionState, TurnUsage},
     error::{Error, Result},
     fork_server::ForkServerEvent,
 };
@@ -204,6 +205,8 @@ pub(crate) struct SessionPast {
     pub(crate) native: Option<String>,
     /// True if another process can resume the conversation, as far as is known.
     pub(crate) is_kept: bool,
+    /// What the agent told of itself.
+    pub(crate) agent_status: AgentStatus,
     /// Number of events that wait to be committed.
     pub(crate) batched: usize,
 }
@@ -289,6 +292,10 @@ pub(crate) struct SessionCore {
     on_usage_limit: OnUsageLimit,
     can_sweep: bool,
     open_permissions: OpenPermissions,
+    /// What the agent tells of itself.
+    agent_status: AgentStatus,
+    /// Changes that the agent told while the operation that makes them was outstanding.
+    told_changes: Vec<SettingChange>,
 }
 
 impl SessionCore {
@@ -368,6 +375,8 @@ impl SessionCore {
             on_usage_limit: rules.on_usage_limit,
             can_sweep: setup.can_sweep,
             open_permissions: OpenPermissions::default(),
+            agent_status: past.agent_status,
+            told_changes: Vec::new(),
         }
     }
 

@@ -256,6 +256,7 @@ impl SessionCore {
 
     /// Records and emits the change that an operation made.
     pub(super) fn operated(&mut self, change: SettingChange, caller: ReplySender<Json>, reply: Json) {
+        let changed = change.clone();
         let (status, detail) = match change {
             SettingChange::Nothing => return self.reply(caller, Ok(reply)),
             SettingChange::Model(model) => ("model", model),
@@ -273,6 +274,7 @@ impl SessionCore {
         });
         let turn = self.turn();
         self.push(turn, Event::SessionStatus { status: status.to_owned(), detail });
+        self.changed(turn, &changed);
         self.commit_log();
         self.reply(caller, Ok(reply));
     }

@@ -20,6 +20,7 @@ pub(super) fn setup(config: &AgentSessionConfig, deadlines: Deadlines) -> CoreSe
         crashes: Default::default(),
         native: None,
         is_kept: true,
+        agent_status: Default::default(),
         batched: 0,
     };
     CoreSetup {

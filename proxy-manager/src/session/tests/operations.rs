@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use ipc_protocol::{Json, Operation, PromptPart};
+use ipc_protocol::{Json, Operation, PromptPart, SettingSource, SlashCommand, message::AgentFact};
 
 use super::*;
+use crate::description::AgentStatus;
 
 fn json(text: &str) -> Json {
     Json::new(text).expect("valid JSON")
@@ -62,11 +63,59 @@ async fn what_is_changed_is_shown_and_said_when_it_is_done() {
         (Some("large"), Some("plan"), None)
     );
     let mut events = handle.subscribe_from(2);
-    for (status, detail) in [("model", "large"), ("mode", "plan")] {
-        let envelope = soon(events.next()).await.expect("an event");
-        let expected = Event::SessionStatus { status: status.into(), detail: detail.into() };
-        assert_eq!(envelope.event, expected);
+    let (by, status) = (SettingSource::Caller, |status: &str, detail: &str| Event::SessionStatus {
+        status: status.into(),
+        detail: detail.into(),
+    });
+    for expected in [
+        status("model", "large"),
+        Event::SessionModel { model: "large".into(), by },
+        status("mode", "plan"),
+        Event::SessionMode { mode: "plan".into(), by },
+    ] {
+        assert_eq!(soon(events.next()).await.expect("an event").event, expected);
     }
+    let status = handle.info().agent_status;
+    assert_eq!((status.current_model.as_deref(), status.current_mode.as_deref()), (Some("large"), Some("plan")));
+}
+
+#[tokio::test]
+async fn what_the_agent_tells_of_itself_is_an_event_when_it_changes_and_in_the_state() {
+    let Running { handle, mut proxy, fork_server: _alive } = running().await;
+    let mut events = handle.subscribe_from(2);
+    let agent = SettingSource::Agent;
+    let mode = |mode: &str, by| Event::SessionMode { mode: mode.into(), by };
+    let (model, thinking) = (Some("small".to_owned()), None);
+    let began = AgentFact::Settings { model: model.clone(), mode: Some("build".into()), thinking };
+    proxy.send(FromProxy::Fact(began)).await;
+    let title = Event::SessionTitle { title: "Login".into(), by: agent };
+    let commands = vec![SlashCommand { name: "review".into(), description: None, argument_hint: None }];
+    let menu = Event::SessionCommands { commands: commands.clone() };
+    for event in [mode("build", agent), title.clone(), title.clone(), menu.clone(), menu.clone(), mode("plan", agent)] {
+        proxy.send(FromProxy::Event { turn: 0, event }).await;
+    }
+    for expected in [title, menu, mode("plan", agent)] {
+        assert_eq!(soon(events.next()).await.expect("an event").event, expected, "each change once");
+    }
+    // What it tells while a caller changes it is the caller's change, in the agent's words.
+    let (set, ()) = tokio::join!(handle.set_mode("build"), async {
+        let (request, _) = proxy.take_operation().await;
+        proxy.send(FromProxy::Event { turn: 0, event: mode("default", agent) }).await;
+        proxy.send(FromProxy::Reply { request, reply: json("null") }).await;
+    });
+    set.expect("set");
+    assert_eq!(soon(events.next()).await.expect("an event").event, mode("default", SettingSource::Caller));
+    let status = Event::SessionStatus { status: "mode".into(), detail: "build".into() };
+    assert_eq!(soon(events.next()).await.expect("an event").event, status);
+    let info = handle.info();
+    let expected = AgentStatus {
+        agent_title: Some("Login".into()),
+        current_model: model,
+        current_mode: Some("default".into()),
+        current_thinking: None,
+        commands: Some(commands),
+    };
+    assert_eq!((info.title.as_deref(), info.agent_status), (Some("Login"), expected));
 }
 
 #[tokio::test]
