@@ -3,11 +3,12 @@
 use std::{path::PathBuf, sync::Arc};
 
 use ipc_protocol::{
-    AgentSessionConfig, ContainmentSpec, ContainmentStatus, HiddenFiles, ProcessId, SandboxSpec, SandboxStatus, WireError,
+    AgentSessionConfig, ContainmentSpec, ContainmentStatus, HiddenFiles, ProcessId, SandboxSpec, SandboxStatus,
+    WireError,
 };
 use registry::{
-    LandlockScope, MountView, ProcessRegistry, SandboxMounts, SessionCgroup, SessionHold, SessionNamespace,
-    SessionNetwork, SpawnRequest, SpawnedProcess,
+    HidingNamespace, LandlockScope, MountView, ProcessRegistry, SandboxMounts, SessionCgroup, SessionHold,
+    SessionNamespace, SessionNetwork, SpawnRequest, SpawnedProcess,
 };
 use tokio::sync::Notify;
 

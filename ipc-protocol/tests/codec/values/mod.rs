@@ -219,9 +219,8 @@ fn measures() -> impl Strategy<Value = Box<ContainmentStatus>> {
 
 fn enclosure() -> impl Strategy<Value = ContainmentSpec> {
     let files = (vec(text(), 0..3), vec(text(), 0..3)).prop_map(|(hidden, shown)| HiddenFiles { hidden, shown });
-    (text(), of(text()), any::<bool>(), of(sandbox_spec()), files.prop_map(Box::new)).prop_map(
-        |(marker, cgroup, strict, sandbox, files)| ContainmentSpec { marker, cgroup, strict, sandbox, files },
-    )
+    (text(), of(text()), any::<bool>(), of(sandbox_spec()), files.prop_map(Box::new))
+        .prop_map(|(marker, cgroup, strict, sandbox, files)| ContainmentSpec { marker, cgroup, strict, sandbox, files })
 }
 
 fn sandbox_mode() -> impl Strategy<Value = SandboxMode> {
