@@ -106,3 +106,22 @@ fn the_exit_codes_and_problems_are_all_there() {
         "one row each, and the head"
     );
 }
+
+#[test]
+fn each_attack_of_the_threat_model_has_its_test() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let page = fs::read_to_string(root.join("docs/threat-model.md")).expect("the page");
+    let (_, table) = page.split_once("## What is defended").expect("the section");
+    let (table, _) = table.split_once("## What is not").expect("its end");
+    let rows: Vec<&str> =
+        table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| attack ")).collect();
+    for row in &rows {
+        let test = row.trim_end_matches(" |").rsplit(" | ").next().unwrap_or_default();
+        let named =
+            test.strip_prefix('`').and_then(|test| test.strip_suffix('`')).and_then(|test| test.split_once("`: `"));
+        let (file, name) = named.unwrap_or_else(|| panic!("no test: {row}"));
+        let source = fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        assert!(source.contains(&format!("fn {name}(")), "{file} has no test {name}");
+    }
+    assert!(rows.len() >= 20, "{}", rows.len());
+}

@@ -84,6 +84,25 @@ pub struct ContainmentSpec {
     /// Sandbox of the session.
     #[serde(default)]
     pub sandbox: Option<Box<SandboxSpec>>,
+    /// Files out of its reach.
+    #[serde(default)]
+    pub files: Box<HiddenFiles>,
+}
+
+/// Files of the server that a session must not reach: with them its agent would be an operator.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HiddenFiles {
+    /// Directories, and other files, that are hidden. Where that cannot be had nothing starts.
+    pub hidden: Vec<String>,
+    /// Directories of the session's own below them, which stay visible.
+    pub shown: Vec<String>,
+}
+
+impl HiddenFiles {
+    /// Returns true if nothing is hidden.
+    pub fn is_empty(&self) -> bool {
+        self.hidden.is_empty()
+    }
 }
 
 /// Observer of a session's processes.

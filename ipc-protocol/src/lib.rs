@@ -39,7 +39,8 @@ pub mod terminal;
 pub use budget::{Budget, BudgetAction, BudgetExceeded, BudgetKind, InvalidUsd, Usd};
 pub use config::{AgentSessionConfig, EnvVars, Home, HostDeath, McpServer, McpTransport, OnAgentExit, OnUsageLimit};
 pub use containment::{
-    AbortPolicy, Containment, ContainmentSpec, ContainmentStatus, Hardening, MARKER, ObserverKind, UnknownContainment,
+    AbortPolicy, Containment, ContainmentSpec, ContainmentStatus, Hardening, HiddenFiles, MARKER, ObserverKind,
+    UnknownContainment,
 };
 pub use error::{ErrorCause, ErrorChain, WireError};
 pub use event::{

@@ -49,6 +49,7 @@ pub struct ManagerBuilder {
     pub(crate) ended_sessions: usize,
     pub(crate) containment: Containment,
     pub(crate) cgroup_parent: Option<PathBuf>,
+    pub(crate) hidden_files: Vec<PathBuf>,
     pub(crate) state_dir: Option<PathBuf>,
     pub(crate) bounds: SessionBounds,
     /// `None`: the default, which depends on whether there is a state directory.
@@ -69,6 +70,7 @@ impl ManagerBuilder {
             ended_sessions: 100,
             containment: Containment::default(),
             cgroup_parent: None,
+            hidden_files: Vec::new(),
             state_dir: None,
             bounds: SessionBounds::default(),
             idle_suspend: None,
@@ -238,6 +240,16 @@ impl ManagerBuilder {
     #[must_use]
     pub fn cgroup_parent(mut self, directory: PathBuf) -> Self {
         self.cgroup_parent = Some(directory);
+        self
+    }
+
+    /// Hides files and directories from every session, besides the parts of them that are its own. What a server keeps its tokens,
+    /// its log and its sockets in belongs here: with them an agent would be an operator. Sessions of root have a mount namespace and a
+    /// landlock scope for it, those of others a user and mount namespace, in which sudo has no effect. Where these cannot be had
+    /// ([`hiding_is_available`](crate::hiding_is_available)) no session starts.
+    #[must_use]
+    pub fn hidden_files(mut self, files: Vec<PathBuf>) -> Self {
+        self.hidden_files = files;
         self
     }
 

@@ -47,6 +47,8 @@ pub(crate) struct ContainmentResolver {
     cgroup: Result<PathBuf, UnavailableFeature>,
     controllers: CgroupControllers,
     lacking: Option<String>,
+    /// Files out of every session's reach.
+    hidden: Vec<String>,
     /// Tried when first asked for, since the attempt takes processes.
     features: OnceCell<TriedFeatures>,
 }
@@ -63,6 +65,7 @@ struct TriedFeatures {
 pub(crate) struct ResolvedContainment {
     pub(crate) cgroup: Option<String>,
     pub(crate) strict: bool,
+    pub(crate) hidden: Vec<String>,
 }
 
 impl ContainmentResolver {
@@ -92,12 +95,18 @@ impl ContainmentResolver {
             cgroup,
             controllers,
             lacking,
+            hidden: Vec::new(),
             features: OnceCell::new(),
         };
         if default == Containment::Cgroup {
             containing.require_cgroup(default)?;
         }
         Ok(containing)
+    }
+
+    /// Hides files from every session.
+    pub(crate) fn with_hidden(self, hidden: Vec<String>) -> Self {
+        Self { hidden, ..self }
     }
 
     /// Tries the layers of the default that need the fork server.
@@ -168,7 +177,7 @@ impl ContainmentResolver {
         if strict {
             self.require_strict(server).await?;
         }
-        Ok(ResolvedContainment { cgroup, strict })
+        Ok(ResolvedContainment { cgroup, strict, hidden: self.hidden.clone() })
     }
 
     fn group_of(&self, session: &SessionId) -> Result<Option<String>> {
@@ -234,6 +243,7 @@ mod tests {
             cgroup: Err(missing("a cgroup")),
             controllers: CgroupControllers::default(),
             lacking: None,
+            hidden: Vec::new(),
             features: OnceCell::new_with(Some(TriedFeatures { strict, connector: Ok(()) })),
         }
     }
@@ -262,7 +272,7 @@ mod tests {
             }
         }
         let spaced = containing(Containment::Strict, Ok(()));
-        let strict = ResolvedContainment { cgroup: None, strict: true };
+        let strict = ResolvedContainment { strict: true, ..ResolvedContainment::default() };
         assert_eq!(spaced.resolve(None, &session, &server).await.expect("strict"), strict);
         assert_eq!(
             spaced.resolve(Some(Containment::Auto), &session, &server).await.expect("never strict"),

@@ -11,6 +11,8 @@ use proxy_manager::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::Role;
+
 /// Protocol of a session's terminal, in the header `Upgrade`.
 pub const TERMINAL_PROTOCOL: &str = "agent-proxy-terminal";
 
@@ -427,6 +429,48 @@ pub(crate) struct RecordedReceipt {
     pub(crate) kind: String,
     /// The receipt.
     pub(crate) receipt: Receipt,
+}
+
+/// Answer to `GET /v1/whoami`.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct WhoamiResponse {
+    /// Name of the caller: of a token, a login, a user; `host` on the local socket.
+    pub name: String,
+    /// What the caller may do.
+    pub role: Role,
+    /// The one user whose sessions the caller sees; `null` for those of all.
+    pub user: Option<String>,
+}
+
+/// Body of `POST /v1/login-links`.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct LoginLinkRequest {
+    /// What the page may do; no more than the caller.
+    #[serde(default = "admin")]
+    pub role: Role,
+    /// The one user whose sessions the page shows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+}
+
+fn admin() -> Role {
+    Role::Admin
+}
+
+/// Answer to `POST /v1/login-links`.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct LoginLinkResponse {
+    /// The link, at each address of the server. It works once.
+    pub urls: Vec<String>,
+    /// End of its life. RFC 3339 in JSON.
+    #[serde(with = "ipc_protocol::time_text")]
+    #[cfg_attr(feature = "openapi", schemars(with = "ipc_protocol::json_schema::TimeText"))]
+    pub expires_at: SystemTime,
 }
 
 /// Permission request that is open, with its session.

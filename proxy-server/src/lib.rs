@@ -47,11 +47,16 @@ mod terminal_socket;
 mod traces;
 mod websocket;
 
+use std::sync::Arc;
+
 use axum::Router;
 use proxy_manager::ProxyManager;
 
 pub use self::{
-    access::{Identity, NetworkAccess, Role, TokenError, TokenFile, TokenInfo, require_token, write_private},
+    access::{
+        AuditLog, Identity, LoginLink, LoginStore, NetworkAccess, OidcVerifier, Peer, Policy, PolicyRules, Role,
+        TokenError, TokenFile, TokenInfo, TrustedProxy, require_token, write_private,
+    },
     configuration::{ConfigurationSource, LoadedConfiguration, model_json, profile_json},
     configuration_reloader::ConfigurationReloader,
     doctor::{CheckVerdict, DoctorCheck, DoctorProbe},
@@ -85,6 +90,12 @@ pub struct ServerOptions {
     pub instances: Option<InstancePool>,
     /// The program around the router, for `GET /v1/health`.
     pub daemon: Option<api::DaemonDescription>,
+    /// Log of who changes what.
+    pub audit: Option<AuditLog>,
+    /// What callers may ask for at most.
+    pub policy: Option<Policy>,
+    /// Logins of pages, for `POST /v1/login-links`.
+    pub logins: Option<LoginStore>,
 }
 
 impl ServerOptions {
@@ -98,6 +109,24 @@ impl ServerOptions {
     #[must_use]
     pub fn with_daemon(self, daemon: api::DaemonDescription) -> Self {
         Self { daemon: Some(daemon), ..self }
+    }
+
+    /// Records who changes what, in a file and in the events of sessions.
+    #[must_use]
+    pub fn with_audit(self, audit: AuditLog) -> Self {
+        Self { audit: Some(audit), ..self }
+    }
+
+    /// Restricts what callers may ask for.
+    #[must_use]
+    pub fn with_policy(self, policy: Policy) -> Self {
+        Self { policy: Some(policy), ..self }
+    }
+
+    /// Lets callers make login links for pages. Give the same store to [`NetworkAccess::with_logins`].
+    #[must_use]
+    pub fn with_logins(self, logins: LoginStore) -> Self {
+        Self { logins: Some(logins), ..self }
     }
 
     /// Serves metrics.
@@ -133,8 +162,24 @@ impl ServerOptions {
 
 /// Builds the router of the whole API. Its routes begin with `/v1`.
 pub fn router(manager: ProxyManager, options: ServerOptions) -> Router {
-    let ServerOptions { configuration, stop, metrics, page, doctor, instances, daemon } = options;
-    routes::router(ApiState { manager, configuration, stop, metrics, page, doctor, instances, daemon })
+    let ServerOptions { configuration, stop, metrics, page, doctor, instances, daemon, audit, policy, logins } =
+        options;
+    let policy = policy.filter(|policy| !policy.is_empty()).map(Arc::new);
+    let starters = access::SessionStarters::default();
+    routes::router(ApiState {
+        manager,
+        configuration,
+        stop,
+        metrics,
+        page,
+        doctor,
+        instances,
+        daemon,
+        audit,
+        policy,
+        logins,
+        starters,
+    })
 }
 
 /// State of the routes.
@@ -148,4 +193,9 @@ pub(crate) struct ApiState {
     doctor: Option<DoctorProbe>,
     instances: Option<InstancePool>,
     daemon: Option<api::DaemonDescription>,
+    audit: Option<AuditLog>,
+    policy: Option<Arc<Policy>>,
+    logins: Option<LoginStore>,
+    /// Callers who have started the sessions that live.
+    starters: access::SessionStarters,
 }

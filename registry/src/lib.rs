@@ -22,6 +22,7 @@ mod cgroup;
 mod connector;
 mod descriptors;
 pub mod file_lock;
+mod hiding;
 mod kill;
 mod landlock;
 mod lineage;
@@ -56,6 +57,7 @@ pub use cgroup::{
 };
 pub use connector::{ProcConnector, ProcEvent, ReadOutcome};
 pub use descriptors::{DescriptorUse, descriptors, raise_descriptor_limit};
+pub use hiding::{HidingNamespace, hiding_is_available};
 pub use kill::{KillLoop, KillStep, KillTarget, MarkerLook};
 pub use landlock::{LandlockScope, landlock_scope_is_available, set_dumpable};
 pub use lineage::{Lineage, LineageEvent, LineageRoot};

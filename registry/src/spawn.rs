@@ -18,7 +18,7 @@ use rustix::{
 };
 
 use crate::{
-    LandlockScope, MountView, PidFd, SessionNamespace,
+    HidingNamespace, LandlockScope, MountView, PidFd, SessionNamespace,
     descriptors::soft_limit_of_programs,
     oom,
     proc::identify,
@@ -77,6 +77,8 @@ pub struct SpawnRequest {
     /// Namespaces of the program. It is still a child of this process, and [`SpawnedProcess::id`] has its pid in this
     /// process's namespace.
     pub namespace: Option<SessionNamespace>,
+    /// Namespaces in which files are hidden, for a program without [`SpawnRequest::namespace`].
+    pub hiding: Option<HidingNamespace>,
     /// Resource limits, hard and soft; a value above this process's own hard limit is lowered to it.
     pub rlimits: Vec<(Resource, u64)>,
     /// The cgroup files that it sees, in a mount namespace of its own; see [`SpawnedProcess::view_failure`]. With
@@ -132,6 +134,7 @@ impl SpawnRequest {
             fds: Vec::new(),
             group: None,
             namespace: None,
+            hiding: None,
             rlimits: Vec::new(),
             view: None,
             landlock: None,
@@ -151,6 +154,7 @@ impl SpawnRequest {
             cwd: self.cwd.clone(),
             group: self.group.as_ref().map(OwnedFd::try_clone).transpose()?,
             namespace: self.namespace.as_ref().map(SessionNamespace::try_clone).transpose()?,
+            hiding: self.hiding.as_ref().map(HidingNamespace::try_clone).transpose()?,
             rlimits: self.rlimits.clone(),
             view: self.view.clone(),
             landlock: self.landlock.as_ref().map(LandlockScope::try_clone).transpose()?,
@@ -226,10 +230,8 @@ pub fn spawn(spawn: SpawnRequest) -> Result<SpawnedProcess, SpawnError> {
         env.push(cstring(name)?);
     }
     // A process that enters a mount namespace starts at its root.
-    let cwd = match (spawn.cwd.clone(), &spawn.namespace) {
-        (None, Some(_)) => std::env::current_dir().ok(),
-        (cwd, _) => cwd,
-    };
+    let enters = spawn.namespace.is_some() || spawn.hiding.is_some();
+    let cwd = spawn.cwd.clone().or_else(|| std::env::current_dir().ok().filter(|_| enters));
     let rlimit = |(resource, value): (Resource, u64)| {
         let most = rustix::process::getrlimit(resource).maximum;
         let value = most.map_or(value, |most| most.min(value));
@@ -249,7 +251,10 @@ pub fn spawn(spawn: SpawnRequest) -> Result<SpawnedProcess, SpawnError> {
         fds: spawn.fds,
         group: spawn.group,
         has_socket_filter: spawn.namespace.as_ref().is_some_and(SessionNamespace::has_network),
-        namespaces: spawn.namespace.map(SessionNamespace::into_fds).unwrap_or_default(),
+        namespaces: match (spawn.namespace, spawn.hiding) {
+            (Some(namespace), _) => namespace.into_fds(),
+            (None, hiding) => hiding.map(HidingNamespace::into_fds).unwrap_or_default(),
+        },
         rlimits,
         mounts: spawn.view.map(|view| view.0),
         landlock: spawn.landlock.map(LandlockScope::into_fd),

@@ -5,7 +5,7 @@
 
 use std::{io, net::SocketAddr};
 
-use ipc_protocol::ProcessId;
+use ipc_protocol::{Pid, ProcessId};
 
 use crate::{
     ancestry::is_below,
@@ -13,9 +13,9 @@ use crate::{
     socket_table::{SocketLine, canonical, held_sockets},
 };
 
-/// Checks that no process below any of `tops` holds the client's end of a connection on this machine. `sessions` says whose
-/// sessions those are. A client on another machine, or in another network namespace, is in no session of ours that has this
-/// network.
+/// Checks that no process below any of `tops` holds the client's end of a connection on this machine, and returns a process that
+/// holds it, where one is seen. `sessions` says whose sessions those are. A client on another machine, or in another network
+/// namespace, is in no session of ours that has this network.
 ///
 /// # Errors
 /// The reason why one does, or why that is unknown, for the user who runs it.
@@ -24,30 +24,30 @@ pub fn check_tcp_client(
     server: SocketAddr,
     tops: &[ProcessId],
     sessions: &str,
-) -> Result<(), String> {
+) -> Result<Option<Pid>, String> {
     let (client, server) = (canonical(client), canonical(server));
     if !client.ip().is_loopback() && client.ip() != server.ip() {
-        return Ok(());
+        return Ok(None);
     }
     let unknown = |error: io::Error| format!("the connection from {client} cannot be looked at ({error})");
     let Some(end) = client_end("self", client, server).map_err(unknown)? else {
         return Err(format!("the connection from {client} is gone"));
     };
-    let mut is_held = false;
+    let mut holder = None;
     for (process, _) in process_table::all_processes(u64::MAX).map_err(unknown)? {
         let pid = process.id.pid;
         if held_sockets(pid).is_ok_and(|inodes| inodes.contains(&end.inode)) {
-            is_held = true;
+            holder = holder.or(Some(pid));
             if is_below(pid, tops)? {
                 return Err(format!("your process {pid} belongs to one of {sessions}"));
             }
         }
     }
     // Another user's descriptors cannot be read. Sessions are this user's, and one of theirs can hide its descriptors.
-    if !is_held && end.user == nix::unistd::geteuid().as_raw() {
+    if holder.is_none() && end.user == nix::unistd::geteuid().as_raw() {
         return Err(format!("the process behind the connection from {client} cannot be seen"));
     }
-    Ok(())
+    Ok(holder)
 }
 
 /// Finds the process that holds the client's end of a connection in a network namespace, as links in `/proc` name it. `None` where there
@@ -114,7 +114,11 @@ mod tests {
                 found.contains(&format!("your process {} belongs to one of these sessions", ourselves.pid)),
                 "{found}"
             );
-            assert_eq!(check_tcp_client(from, at, &[], "these sessions"), Ok(()), "there are no sessions");
+            assert_eq!(
+                check_tcp_client(from, at, &[], "these sessions"),
+                Ok(Some(ourselves.pid)),
+                "there are no sessions"
+            );
             drop(client);
             drop(server);
             let gone = check_tcp_client(from, at, &[ourselves], "these sessions").expect_err("nobody holds it");
@@ -138,6 +142,6 @@ mod tests {
     #[test]
     fn a_client_elsewhere_is_in_no_session() {
         let address = |text: &str| text.parse().expect("an address");
-        assert_eq!(check_tcp_client(address("192.0.2.1:5000"), address("192.0.2.7:80"), &[], "x"), Ok(()));
+        assert_eq!(check_tcp_client(address("192.0.2.1:5000"), address("192.0.2.7:80"), &[], "x"), Ok(None));
     }
 }

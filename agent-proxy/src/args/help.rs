@@ -25,7 +25,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Processes", &["top", "ps", "signal", "shell", "kill", "leaktest", "orphans"]),
     ("Events", &["logs", "events", "transcript", "export", "import", "append", "log", "hooks"]),
     ("The agent's own side", &["state", "messages", "conversations", "native", "attach-command", "take-back"]),
-    ("Setup", &["config", "agents", "profiles", "models", "tokens", "doctor", "completions", "help"]),
+    ("Setup", &["config", "agents", "profiles", "models", "tokens", "login-link", "doctor", "completions", "help"]),
 ];
 
 /// Options of a session's start that `--help` shows; the others are in `--help-all` and in the topics.

@@ -49,7 +49,7 @@ pub(crate) use help::HelpArgs;
 pub(crate) use hooks::{HooksAgent, HooksAgentArgs, HooksArgs, HooksCommand, HooksEventsArgs};
 pub(crate) use listing::{FormatArgs, ListingFormat, TemplatePart};
 pub(crate) use log::{LogArgs, LogCommand};
-pub(crate) use network::{CreateTokenArgs, NetworkArgs, TokensArgs, TokensCommand};
+pub(crate) use network::{CreateTokenArgs, LoginLinkArgs, NetworkArgs, TokensArgs, TokensCommand};
 use operations::{CompactArgs, DeleteArgs, NativeArgs, SessionArgs, SetArgs, SteerArgs};
 pub(crate) use orphans::{NamedOrphan, OrphansArgs, OrphansCommand, OrphansKillArgs, OrphansListArgs};
 use persistence::{
@@ -219,6 +219,8 @@ pub(crate) enum CliCommand {
     Models(ModelsArgs),
     /// List, create or revoke tokens of callers over the network
     Tokens(TokensArgs),
+    /// Print a link that logs a browser in, once
+    LoginLink(LoginLinkArgs),
     /// Check or salvage the event log's file; needs no daemon
     Log(LogArgs),
     /// Record what an agent does outside of agent-proxy, by hooks in your settings of it

@@ -1,6 +1,9 @@
 //! Arguments of the daemon's listeners on the network, and of tokens.
 
-use std::net::SocketAddr;
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
 
 use clap::{Args, Subcommand};
 use proxy_server::Role;
@@ -8,7 +11,7 @@ use proxy_server::Role;
 use super::FormatArgs;
 
 /// Arguments of `serve` for the network.
-#[derive(Clone, Debug, Default, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Network")]
 pub(crate) struct NetworkArgs {
     /// Listen on this address too, as in 127.0.0.1:8480; may be given again
@@ -23,9 +26,68 @@ pub(crate) struct NetworkArgs {
     /// Answer requests of pages of this origin, as in https://ui.example; may be given again
     #[arg(long, value_name = "ORIGIN", requires = "listen")]
     pub(crate) origin: Vec<String>,
-    /// Listen where other machines can connect, without encryption
+    /// Listen where other machines can connect, without encryption; and where agents can read the daemon's tokens
     #[arg(long, requires = "listen")]
     pub(crate) insecure: bool,
+    /// Encrypt with this certificate and its chain, in PEM
+    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "listen"])]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Private key of --tls-cert, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Requests that one caller may send in a second; kills do not count
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_request_rate: u32,
+    /// Take the user from this header of a proxy in front, as in X-Forwarded-User
+    #[arg(long, value_name = "HEADER", requires_all = ["trust_from", "listen"])]
+    pub(crate) trust_header: Option<String>,
+    /// Address of that proxy; may be given again
+    #[arg(long, value_name = "ADDRESS", requires = "trust_header")]
+    pub(crate) trust_from: Vec<IpAddr>,
+    /// Role of its users, each of whom sees sessions of their own
+    #[arg(long, value_name = "ROLE", default_value = "operate")]
+    pub(crate) trust_role: Role,
+    /// Take users from tokens (JWT) of this OpenID Connect issuer
+    #[arg(long, value_name = "URL", requires_all = ["oidc_audience", "oidc_keys", "listen"])]
+    pub(crate) oidc_issuer: Option<String>,
+    /// Audience that those tokens have to name
+    #[arg(long, value_name = "NAME", requires = "oidc_issuer")]
+    pub(crate) oidc_audience: Option<String>,
+    /// Keys of the issuer: a JWKS file; read again when it has changed
+    #[arg(long, value_name = "FILE", requires = "oidc_issuer")]
+    pub(crate) oidc_keys: Option<PathBuf>,
+    /// Claim with the user
+    #[arg(long, value_name = "CLAIM", default_value = "sub")]
+    pub(crate) oidc_user_claim: String,
+    /// Claim with the role, or with several
+    #[arg(long, value_name = "CLAIM", default_value = "role")]
+    pub(crate) oidc_role_claim: String,
+    /// Record there who changes what, as lines of JSON
+    ///
+    /// By default a daemon that listens on the network does, in the file audit.jsonl of the state directory, else of the configuration
+    /// directory.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) audit_file: Option<PathBuf>,
+    /// Restrict what callers may ask for, as this TOML file says
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
+}
+
+/// Arguments of `login-link`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    agent-proxy login-link\n  \
+    agent-proxy login-link --role read\n  \
+    agent-proxy login-link --role operate --user ada\n\n\
+    The link works once, within 15 minutes; the page stays logged in for 12 hours. The daemon has to listen on the network \
+    (`serve --listen`).")]
+pub(crate) struct LoginLinkArgs {
+    /// What the page may do: read, operate or admin
+    #[arg(long, value_name = "ROLE", default_value = "admin")]
+    pub(crate) role: Role,
+    /// Show the sessions of this user alone
+    #[arg(long, value_name = "USER")]
+    pub(crate) user: Option<String>,
 }
 
 /// Arguments of `tokens`.

@@ -17,6 +17,7 @@ mod interrupts;
 mod kill;
 mod leaktest;
 mod log;
+mod login_link;
 mod logs;
 mod models;
 mod operations;
@@ -123,6 +124,7 @@ async fn run_client(command: CliCommand, client: &DaemonClient, as_json: bool) -
         CliCommand::Logs(args) => logs::logs(client, &args, as_json).await,
         CliCommand::Wait(args) => logs::wait(client, &args, as_json).await,
         CliCommand::Prune(args) => prune::run(client, &args, as_json).await,
+        CliCommand::LoginLink(args) => login_link::run(client, args, as_json).await,
         CliCommand::Start(args) => start::run(client, args, as_json).await,
         CliCommand::Sessions(args) => {
             let form = args.format.form(as_json);

@@ -1,9 +1,14 @@
 //! Bounds of what clients may have the daemon hold: connections, heads and bodies of requests, and how long each may take.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use axum::{
-    Router,
+    Extension, Router,
     body::{Body, Bytes},
     extract::{Request, State},
     http::{StatusCode, header},
@@ -22,13 +27,15 @@ use tokio::{
     task::JoinSet,
     time::timeout,
 };
+use tokio_rustls::TlsAcceptor;
+use tower::Layer as _;
 
 use super::{
     network::NetworkListener,
     peers::{self, ClientStream},
     socket::BoundSocket,
 };
-use proxy_server::{MAX_BODY, ProblemDetails};
+use proxy_server::{MAX_BODY, Peer, ProblemDetails};
 
 /// Connections at once, at most.
 const CONNECTIONS: u64 = 1024;
@@ -64,14 +71,24 @@ pub(super) struct ConnectionBounds {
     room: Arc<Semaphore>,
     bodies: BodyBudget,
     refused: Arc<Semaphore>,
+    addresses: AddressCounts,
+    /// Addresses that may have all connections: proxies in front of the daemon.
+    unbounded: Arc<[IpAddr]>,
 }
 
 impl ConnectionBounds {
     /// Makes the bounds under this limit on open files.
-    pub(super) fn new(limit: u64) -> Self {
+    pub(super) fn new(limit: u64, unbounded: &[IpAddr]) -> Self {
         let most = usize::try_from(connections(limit)).unwrap_or(usize::MAX);
         let bodies = BodyBudget(Arc::new(Semaphore::new(BODIES / UNIT)));
-        Self { most, room: Arc::new(Semaphore::new(most)), bodies, refused: peers::refusals() }
+        Self {
+            most,
+            room: Arc::new(Semaphore::new(most)),
+            bodies,
+            refused: peers::refusals(),
+            addresses: AddressCounts::default(),
+            unbounded: unbounded.into(),
+        }
     }
 
     /// Serves the local socket until `stopped` says so, and then until the connections that have a request are done with it.
@@ -79,8 +96,11 @@ impl ConnectionBounds {
         let mut server = self.server(router, stopped);
         while let Some(stream) = server.next(listener.accept()).await {
             let (stream, ()) = stream;
-            match server.place() {
-                Some(place) => server.spawn(place, std::future::ready(Some(stream))),
+            match server.place_of(None) {
+                Some(place) => {
+                    let peer = Peer { address: None, pid: peers::pid(&stream) };
+                    server.spawn(place, std::future::ready(Some((stream, peer))));
+                }
                 None => server.refuse(stream),
             }
         }
@@ -89,12 +109,20 @@ impl ConnectionBounds {
     }
 
     /// Serves an address in the same way.
-    pub(super) async fn serve_network(self, listener: NetworkListener, router: Router, stopped: watch::Receiver<()>) {
+    pub(super) async fn serve_network(
+        self,
+        listener: NetworkListener,
+        tls: Option<TlsAcceptor>,
+        router: Router,
+        stopped: watch::Receiver<()>,
+    ) {
         let mut server = self.server(router, stopped);
         while let Some(client) = server.next(listener.accept()).await {
-            match server.place() {
-                Some(place) => server.spawn(place, client.admit()),
-                None => server.refuse(client.stream),
+            let from = client.stream.peer_addr().ok().map(|address| address.ip().to_canonical());
+            match (server.place_of(from), &tls) {
+                (Some(place), Some(tls)) => server.spawn(place, client.admit_encrypted(tls.clone())),
+                (Some(place), None) => server.spawn(place, client.admit()),
+                (None, _) => server.refuse(client.stream),
             }
         }
         drop(listener);
@@ -105,6 +133,49 @@ impl ConnectionBounds {
         let router = router.layer(axum::middleware::from_fn_with_state(self.bodies.clone(), bounded));
         BoundedServer { bounds: self, router, stopped, open: JoinSet::new() }
     }
+}
+
+/// Connections of each address of another machine.
+#[derive(Clone, Debug, Default)]
+struct AddressCounts(Arc<Mutex<HashMap<IpAddr, usize>>>);
+
+impl AddressCounts {
+    /// Counts one more, up to `most`.
+    fn take(&self, address: IpAddr, most: usize) -> Option<CountedAddress> {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(address).or_default();
+        if *count >= most {
+            return None;
+        }
+        *count += 1;
+        Some(CountedAddress { counts: self.clone(), address })
+    }
+}
+
+/// A connection that is counted until this is dropped.
+#[derive(Debug)]
+struct CountedAddress {
+    counts: AddressCounts,
+    address: IpAddr,
+}
+
+impl Drop for CountedAddress {
+    fn drop(&mut self) {
+        let mut counts = self.counts.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.address);
+            }
+        }
+    }
+}
+
+/// Place of a connection.
+#[derive(Debug)]
+struct ConnectionPlace {
+    _room: OwnedSemaphorePermit,
+    _of_address: Option<CountedAddress>,
 }
 
 /// Server of one listener.
@@ -128,21 +199,27 @@ impl BoundedServer {
         }
     }
 
-    /// Takes a place among the connections, if there is one.
-    fn place(&self) -> Option<OwnedSemaphorePermit> {
-        self.bounds.room.clone().try_acquire_owned().ok()
+    /// Takes a place among the connections, if there is one. An address of another machine has a part of them.
+    fn place_of(&self, address: Option<IpAddr>) -> Option<ConnectionPlace> {
+        let address = address.filter(|address| !address.is_loopback() && !self.bounds.unbounded.contains(address));
+        let of_address = match address {
+            Some(address) => Some(self.bounds.addresses.take(address, (self.bounds.most / 4).max(4))?),
+            None => None,
+        };
+        let room = self.bounds.room.clone().try_acquire_owned().ok()?;
+        Some(ConnectionPlace { _room: room, _of_address: of_address })
     }
 
     /// Serves a client that is admitted.
     fn spawn<S: ClientStream>(
         &mut self,
-        place: OwnedSemaphorePermit,
-        admitted: impl Future<Output = Option<S>> + Send + 'static,
+        place: ConnectionPlace,
+        admitted: impl Future<Output = Option<(S, Peer)>> + Send + 'static,
     ) {
         let (router, stopped) = (self.router.clone(), self.stopped.clone());
         self.open.spawn(async move {
-            if let Some(stream) = admitted.await {
-                connection(stream, router, place, stopped).await;
+            if let Some((stream, peer)) = admitted.await {
+                connection(stream, router, peer, place, stopped).await;
             }
         });
     }
@@ -160,12 +237,15 @@ impl BoundedServer {
 async fn connection(
     stream: impl ClientStream,
     router: Router,
-    place: OwnedSemaphorePermit,
+    peer: Peer,
+    place: ConnectionPlace,
     mut stopped: watch::Receiver<()>,
 ) {
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(MAX_HEAD);
-    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).with_upgrades();
+    let connection = builder
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(Extension(peer).layer(router)))
+        .with_upgrades();
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
@@ -286,8 +366,9 @@ mod tests {
         ] {
             let (client, server) = tokio::join!(Stream::connect(name()), listener.accept());
             let (mut client, server) = (client.expect("connected"), server.expect("accepted"));
-            let place = Arc::new(Semaphore::new(1)).try_acquire_owned().expect("room");
-            tokio::spawn(connection(server, router.clone(), place, stopped.clone()));
+            let room = Arc::new(Semaphore::new(1)).try_acquire_owned().expect("room");
+            let place = ConnectionPlace { _room: room, _of_address: None };
+            tokio::spawn(connection(server, router.clone(), Peer::default(), place, stopped.clone()));
             client.write_all(said.as_bytes()).await.expect("written");
             let mut answer = String::new();
             client.read_to_string(&mut answer).await.expect("its end");
@@ -295,6 +376,17 @@ mod tests {
         }
         assert!(began.elapsed() < HEAD_TIME, "on that clock, not on ours");
         assert_eq!(bodies.0.available_permits(), BODIES / UNIT);
+    }
+
+    #[test]
+    fn an_address_has_a_part_of_the_connections() {
+        let counts = AddressCounts::default();
+        let address = |last| IpAddr::from([192, 0, 2, last]);
+        let taken: Vec<_> = (0..3).map(|_| counts.take(address(1), 3).expect("room")).collect();
+        assert!(counts.take(address(1), 3).is_none(), "no more of this one");
+        let _other = counts.take(address(2), 3).expect("room for another");
+        drop(taken);
+        assert!(counts.take(address(1), 3).is_some(), "room again");
     }
 
     #[test]

@@ -3,29 +3,33 @@
 mod bounds;
 pub(crate) mod detach;
 mod hangup;
+mod hidden_files;
 mod log_file;
 mod network;
 mod peers;
 mod recovered_sessions;
 pub(crate) mod socket;
+mod tls;
 mod traces;
 
 use std::{
-    net::SocketAddr,
-    path::PathBuf,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
 
 use proxy_manager::{ChildProgram, DrainProgress, ProxyManager, Receipt};
 use proxy_server::{
-    ConfigurationReloader, DoctorProbe, InstanceOptions, InstancePool, LoadedConfiguration, NetworkAccess,
-    ProblemDetails, ServerMetrics, ServerOptions, StopMode, StopOrder, StopProgress, api::DaemonDescription,
+    AuditLog, ConfigurationReloader, DoctorProbe, Identity, InstanceOptions, InstancePool, LoadedConfiguration,
+    LoginLink, LoginStore, NetworkAccess, OidcVerifier, Policy, ProblemDetails, Role, ServerMetrics, ServerOptions,
+    StopMode, StopOrder, StopProgress, TrustedProxy, api::DaemonDescription,
 };
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
     task::JoinSet,
 };
+use tokio_rustls::TlsAcceptor;
 
 use self::{bounds::ConnectionBounds, log_file::LogFile, network::NetworkListener, peers::PeerGuard};
 use crate::{
@@ -64,6 +68,16 @@ pub(crate) async fn serve(
     log.iter().try_for_each(LogFile::redirect)?;
     let (listener, names) = socket::bind(socket)?;
     let configuration_directory = configuration.directory().map(|directory| directory.path().to_owned());
+    // The directory of the tokens is there before anything is hidden from a session.
+    let access = match args.network.listen.is_empty() {
+        true => None,
+        false => Some(network_access(&args.network, &configuration_directory, as_json)?),
+    };
+    let policy = args.network.read_policy()?;
+    let audit_file = audit_file(&args, &configuration_directory);
+    let hidden =
+        hidden_files::find(&args, configuration_directory.as_deref().ok(), audit_file.as_deref(), socket).await?;
+    let logs_to_file = log.is_some();
     // Install the handlers before the daemon is announced: a signal must find its handler.
     let mut terminate = handler(SignalKind::terminate())?;
     let mut interrupt = handler(SignalKind::interrupt())?;
@@ -72,7 +86,7 @@ pub(crate) async fn serve(
     let _of_limits = [handler(SignalKind::from_raw(SIGXCPU))?, handler(SignalKind::from_raw(SIGXFSZ))?];
     let doctor_child = child.clone();
     let mut builder = configuration.apply_to(ProxyManager::builder(child).base_env(environment::base()));
-    builder = builder.containment(args.containment.containment.unwrap_or_default());
+    builder = builder.containment(args.containment.containment.unwrap_or_default()).hidden_files(hidden);
     builder = args.supervision.apply_to(builder.max_depth(args.max_depth));
     builder = args.durability.apply_to(builder)?;
     if let Some(directory) = args.cgroup_parent {
@@ -87,10 +101,14 @@ pub(crate) async fn serve(
     let longest = args.supervision.drain;
     let manager = builder.build().await?;
     let started_at = SystemTime::now();
+    // The state directory exists now.
+    let audit = audit_file.as_deref().map(open_audit_log).transpose()?;
 
     let guarded = manager.clone();
     let guard = (!args.allow_sessions).then(|| PeerGuard::new(move || guarded.fork_servers()));
-    let networks = bind_networks(&args.network, guard.as_ref()).await?;
+    let tls = args.network.tls()?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let networks = bind_networks(&args.network, tls.is_some(), guard.as_ref()).await?;
     let listener = listener.guarded(guard);
 
     let (stop, stopped) = watch::channel(());
@@ -102,7 +120,7 @@ pub(crate) async fn serve(
     let daemon = DaemonDescription {
         started_at,
         socket: socket.path.clone(),
-        addresses: addresses.iter().map(|address| format!("http://{address}")).collect(),
+        addresses: addresses.iter().map(|address| format!("{scheme}://{address}")).collect(),
         state_dir,
         log_file,
     };
@@ -112,18 +130,28 @@ pub(crate) async fn serve(
     let doctor = doctor_probe(doctor_child, socket, configuration_directory.as_ref().ok());
     let options = options.with_metrics(metrics.clone()).with_page().with_daemon(daemon);
     let options = options.with_doctor(doctor).with_instances(instances(&manager)?);
+    let logins = LoginStore::default();
+    let options = policy.into_iter().fold(options.with_logins(logins.clone()), ServerOptions::with_policy);
+    let options = audit.iter().cloned().fold(options, ServerOptions::with_audit);
     let router = proxy_server::router(manager.clone(), options);
-    let bounds = ConnectionBounds::new(limit);
+    let bounds = ConnectionBounds::new(limit, &args.network.trust_from);
     let mut servers = JoinSet::new();
-    if !networks.is_empty() {
-        let access = network_access(&args.network, &configuration_directory, as_json)?.with_metrics(metrics);
+    if let Some(access) = access {
+        let access = access.with_metrics(metrics).with_logins(logins.clone());
+        let access = audit.into_iter().fold(access, NetworkAccess::with_audit);
         let guarded = proxy_server::require_token(router.clone(), access);
         for network in networks {
-            servers.spawn(bounds.clone().serve_network(network, guarded.clone(), stopped.clone()));
+            servers.spawn(bounds.clone().serve_network(network, tls.clone(), guarded.clone(), stopped.clone()));
         }
     }
     servers.spawn(bounds.serve_local(listener, router, stopped));
-    announce(socket, &addresses, &manager, as_json)?;
+    logins.set_addresses(addresses.iter().map(|address| browser_address(scheme, *address)).collect());
+    // A log keeps no link.
+    let link = match logs_to_file || addresses.is_empty() {
+        true => None,
+        false => Some(logins.create_link(Identity::new("page", Role::Admin))?),
+    };
+    announce(socket, (scheme, &addresses), link, &manager, as_json)?;
 
     let order = |mode| StopOrder { mode, detach: false };
     let StopOrder { mode, detach } = tokio::select! {
@@ -210,10 +238,14 @@ fn report_drain(progress: DrainProgress, longest: Duration, as_json: bool) {
 }
 
 /// Binds the addresses of the network before anything starts: one that is taken ends the daemon at once.
-async fn bind_networks(args: &NetworkArgs, guard: Option<&PeerGuard>) -> Result<Vec<NetworkListener>, ProblemDetails> {
+async fn bind_networks(
+    args: &NetworkArgs,
+    tls: bool,
+    guard: Option<&PeerGuard>,
+) -> Result<Vec<NetworkListener>, ProblemDetails> {
     let mut networks = Vec::new();
     for address in &args.listen {
-        networks.push(NetworkListener::bind(*address, args.insecure).await?.guarded(guard.cloned()));
+        networks.push(NetworkListener::bind(*address, tls, args.insecure).await?.guarded(guard.cloned()));
     }
     Ok(networks)
 }
@@ -228,8 +260,67 @@ fn network_access(
     if let Some(first) = tokens::create_first(&tokens)?.filter(|_| !as_json) {
         term::error_line(format_args!("the first token, of the role admin, is in {}", first.display()));
     }
-    let access = args.host.iter().fold(NetworkAccess::new(tokens), |access, host| access.with_host(host));
-    Ok(args.origin.iter().fold(access, |access, origin| access.with_origin(origin)))
+    let tokens = tokens.pinned().map_err(tokens::problem)?;
+    let mut access = NetworkAccess::new(tokens).with_rate(args.max_request_rate);
+    access = args.host.iter().fold(access, |access, host| access.with_host(host));
+    access = args.origin.iter().fold(access, |access, origin| access.with_origin(origin));
+    if let Some(header) = &args.trust_header {
+        let trusted = TrustedProxy::new(header, args.trust_from.clone(), args.trust_role);
+        access = access.with_trusted_proxy(trusted.map_err(ProblemDetails::usage)?);
+    }
+    if let (Some(issuer), Some(audience), Some(keys)) = (&args.oidc_issuer, &args.oidc_audience, &args.oidc_keys) {
+        let wrong =
+            |error: std::io::Error| ProblemDetails::usage(format!("{} is no JWKS file: {error}", keys.display()));
+        let oidc = OidcVerifier::new(issuer, audience, keys).map_err(wrong)?;
+        access = access.with_oidc(oidc.with_claims(&args.oidc_user_claim, &args.oidc_role_claim));
+    }
+    Ok(if args.tls_cert.is_some() { access.with_tls() } else { access })
+}
+
+impl NetworkArgs {
+    /// Reads certificate and key, if they are named.
+    fn tls(&self) -> Result<Option<TlsAcceptor>, ProblemDetails> {
+        self.tls_cert.as_deref().zip(self.tls_key.as_deref()).map(|(cert, key)| tls::acceptor(cert, key)).transpose()
+    }
+
+    /// Reads the policy, if there is one.
+    fn read_policy(&self) -> Result<Option<Policy>, ProblemDetails> {
+        let Some(path) = &self.policy else { return Ok(None) };
+        let wrong =
+            |error: String| ProblemDetails::new("invalid-config", format!("the policy in {}: {error}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let PolicyFile { policy } = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        policy.check().map_err(wrong)?;
+        Ok(Some(policy))
+    }
+}
+
+/// File of a policy.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PolicyFile {
+    policy: Policy,
+}
+
+/// Returns the audit log's file; `None` for a daemon that keeps none.
+fn audit_file(args: &ServeArgs, configuration: &Result<PathBuf, ProblemDetails>) -> Option<PathBuf> {
+    let default = || args.state_dir.clone().or_else(|| configuration.clone().ok()).map(|path| path.join("audit.jsonl"));
+    args.network.audit_file.clone().or_else(|| default().filter(|_| !args.network.listen.is_empty()))
+}
+
+/// Returns how a browser on this machine names an address.
+fn browser_address(scheme: &str, address: SocketAddr) -> String {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    format!("{scheme}://{}", SocketAddr::new(ip, address.port()))
+}
+
+fn open_audit_log(path: &Path) -> Result<AuditLog, ProblemDetails> {
+    AuditLog::open(path)
+        .map_err(|error| ProblemDetails::failed(format!("the audit log {} cannot be opened: {error}", path.display())))
 }
 
 fn handler(kind: SignalKind) -> Result<tokio::signal::unix::Signal, ProblemDetails> {
@@ -244,15 +335,17 @@ fn absolute(directory: PathBuf) -> Result<PathBuf, ProblemDetails> {
 /// Announces the socket, the sessions recovered after the death of all their supervisors, and the reattached ones.
 fn announce(
     socket: &crate::socket_path::SocketPath,
-    addresses: &[SocketAddr],
+    (scheme, addresses): (&str, &[SocketAddr]),
+    link: Option<LoginLink>,
     manager: &ProxyManager,
     as_json: bool,
 ) -> Result<(), CommandFailure> {
+    let links = link.map(|link| link.urls).unwrap_or_default();
     let (recovered, reattached) = (manager.recovered(), manager.reattached());
     let said = if as_json {
         let recovered: Vec<_> = recovered.iter().map(recovered_sessions::json).collect();
         term::json(
-            &serde_json::json!({ "socket": socket.path, "addresses": addresses, "pid": std::process::id(), "recovered": recovered, "reattached": reattached }),
+            &serde_json::json!({ "socket": socket.path, "addresses": addresses, "logins": links, "pid": std::process::id(), "recovered": recovered, "reattached": reattached }),
         )
     } else {
         for found in recovered {
@@ -262,7 +355,10 @@ fn announce(
             term::error_line(format_args!("reattached session {session}"));
         }
         for address in addresses {
-            term::error_line(format_args!("listening on http://{address}"));
+            term::error_line(format_args!("listening on {scheme}://{address}"));
+        }
+        for link in links {
+            term::error_line(format_args!("log in, once: {link}"));
         }
         term::line(format_args!("listening on {}", socket.path.display()))
     };

@@ -2,13 +2,19 @@
 
 use std::{io, net::SocketAddr, time::Duration};
 
-use proxy_server::ProblemDetails;
-use tokio::net::{TcpListener, TcpStream};
+use proxy_server::{Peer, ProblemDetails};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use super::peers::PeerGuard;
 
 /// Pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Time for a TLS handshake.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 
 /// Listening end of an address.
 #[derive(Debug)]
@@ -21,13 +27,13 @@ impl NetworkListener {
     /// Binds an address.
     ///
     /// # Errors
-    /// `usage` for an address that others than this machine reach, unless that is said to be wanted; `failed` where it cannot be
+    /// `usage` for an address that others than this machine reach, unless it is encrypted or that is said to be wanted; `failed` where it cannot be
     /// bound.
-    pub(super) async fn bind(address: SocketAddr, insecure: bool) -> Result<Self, ProblemDetails> {
-        if !address.ip().is_loopback() && !insecure {
+    pub(super) async fn bind(address: SocketAddr, tls: bool, insecure: bool) -> Result<Self, ProblemDetails> {
+        if !address.ip().is_loopback() && !tls && !insecure {
             return Err(ProblemDetails::usage(format!(
                 "{address} can be reached from other machines, and what is sent there is not encrypted: listen on 127.0.0.1 behind \
-                 a proxy with TLS, or say --insecure"
+                 a proxy with TLS, give --tls-cert and --tls-key, or say --insecure"
             )));
         }
         let failed = |error: io::Error| ProblemDetails::failed(format!("cannot listen on {address}: {error}"));
@@ -71,12 +77,30 @@ pub(super) struct NetworkClient {
 
 impl NetworkClient {
     /// Returns the connection if the client is admitted; else it gets the reason.
-    pub(super) async fn admit(self) -> Option<TcpStream> {
+    pub(super) async fn admit(self) -> Option<(TcpStream, Peer)> {
         // An answer waits for no second packet.
         let _ = self.stream.set_nodelay(true);
-        match self.guard {
-            Some(guard) => guard.admit_network(self.stream).await,
-            None => Some(self.stream),
+        let address = self.stream.peer_addr().ok();
+        let (stream, pid) = match self.guard {
+            Some(guard) => guard.admit_network(self.stream).await?,
+            None => (self.stream, None),
+        };
+        Some((stream, Peer { address, pid }))
+    }
+
+    /// Returns the connection, encrypted, if the client is admitted.
+    pub(super) async fn admit_encrypted(self, acceptor: TlsAcceptor) -> Option<(TlsStream<TcpStream>, Peer)> {
+        let (stream, peer) = self.admit().await?;
+        match timeout(HANDSHAKE_TIME, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => Some((stream, peer)),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "a TLS handshake failed");
+                None
+            }
+            Err(_) => {
+                tracing::debug!("a TLS handshake took longer than {HANDSHAKE_TIME:?}");
+                None
+            }
         }
     }
 }

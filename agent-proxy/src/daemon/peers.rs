@@ -63,8 +63,9 @@ impl PeerGuard {
         None
     }
 
-    /// Returns the connection over the network if its client is admitted; else answers with the reason, and closes it.
-    pub(super) async fn admit_network(&self, stream: TcpStream) -> Option<TcpStream> {
+    /// Returns the connection over the network, with its client's process, if the client is admitted; else answers with the reason, and
+    /// closes it.
+    pub(super) async fn admit_network(&self, stream: TcpStream) -> Option<(TcpStream, Option<u32>)> {
         let ends = stream.peer_addr().and_then(|client| Ok((client, stream.local_addr()?)));
         let judged = match ends {
             Ok((client, server)) => {
@@ -75,13 +76,19 @@ impl PeerGuard {
             Err(error) => Err(error.to_string()),
         };
         match judged {
-            Ok(()) => Some(stream),
+            Ok(pid) => Some((stream, pid)),
             Err(why) => {
                 refuse(&self.refusals, stream, refusal(&why));
                 None
             }
         }
     }
+}
+
+/// Returns the process at the other end of a local connection, where the kernel tells it.
+pub(super) fn pid(stream: &Stream) -> Option<u32> {
+    let Stream::UdSocket(socket) = stream;
+    SocketPeer::of(socket).ok().map(|peer| peer.pid)
 }
 
 /// Why a client is refused.

@@ -1,5 +1,6 @@
 //! The built program, driven as a person or a script does.
 
+mod access;
 mod agents;
 mod ask;
 mod background;
@@ -20,6 +21,7 @@ mod operations;
 mod orphans;
 mod peers;
 mod profiles;
+mod reach;
 mod release;
 mod run;
 mod service;

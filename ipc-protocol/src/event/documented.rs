@@ -7,8 +7,11 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::*;
 
 /// Types in the page that stand for any of their kind.
-const PATTERNS: [(&str, &str); 2] =
-    [("harness:<agent>:event-received", "harness:codex:event-received"), ("your:own-type", "slack:received")];
+const PATTERNS: [(&str, &str); 3] = [
+    ("harness:<agent>:event-received", "harness:codex:event-received"),
+    ("audit:call", "audit:call"),
+    ("your:own-type", "slack:received"),
+];
 
 fn page() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/events.md");

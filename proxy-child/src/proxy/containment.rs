@@ -3,11 +3,12 @@
 use std::{path::PathBuf, sync::Arc};
 
 use ipc_protocol::{
-    AgentSessionConfig, ContainmentSpec, ContainmentStatus, ProcessId, SandboxSpec, SandboxStatus, WireError,
+    AgentSessionConfig, ContainmentSpec, ContainmentStatus, HiddenFiles, ProcessId, SandboxSpec, SandboxStatus,
+    WireError,
 };
 use registry::{
-    LandlockScope, MountView, ProcessRegistry, SandboxMounts, SessionCgroup, SessionHold, SessionNamespace,
-    SessionNetwork, SpawnRequest, SpawnedProcess,
+    HidingNamespace, LandlockScope, MountView, ProcessRegistry, SandboxMounts, SessionCgroup, SessionHold,
+    SessionNamespace, SessionNetwork, SpawnRequest, SpawnedProcess,
 };
 use tokio::sync::Notify;
 
@@ -39,20 +40,20 @@ pub(crate) fn enclose(
     (enclosure, private): (ContainmentSpec, &[String]),
     wake: &Arc<Notify>,
 ) -> Result<SessionEnclosure, WireError> {
-    let ContainmentSpec { marker, cgroup, strict, sandbox } = enclosure;
+    let ContainmentSpec { marker, cgroup, strict, sandbox, files } = enclosure;
     let mut hold = SessionHold { marker, since: proxy.start_time, strict, ..SessionHold::default() };
-    let made = make(&mut hold, program, config, (cgroup.as_deref(), private, sandbox.as_deref()));
+    let made = make(&mut hold, program, config, &files, (cgroup.as_deref(), private, sandbox.as_deref()));
     let layers = hold.layers();
     registry.set_hold(hold);
     let sandbox = made?;
     registry::set_dumpable(!config.hardening.undumpable)
         .map_err(|error| WireError::system("becoming undumpable", &error))?;
-    program.landlock = landlock(config, sandbox.is_some())?;
+    program.landlock = landlock(config, sandbox.is_some(), !files.is_empty() && !strict)?;
     let landlock = program.landlock.is_some();
     program.oom_score_adj = Some(registry::agent_oom_score_adj());
     // Of a program that gets its view when it is started, only that tells whether it did: `sees_own_cgroups_only`.
-    let own_cgroups_only =
-        program.view.is_some() || program.namespace.as_ref().is_some_and(|space| space.view_failure().is_none());
+    let own_cgroups_only = (program.view.is_some() && cgroup.is_some())
+        || program.namespace.as_ref().is_some_and(|space| space.view_failure().is_none());
     let network = own_network(config, program, sandbox.as_ref(), wake)?;
     let status = ContainmentStatus {
         layers,
@@ -98,6 +99,7 @@ fn make(
     hold: &mut SessionHold,
     program: &mut SpawnRequest,
     config: &AgentSessionConfig,
+    files: &HiddenFiles,
     (cgroup, private, sandbox): (Option<&str>, &[String], Option<&SandboxSpec>),
 ) -> Result<Option<SandboxStatus>, WireError> {
     let mut status = None;
@@ -111,7 +113,7 @@ fn make(
     if hold.strict {
         let view =
             MountView::plan(hold.group.as_ref()).map_err(|error| WireError::system("looking for cgroups", &error))?;
-        let view = view.with_private(private);
+        let view = view.with_private(private).with_hidden(files);
         let group = hold.group.as_ref().map(SessionCgroup::as_fd);
         let namespace = match sandbox {
             None => SessionNamespace::create_with_view(group, view),
@@ -134,7 +136,11 @@ fn make(
         // Others cannot mount, and what they may write to of cgroups is their own.
         let view =
             MountView::plan(hold.group.as_ref()).map_err(|error| WireError::system("looking for cgroups", &error))?;
-        program.view = Some(view);
+        program.view = Some(view.with_hidden(files));
+    } else if !files.is_empty() && nix::unistd::geteuid().is_root() {
+        program.view = Some(MountView::unchanged().with_hidden(files));
+    } else if !files.is_empty() {
+        program.hiding = Some(HidingNamespace::create(files).map_err(|why| unsupported(config, HIDING, &why))?);
     }
     Ok(status)
 }
@@ -150,16 +156,36 @@ fn sandbox_status(spec: &SandboxSpec, mounts: &SandboxMounts) -> SandboxStatus {
     }
 }
 
+/// Operation that a session fails at where the server's files cannot be hidden.
+const HIDING: &str = "be kept from the files of a server that listens on the network";
+
+fn unsupported(config: &AgentSessionConfig, operation: &str, why: &dyn std::fmt::Display) -> WireError {
+    WireError::Unsupported { agent: config.agent.clone(), operation: format!("{operation}: {why}") }
+}
+
 /// The domain around the agent. By default root has one where the kernel has any. In a sandbox that keeps abstract sockets out of
-/// reach.
-fn landlock(config: &AgentSessionConfig, is_required: bool) -> Result<Option<LandlockScope>, WireError> {
+/// reach. With hidden files root needs one (`is_needed`): else it finds them again through any process outside.
+fn landlock(
+    config: &AgentSessionConfig,
+    is_required: bool,
+    is_needed: bool,
+) -> Result<Option<LandlockScope>, WireError> {
+    if is_needed && nix::unistd::geteuid().is_root() {
+        return match config.hardening.landlock {
+            Some(false) => Err(unsupported(
+                config,
+                HIDING,
+                &"hardening.landlock is false: leave it out, or take strict containment",
+            )),
+            _ => LandlockScope::create().map(Some).map_err(|why| unsupported(config, HIDING, &why)),
+        };
+    }
     match config.hardening.landlock.filter(|_| !is_required).or(is_required.then_some(true)) {
         Some(false) => Ok(None),
         None if !nix::unistd::geteuid().is_root() => Ok(None),
         None => Ok(LandlockScope::create().ok()),
-        Some(true) => LandlockScope::create().map(Some).map_err(|why| WireError::Unsupported {
-            agent: config.agent.clone(),
-            operation: format!("be held back by landlock: {why}"),
-        }),
+        Some(true) => {
+            LandlockScope::create().map(Some).map_err(|why| unsupported(config, "be held back by landlock", &why))
+        }
     }
 }

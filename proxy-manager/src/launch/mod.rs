@@ -26,7 +26,7 @@ use agents::{
     },
 };
 use ipc_protocol::{
-    AgentSessionConfig, ContainmentSpec, EnvVars, Home, Json, MARKER, NativeResume, OnMissing, SessionId,
+    AgentSessionConfig, ContainmentSpec, EnvVars, HiddenFiles, Home, Json, MARKER, NativeResume, OnMissing, SessionId,
     message::{AgentCommand, DetachSpec, PermissionSupport},
 };
 
@@ -229,8 +229,11 @@ impl SessionLaunch {
     }
 
     /// Sets the resolved containment of the session.
-    pub(crate) fn set_containment(&mut self, ResolvedContainment { cgroup, strict }: ResolvedContainment) {
+    pub(crate) fn set_containment(&mut self, ResolvedContainment { cgroup, strict, hidden }: ResolvedContainment) {
         (self.enclosure.cgroup, self.enclosure.strict) = (cgroup, strict);
+        let home = self.description.metadata.home.clone();
+        let shims = self.shim_dir.as_deref().and_then(|path| path.to_str().map(str::to_owned));
+        *self.enclosure.files = HiddenFiles { hidden, shown: home.into_iter().chain(shims).collect() };
     }
 
     /// Id of the session.

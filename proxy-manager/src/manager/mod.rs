@@ -687,6 +687,7 @@ impl PreparedManager {
         let log = LogHandle::new(log);
         builder.rules.iter().try_for_each(ActionRule::check)?;
         let containing = ContainmentResolver::probe(builder.containment, builder.cgroup_parent.as_deref(), host)?;
+        let containing = containing.with_hidden(hidden_files(&builder.hidden_files)?);
         // Found before anything is ended: sessions that outlived their host must be spared.
         let (outlived, mut recovered) = match &state {
             Some(state) => OutlivedSessions::find(state, &state.directory("detached")?, host),
@@ -725,6 +726,17 @@ impl PreparedManager {
             outlived,
         })
     }
+}
+
+/// Absolute paths of files that are hidden from sessions.
+fn hidden_files(files: &[PathBuf]) -> Result<Vec<String>> {
+    let path = |path: &PathBuf| {
+        let refused =
+            |reason: String| Error::InvalidConfig { field: "hidden files", reason: format!("{path:?} {reason}") };
+        let absolute = std::path::absolute(path).map_err(|error| refused(format!("is no path: {error}")))?;
+        absolute.into_os_string().into_string().map_err(|_| refused("is not UTF-8".into()))
+    };
+    files.iter().map(path).collect()
 }
 
 #[cfg(feature = "sqlite")]

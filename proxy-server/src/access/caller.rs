@@ -1,12 +1,24 @@
 //! Caller of a route, with the sessions that it sees.
 
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
+
 use axum::{
     extract::{FromRef, FromRequestParts},
     http::request::Parts,
 };
-use proxy_manager::{AgentSessionConfig, ProxyManager, SessionFilter, SessionHandle, SessionId};
 
-use super::{Identity, Role};
+use proxy_manager::{
+    AgentSessionConfig, Operation, ProxyManager, SessionFilter, SessionHandle, SessionId, SessionState,
+};
+
+use super::{
+    Identity, Role,
+    audit::AuditedSession,
+    policy::{LivingSessions, Policy},
+};
 use crate::{
     ApiState, ConfigurationReloader, DoctorProbe, InstancePool, LoadedConfiguration, ProblemDetails,
     api::DaemonDescription, metrics::ReaderTable, requests::RouteResult, session_ids::resolve,
@@ -24,6 +36,9 @@ pub(crate) struct Caller {
     configuration: Option<ConfigurationReloader>,
     pub(crate) doctor: Option<DoctorProbe>,
     pub(crate) instances: Option<InstancePool>,
+    policy: Option<Arc<Policy>>,
+    starters: SessionStarters,
+    audited: AuditedSession,
 }
 
 impl<S: Sync> FromRequestParts<S> for Caller
@@ -36,13 +51,91 @@ where
         let state = ApiState::from_ref(state);
         let identity = parts.extensions.get().cloned();
         let identity = identity.unwrap_or_else(|| Identity::new("host", Role::Admin));
-        let readers = state.metrics.as_ref().map(|metrics| metrics.readers().clone());
-        let ApiState { manager, configuration, doctor, instances, daemon, .. } = state;
-        Ok(Self { manager, identity, daemon, readers, configuration, doctor, instances })
+        let audited = parts.extensions.get().cloned().unwrap_or_default();
+        Ok(Self { audited, ..Self::new(&state, identity) })
     }
 }
 
 impl Caller {
+    /// Creates a caller of this identity.
+    pub(crate) fn new(state: &ApiState, identity: Identity) -> Self {
+        Self {
+            manager: state.manager.clone(),
+            identity,
+            daemon: state.daemon.clone(),
+            readers: state.metrics.as_ref().map(|metrics| metrics.readers().clone()),
+            configuration: state.configuration.clone(),
+            doctor: state.doctor.clone(),
+            instances: state.instances.clone(),
+            policy: state.policy.clone(),
+            starters: state.starters.clone(),
+            audited: AuditedSession::default(),
+        }
+    }
+
+    /// Checks a session that is about to start, and gives it the limits of the policy.
+    ///
+    /// # Errors
+    /// `refused`: says which field, what was given and what is allowed.
+    pub(crate) fn apply_policy(&self, config: &mut AgentSessionConfig) -> RouteResult<()> {
+        match &self.policy {
+            Some(policy) => policy.apply(&self.identity, config, &self.manager.profiles(), self),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks a session that is about to resume.
+    ///
+    /// # Errors
+    /// As [`Caller::apply_policy`].
+    pub(crate) fn check_resume(&self, session: &SessionId) -> RouteResult<()> {
+        let Some(policy) = &self.policy else { return Ok(()) };
+        // One without a record is an error of the resume.
+        let Ok(record) = self.manager.record(session) else { return Ok(()) };
+        let mut config = record.config;
+        policy.apply(&self.identity, &mut config, &self.manager.profiles(), self)
+    }
+
+    /// Checks an operation on a session.
+    ///
+    /// # Errors
+    /// As [`Caller::apply_policy`].
+    pub(crate) fn check_operation(&self, session: &SessionHandle, operation: &Operation) -> RouteResult<()> {
+        match &self.policy {
+            Some(policy) => {
+                policy.check_operation(&self.identity, session.info().metadata.user_id.as_deref(), operation)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Checks an event that is about to be appended: it may not pass for one of the server's own, nor start what the caller may not.
+    ///
+    /// # Errors
+    /// `refused`.
+    pub(crate) fn check_append(&self, kind: &str) -> RouteResult<()> {
+        let refused = |why: &str| Err(ProblemDetails::new("refused", format!("type: given is {kind:?}, and {why}")));
+        if super::is_reserved(kind) {
+            return refused("types that begin with `audit:` are the server's own");
+        }
+        let starts = kind.ends_with(":action:session-create:called");
+        if starts && (self.policy.is_some() || self.identity.user.is_some()) {
+            return refused("a session is started with POST /v1/sessions, where the policy is checked");
+        }
+        Ok(())
+    }
+
+    /// Notes the session that the request is about, and who has started it.
+    pub(crate) fn has_started(&self, session: &SessionId) {
+        self.audited.set(session);
+        self.starters.add(session, &self.identity);
+    }
+
+    /// Returns the caller's name for a permission's answer that names nobody; `None` for the host itself.
+    pub(crate) fn answers_as(&self) -> Option<String> {
+        (self.identity.name != "host").then(|| self.identity.name.clone())
+    }
+
     /// Returns true if the caller sees the sessions of this user.
     pub(crate) fn sees(&self, user: Option<&str>) -> bool {
         self.identity.user.is_none() || self.identity.user.as_deref() == user
@@ -67,6 +160,7 @@ impl Caller {
     pub(crate) fn session_id(&self, text: &str) -> RouteResult<SessionId> {
         let id = resolve(&self.manager, text, |user| self.sees(user))?;
         if self.sees_session(&id) {
+            self.audited.set(&id);
             Ok(id)
         } else {
             // The same as for one that is not there: ids of others are nobody's business.
@@ -136,4 +230,39 @@ impl Caller {
             )),
         }
     }
+}
+
+/// Callers who have started the sessions of this server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SessionStarters(Arc<Mutex<HashMap<SessionId, (Role, String)>>>);
+
+impl SessionStarters {
+    fn add(&self, session: &SessionId, identity: &Identity) {
+        super::audit::lock(&self.0).insert(session.clone(), (identity.role, identity.name.clone()));
+    }
+}
+
+impl LivingSessions for Caller {
+    fn of_user(&self, user: Option<&str>) -> usize {
+        let living = living(&self.manager);
+        living.filter(|(_, of)| user.is_none() || of.as_deref() == user).count()
+    }
+
+    fn of_caller(&self, role: Option<Role>, name: Option<&str>) -> usize {
+        let living: Vec<SessionId> = living(&self.manager).map(|(id, _)| id).collect();
+        let mut starters = super::audit::lock(&self.starters.0);
+        // Only those that live are of interest.
+        starters.retain(|session, _| living.contains(session));
+        let fits =
+            |(of, by): &(Role, String)| role.is_none_or(|role| role == *of) && name.is_none_or(|name| name == by);
+        starters.values().filter(|starter| fits(starter)).count()
+    }
+}
+
+fn living(manager: &ProxyManager) -> impl Iterator<Item = (SessionId, Option<String>)> {
+    let sessions = manager.list_sessions().into_iter();
+    let living = sessions.filter(|session| {
+        matches!(session.state, SessionState::Starting | SessionState::Idle | SessionState::Busy { .. })
+    });
+    living.map(|session| (session.metadata.session_id, session.metadata.user_id))
 }

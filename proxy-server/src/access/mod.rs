@@ -1,16 +1,33 @@
 //! Who calls, and what that caller may do.
 
+mod audit;
 mod caller;
+mod login;
 mod network;
+mod peer;
+mod pinned_directory;
+mod policy;
+mod request_rate;
 mod role_check;
 mod token_file;
+mod upstream;
 
 #[cfg(feature = "openapi")]
 pub(crate) use self::role_check::role_for;
-pub(crate) use self::{caller::Caller, role_check::check_role};
 pub use self::{
+    audit::AuditLog,
+    login::{LoginLink, LoginStore},
     network::{NetworkAccess, require_token},
+    peer::Peer,
+    policy::{Policy, PolicyRules},
     token_file::{TokenError, TokenFile, TokenInfo, write_private},
+    upstream::{OidcVerifier, TrustedProxy},
+};
+pub(crate) use self::{
+    audit::{AuditState, is_reserved, record},
+    caller::{Caller, SessionStarters},
+    login::remove_cookie,
+    role_check::check_role,
 };
 
 use std::{fmt, str::FromStr};
@@ -19,6 +36,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a caller may do. Each includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Look at sessions, processes and events.

@@ -7,15 +7,25 @@ use std::net::SocketAddr;
 
 use axum::{
     Router,
-    extract::{Request, State},
-    http::{HeaderMap, Method, header},
+    extract::{MatchedPath, Query, Request, State},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts},
     middleware::{Next, from_fn_with_state},
     response::{IntoResponse, Response},
 };
+use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
-use super::{Identity, TokenFile};
+use super::{
+    AuditLog, Identity, LoginStore, OidcVerifier, Peer, TokenFile, TrustedProxy,
+    audit::AuditDraft,
+    login::{LOGIN_PATH, set_cookie},
+    request_rate::RequestRates,
+    role_check::changes,
+};
 use crate::{ProblemDetails, ServerMetrics, routes::is_public};
+
+/// Requests of a caller in a second, unless another bound is set.
+const REQUESTS_PER_SECOND: u32 = 1000;
 
 /// What a request over the network needs.
 #[derive(Clone, Debug)]
@@ -27,12 +37,30 @@ pub struct NetworkAccess {
     origins: Vec<String>,
     /// Metrics that count refusals.
     metrics: Option<ServerMetrics>,
+    logins: Option<LoginStore>,
+    audit: Option<AuditLog>,
+    trusted: Option<TrustedProxy>,
+    oidc: Option<OidcVerifier>,
+    rates: RequestRates,
+    /// True if browsers reach the server by TLS.
+    has_tls: bool,
 }
 
 impl NetworkAccess {
     /// Admits holders of these tokens, who name this machine by an IP address or as `localhost`.
     pub fn new(tokens: TokenFile) -> Self {
-        Self { tokens, hosts: Vec::new(), origins: Vec::new(), metrics: None }
+        Self {
+            tokens,
+            hosts: Vec::new(),
+            origins: Vec::new(),
+            metrics: None,
+            logins: None,
+            audit: None,
+            trusted: None,
+            oidc: None,
+            rates: RequestRates::new(REQUESTS_PER_SECOND),
+            has_tls: false,
+        }
     }
 
     /// Admits requests that name this host.
@@ -55,20 +83,119 @@ impl NetworkAccess {
         Self { metrics: Some(metrics), ..self }
     }
 
-    async fn admit(&self, headers: &HeaderMap) -> Result<Identity, ProblemDetails> {
+    /// Admits pages that have logged in by a link: `GET /login?code=…` exchanges it for a cookie.
+    #[must_use]
+    pub fn with_logins(self, logins: LoginStore) -> Self {
+        Self { logins: Some(logins), ..self }
+    }
+
+    /// Records refusals.
+    #[must_use]
+    pub fn with_audit(self, audit: AuditLog) -> Self {
+        Self { audit: Some(audit), ..self }
+    }
+
+    /// Admits users whom a proxy in front names.
+    #[must_use]
+    pub fn with_trusted_proxy(self, trusted: TrustedProxy) -> Self {
+        Self { trusted: Some(trusted), ..self }
+    }
+
+    /// Admits holders of an issuer's tokens, too.
+    #[must_use]
+    pub fn with_oidc(self, oidc: OidcVerifier) -> Self {
+        Self { oidc: Some(oidc), ..self }
+    }
+
+    /// Allows each caller so many requests in a second; 1000 by default.
+    #[must_use]
+    pub fn with_rate(self, per_second: u32) -> Self {
+        Self { rates: RequestRates::new(per_second), ..self }
+    }
+
+    /// Says that browsers reach the server by TLS: cookies are sent by nothing else then.
+    #[must_use]
+    pub fn with_tls(self) -> Self {
+        Self { has_tls: true, ..self }
+    }
+
+    /// Returns who sends a request: by a token, a page's login, or a proxy's header.
+    async fn admit(&self, request: &Parts) -> Result<Identity, ProblemDetails> {
+        let headers = &request.headers;
+        let peer: Peer = request.extensions.get().copied().unwrap_or_default();
+        let address = peer.address.map(|address| address.ip().to_canonical());
+        let limited = |after: std::time::Duration| {
+            let detail = format!("too many requests: send the next one in {} ms", after.as_millis().max(1));
+            ProblemDetails::new("rate-limited", detail)
+        };
         self.check_host(headers)?;
-        let token = bearer(headers).ok_or_else(|| {
-            ProblemDetails::new(
-                "unauthorized",
-                "a request over the network needs a token, as `Authorization: Bearer TOKEN`: `agent-proxy tokens create \
-                 NAME` makes one",
-            )
-        })?;
-        let (tokens, token) = (self.tokens.clone(), token.to_owned());
-        let known = spawn_blocking(move || tokens.identify(&token)).await;
-        let known = known.map_err(|error| ProblemDetails::failed(format!("the tokens cannot be read: {error}")))?;
-        let known = known.map_err(|error| ProblemDetails::failed(ipc_protocol::ErrorChain(&error).to_string()))?;
-        known.ok_or_else(|| ProblemDetails::new("unauthorized", "this token is not known, or was revoked"))
+        self.rates.check_failures(address).map_err(limited)?;
+        let identity = self.identify(request, peer).await;
+        match &identity {
+            Ok(identity) if !is_kill(request) => self.rates.count(&identity.name).map_err(limited)?,
+            // A kill gets through, whatever else its caller sends.
+            Ok(_) => {}
+            Err(problem) if problem.status == StatusCode::UNAUTHORIZED => self.rates.count_failure(address),
+            Err(_) => {}
+        }
+        identity
+    }
+
+    async fn identify(&self, request: &Parts, peer: Peer) -> Result<Identity, ProblemDetails> {
+        let headers = &request.headers;
+        if let Some(token) = bearer(headers) {
+            return self.identify_token(token.to_owned()).await;
+        }
+        if let Some(identity) = self.logins.as_ref().and_then(|logins| logins.identify(headers)) {
+            check_same_origin(request)?;
+            return Ok(identity);
+        }
+        if let Some(trusted) = &self.trusted
+            && let Some(identity) = trusted.identify(headers, peer)?
+        {
+            check_same_origin(request)?;
+            return Ok(identity);
+        }
+        Err(ProblemDetails::new(
+            "unauthorized",
+            "a request over the network needs a token, as `Authorization: Bearer TOKEN`: `agent-proxy tokens create NAME` makes \
+             one; or a page's login: `agent-proxy login-link` prints a link",
+        ))
+    }
+
+    async fn identify_token(&self, token: String) -> Result<Identity, ProblemDetails> {
+        let (tokens, oidc) = (self.tokens.clone(), self.oidc.clone().filter(|_| OidcVerifier::is_jwt(&token)));
+        let known = spawn_blocking(move || match oidc {
+            Some(oidc) => oidc.identify(&token).map(Some),
+            None => tokens
+                .identify(&token)
+                .map_err(|error| ProblemDetails::failed(ipc_protocol::ErrorChain(&error).to_string())),
+        });
+        let known =
+            known.await.map_err(|error| ProblemDetails::failed(format!("the tokens cannot be read: {error}")))?;
+        known?.ok_or_else(|| ProblemDetails::new("unauthorized", "this token is not known, or was revoked"))
+    }
+
+    /// Exchanges a login link for a cookie.
+    fn log_in(&self, request: &Parts) -> Result<Response, ProblemDetails> {
+        let peer: Peer = request.extensions.get().copied().unwrap_or_default();
+        let address = peer.address.map(|address| address.ip().to_canonical());
+        self.check_host(&request.headers)?;
+        let detail = "too many attempts: try again in a second";
+        self.rates.check_failures(address).map_err(|_| ProblemDetails::new("rate-limited", detail))?;
+        let Some(logins) = &self.logins else { return Err(ProblemDetails::new("unknown-route", "no such route")) };
+        let code = Query::<LoginQuery>::try_from_uri(&request.uri);
+        let code = code.map_err(|_| ProblemDetails::usage("a login link has a `code`: use it as it was printed"))?;
+        let value = logins.log_in(&code.code).inspect_err(|_| self.rates.count_failure(address))?;
+        let host = request.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let cookie = set_cookie(&value, host, self.has_tls).ok_or_else(|| ProblemDetails::failed("no cookie"))?;
+        let headers = [
+            (header::SET_COOKIE, cookie),
+            (header::LOCATION, HeaderValue::from_static("/")),
+            (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+            (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        ];
+        Ok((StatusCode::SEE_OTHER, headers).into_response())
     }
 
     fn check_host(&self, headers: &HeaderMap) -> Result<(), ProblemDetails> {
@@ -117,18 +244,59 @@ pub fn require_token(router: Router, access: NetworkAccess) -> Router {
     router.layer(from_fn_with_state(access, admit))
 }
 
-async fn admit(State(access): State<NetworkAccess>, mut request: Request, next: Next) -> Response {
-    if is_public(request.uri().path()) && request.method() == Method::GET {
-        return next.run(request).await;
+/// Query of a login link.
+#[derive(Deserialize)]
+struct LoginQuery {
+    code: String,
+}
+
+/// Returns true for a request that ends processes.
+fn is_kill(request: &Parts) -> bool {
+    request.method == Method::POST && request.uri.path().ends_with("/kill")
+}
+
+/// Checks a request that a browser has made of itself the caller's: another site can have it sent, so one that changes something, or opens
+/// a connection, says that a page of ours sends it. Its origin, if it names one, was checked before.
+fn check_same_origin(request: &Parts) -> Result<(), ProblemDetails> {
+    let headers = &request.headers;
+    let path = request.extensions.get::<MatchedPath>().map_or_else(|| request.uri.path(), MatchedPath::as_str);
+    let changes = changes(&request.method, path) || headers.contains_key(header::UPGRADE);
+    let site = headers.get("sec-fetch-site").and_then(|site| site.to_str().ok());
+    let is_ours = headers.contains_key(header::ORIGIN) || site == Some("same-origin");
+    if is_ours && site.is_none_or(|site| site != "cross-site")
+        || !changes && site.is_none_or(|site| site != "cross-site")
+    {
+        return Ok(());
     }
-    match access.admit(request.headers()).await {
-        Ok(identity) => {
-            request.extensions_mut().insert(identity);
-            next.run(request).await
+    Err(ProblemDetails::new(
+        "refused",
+        "a request with a page's login has to come from a page of this server: it names no origin that is one, or another site",
+    ))
+}
+
+async fn admit(State(access): State<NetworkAccess>, request: Request, next: Next) -> Response {
+    let (mut request, body) = request.into_parts();
+    if request.method == Method::GET && is_public(request.uri.path()) {
+        return next.run(Request::from_parts(request, body)).await;
+    }
+    let draft = access.audit.as_ref().map(|audit| (audit, AuditDraft::of(&request)));
+    let admitted = if request.uri.path() == LOGIN_PATH && request.method == Method::GET && access.logins.is_some() {
+        access.log_in(&request).map(Err)
+    } else {
+        access.admit(&request).await.map(Ok)
+    };
+    match admitted {
+        Ok(Ok(identity)) => {
+            request.extensions.insert(identity);
+            next.run(Request::from_parts(request, body)).await
         }
+        Ok(Err(response)) => response,
         Err(problem) => {
             tracing::info!(why = problem.detail, "a request is refused");
             let response = problem.into_response();
+            if let Some((audit, draft)) = draft {
+                audit.record_refusal(draft, response.status()).await;
+            }
             if let Some(metrics) = &access.metrics {
                 metrics.count_refusal(response.status());
             }

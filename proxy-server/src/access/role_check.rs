@@ -26,11 +26,18 @@ pub(crate) fn role_for(method: &Method, path: &str) -> Role {
     let named = ROLES.iter().find(|(route, _)| path.ends_with(route));
     match named {
         Some((_, role)) => *role,
+        // Whoever is known may leave.
+        None if path.ends_with("/v1/logout") => Role::Read,
         // Profiles and model configurations decide what others' sessions run, and with which keys.
         None if *method != Method::GET && (path.contains("/v1/profiles") || path.contains("/v1/models")) => Role::Admin,
         None if matches!(*method, Method::GET | Method::HEAD) => Role::Read,
         None => Role::Operate,
     }
+}
+
+/// Returns true for a request that changes something, or begins to: some do it by GET.
+pub(super) fn changes(method: &Method, path: &str) -> bool {
+    !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) || role_for(method, path) > Role::Read
 }
 
 /// Refuses callers whose role is too small for the route.
@@ -64,6 +71,7 @@ mod tests {
             (Method::GET, "/agents/v1/sessions/{id}/shell", Role::Operate),
             (Method::POST, "/agents/v1/stop", Role::Admin),
             (Method::POST, "/v1/import", Role::Admin),
+            (Method::POST, "/v1/logout", Role::Read),
             (Method::GET, "/v1/profiles", Role::Read),
             (Method::PUT, "/v1/profiles/{name}", Role::Admin),
             (Method::DELETE, "/v1/models/{name}", Role::Admin),

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use super::{Identity, Role};
+use super::{Identity, Role, pinned_directory::PinnedDirectory};
 
 /// What every token begins with: a scanner for leaked secrets finds it.
 const PREFIX: &str = "agent_proxy_";
@@ -95,6 +95,8 @@ struct StoredTokens {
 #[derive(Clone, Debug)]
 pub struct TokenFile {
     path: PathBuf,
+    /// The file in a directory that is held open.
+    pinned: Option<PinnedDirectory>,
     read: Arc<Mutex<ReadTokens>>,
 }
 
@@ -108,7 +110,21 @@ struct ReadTokens {
 impl TokenFile {
     /// Names a file, which need not exist.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), read: Arc::default() }
+        Self { path: path.into(), pinned: None, read: Arc::default() }
+    }
+
+    /// Reads from the directory that has the path now, whatever becomes of the path: for a server, whose agents might put another in its
+    /// place. Blocks.
+    ///
+    /// # Errors
+    /// [`TokenError::Io`]: the directory cannot be opened.
+    pub fn pinned(self) -> Result<Self, TokenError> {
+        let pinned = PinnedDirectory::of(&self.path).map_err(|error| self.failed("read", error))?;
+        Ok(Self { pinned: Some(pinned), ..self })
+    }
+
+    fn read_path(&self) -> PathBuf {
+        self.pinned.as_ref().map_or_else(|| self.path.clone(), PinnedDirectory::path)
     }
 
     /// Path of the file.
@@ -124,9 +140,7 @@ impl TokenFile {
         if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
             return Err(TokenError::Name(name.to_owned()));
         }
-        let mut random = [0; RANDOM_BYTES];
-        getrandom::fill(&mut random).map_err(|error| self.failed("make", io::Error::other(error.to_string())))?;
-        let token = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(random));
+        let token = format!("{PREFIX}{}", random_text().map_err(|error| self.failed("make", error))?);
         self.change(|stored| {
             if stored.tokens.iter().any(|known| known.info.name == name) {
                 return Err(TokenError::Exists(name.to_owned()));
@@ -180,7 +194,7 @@ impl TokenFile {
 
     /// Returns the tokens; reads the file if it has changed.
     fn current(&self) -> Result<StoredTokens, TokenError> {
-        let stamp = match fs::metadata(&self.path) {
+        let stamp = match fs::metadata(self.read_path()) {
             Ok(found) => Some((found.ino(), found.len(), found.mtime(), found.mtime_nsec())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(self.failed("look at", error)),
@@ -193,7 +207,7 @@ impl TokenFile {
     }
 
     fn read(&self) -> Result<StoredTokens, TokenError> {
-        let text = match fs::read_to_string(&self.path) {
+        let text = match fs::read_to_string(self.read_path()) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(StoredTokens::default()),
             Err(error) => return Err(self.failed("read", error)),
@@ -222,7 +236,14 @@ impl TokenFile {
     }
 }
 
-fn hash(token: &str) -> String {
+/// Returns 256 random bits as text.
+pub(super) fn random_text() -> io::Result<String> {
+    let mut random = [0; RANDOM_BYTES];
+    getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(URL_SAFE_NO_PAD.encode(random))
+}
+
+pub(super) fn hash(token: &str) -> String {
     Sha256::digest(token).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -282,6 +303,19 @@ mod tests {
         assert!(matches!(tokens.identify("x"), Err(TokenError::Unreadable { .. })));
         assert!(matches!(tokens.create("a", Role::Read, None), Err(TokenError::Unreadable { .. })));
         assert_eq!(fs::read_to_string(tokens.path()).expect("readable"), "{", "it is left as it is");
+    }
+
+    #[test]
+    fn a_directory_in_the_place_of_the_server_s_makes_nobody_an_operator() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("config/tokens.json");
+        let command = TokenFile::new(&path);
+        let good = command.create("ci", Role::Operate, None).expect("created");
+        let serving = TokenFile::new(&path).pinned().expect("open");
+        fs::rename(directory.path().join("config"), directory.path().join("moved")).expect("renamed");
+        let forged = command.create("evil", Role::Admin, None).expect("created in another directory");
+        assert_eq!(serving.identify(&forged).expect("readable"), None);
+        assert!(serving.identify(&good).expect("readable").is_some());
     }
 
     #[test]

@@ -25,7 +25,7 @@ const PATH_PARAMETERS: [(&str, &str, &str, &str); 5] = [
 const PROBLEM: &str = "application/problem+json";
 
 /// Problems that every route may answer with.
-const EVERY: [&str; 5] = ["unauthorized", "refused", "request-timeout", "overloaded", "failed"];
+const EVERY: [&str; 6] = ["unauthorized", "refused", "rate-limited", "request-timeout", "overloaded", "failed"];
 
 /// Problems of routes with a body.
 const WITH_BODY: [&str; 2] = ["usage", "body-too-large"];

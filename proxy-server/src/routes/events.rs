@@ -119,8 +119,9 @@ async fn list_all(caller: Caller, query: UrlQuery<EventsQuery>, headers: HeaderM
 
 async fn append(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
     let AppendRequest { kind, version, payload, metadata } = parse(body)?;
-    let event = NewEvent { kind, version, payload, metadata };
     let id = caller.find(&id)?.id().clone();
+    caller.check_append(&kind)?;
+    let event = NewEvent { kind, version, payload, metadata };
     let offset = to_the_end(async move { caller.manager.append(&id, event).await }).await?;
     Ok((StatusCode::CREATED, JsonBody(AppendResponse { offset: format!("{offset:020}") })).into_response())
 }

@@ -6,6 +6,7 @@ mod document;
 mod events;
 mod health;
 mod instances;
+mod login;
 mod metrics;
 mod models;
 mod page;
@@ -35,11 +36,16 @@ use axum::{
 use self::socket::SocketState;
 pub use self::stop::{StopMode, StopOrder, StopProgress, StopRequests};
 pub(crate) use self::{document::DOCUMENT, page::is_public};
-use crate::{ApiState, ProblemDetails, ServerMetrics, access::check_role, requests::MAX_BODY};
+use crate::{
+    ApiState, ProblemDetails, ServerMetrics,
+    access::{AuditState, check_role, record},
+    requests::MAX_BODY,
+};
 
 /// Builds the router of all routes.
 pub(crate) fn router(state: ApiState) -> Router {
     let (stop, metrics, has_page) = (state.stop.clone(), state.metrics.clone(), state.page);
+    let audit = state.audit.clone().map(|log| AuditState { log, api: state.clone() });
     let routes = session_routes().with_state(state.clone());
     let counted = metrics.clone();
     let router = stop
@@ -57,6 +63,10 @@ pub(crate) fn router(state: ApiState) -> Router {
         .route_layer(from_fn(check_role))
         .route_layer(from_fn(note_route))
         .layer(DefaultBodyLimit::max(MAX_BODY));
+    let router = match audit {
+        Some(audit) => router.route_layer(from_fn_with_state(audit, record)),
+        None => router,
+    };
     // Each request on a socket goes through all of that by itself.
     let sockets = socket::routes().with_state(SocketState { api: state, routes: router.clone() });
     let router = router.merge(sockets.route_layer(from_fn(check_role)));
@@ -93,6 +103,7 @@ session_routes!(
     events,
     health,
     instances,
+    login,
     models,
     permissions,
     processes,

@@ -42,7 +42,7 @@ fn open(session: SessionInfo) -> impl Iterator<Item = SessionPermission> {
 async fn answer(caller: Caller, Path((id, request)): Path<(String, String)>, body: Body) -> RouteResult<StatusCode> {
     let PermissionReply { answer, by } = parse(body)?;
     let session = caller.find(&id)?;
-    match by {
+    match by.or_else(|| caller.answers_as()) {
         Some(by) => session.respond_permission_as(&by, &request, answer).await?,
         None => session.respond_permission(&request, answer).await?,
     }

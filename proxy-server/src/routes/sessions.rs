@@ -163,7 +163,9 @@ async fn start(caller: Caller, body: Body) -> RouteResult<Response> {
         *id = caller.session_id(id.as_str())?;
     }
     caller.refresh().await?;
+    caller.apply_policy(&mut config)?;
     let session = caller.manager.start_session(config).await?;
+    caller.has_started(session.id());
     Ok((StatusCode::CREATED, JsonBody(session.info())).into_response())
 }
 
@@ -184,7 +186,9 @@ async fn delete(caller: Caller, Path(id): Path<String>) -> RouteResult<StatusCod
 /// Performs the [`Operation`] in the body: `"compact"`, `{"compactWith":{"instructions":"…"}}`, `{"setModel":{"model":"M"}}`. The answer is the agent's.
 async fn operate(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<JsonBody<proxy_manager::Json>> {
     let operation: Operation = parse(body)?;
-    Ok(JsonBody(caller.find(&id)?.operate(operation).await?))
+    let session = caller.find(&id)?;
+    caller.check_operation(&session, &operation)?;
+    Ok(JsonBody(session.operate(operation).await?))
 }
 
 async fn transcript(caller: Caller, Path(id): Path<String>) -> RouteResult<JsonBody<TranscriptResponse>> {

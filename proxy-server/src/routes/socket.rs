@@ -8,7 +8,7 @@ use axum::{
 
 use crate::{
     ApiState,
-    access::{Caller, Identity},
+    access::{Caller, Identity, Peer},
     requests::{MAX_BODY, RouteResult},
     route_table::api_routes,
     socket,
@@ -62,6 +62,6 @@ async fn connect_to_session(
 }
 
 fn serve(routes: Router, request: Request, session: Option<String>) -> RouteResult<Response> {
-    let identity = request.extensions().get::<Identity>().cloned();
-    accept(request, MAX_BODY, move |socket| socket::serve(socket, routes, identity, session))
+    let caller = (request.extensions().get::<Identity>().cloned(), request.extensions().get::<Peer>().copied());
+    accept(request, MAX_BODY, move |socket| socket::serve(socket, routes, caller, session))
 }

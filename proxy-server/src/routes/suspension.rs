@@ -48,6 +48,7 @@ async fn suspend(caller: Caller, Path(id): Path<String>, body: Body) -> RouteRes
 async fn resume(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<JsonBody<SessionInfo>> {
     let (id, options) = (caller.session_id(&id)?, parse(body)?);
     caller.refresh().await?;
+    caller.check_resume(&id)?;
     let session = to_the_end(async move { caller.manager.resume_session_with(&id, options).await }).await?;
     Ok(JsonBody(session.info()))
 }
@@ -56,6 +57,8 @@ async fn resume_snapshot(caller: Caller, body: Body) -> RouteResult<JsonBody<Ses
     let ResumeRequest { mut snapshot, options } = parse(body)?;
     caller.own(&mut snapshot.config)?;
     caller.refresh().await?;
+    caller.apply_policy(&mut snapshot.config)?;
+    caller.has_started(&snapshot.config.session_id);
     let session = to_the_end(async move { caller.manager.resume_snapshot(snapshot, options).await }).await?;
     Ok(JsonBody(session.info()))
 }
@@ -63,6 +66,7 @@ async fn resume_snapshot(caller: Caller, body: Body) -> RouteResult<JsonBody<Ses
 async fn take_back(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<JsonBody<SessionInfo>> {
     let (id, options) = (caller.session_id(&id)?, parse(body)?);
     caller.refresh().await?;
+    caller.check_resume(&id)?;
     let session = to_the_end(async move { caller.manager.take_back_with(&id, options).await }).await?;
     Ok(JsonBody(session.info()))
 }

@@ -28,7 +28,7 @@ use self::{
     subscriptions::SocketSubscriptions,
 };
 use crate::{
-    ProblemDetails,
+    Peer, ProblemDetails,
     access::Identity,
     api::NDJSON,
     websocket::{WebSocket, WebSocketSender, send},
@@ -50,11 +50,16 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 const LONGEST_SILENCE: Duration = Duration::from_secs(120);
 
 /// Serves a connection to its end. Requests are those of this caller; those that name no session are for `session`.
-pub(crate) async fn serve(socket: WebSocket, router: Router, identity: Option<Identity>, session: Option<String>) {
+pub(crate) async fn serve(
+    socket: WebSocket,
+    router: Router,
+    (identity, peer): (Option<Identity>, Option<Peer>),
+    session: Option<String>,
+) {
     let (sink, mut messages) = socket.split();
     let (out, outgoing) = mpsc::channel(OUTGOING);
     let writer = tokio::spawn(write(sink, outgoing));
-    let routes = SocketRoutes { router, identity };
+    let routes = SocketRoutes { router, identity, peer };
     let (in_order, ordered) = mpsc::channel(MOST_REQUESTS);
     tokio::spawn(run_in_order(ordered, routes.clone(), out.clone()));
     let mut connection = SocketConnection {
@@ -216,6 +221,7 @@ fn to_json(problem: &ProblemDetails) -> Vec<u8> {
 struct SocketRoutes {
     router: Router,
     identity: Option<Identity>,
+    peer: Option<Peer>,
 }
 
 impl SocketRoutes {
@@ -258,6 +264,9 @@ impl SocketRoutes {
         let mut request = request.body(Body::from(body)).map_err(invalid)?;
         if let Some(identity) = &self.identity {
             request.extensions_mut().insert(identity.clone());
+        }
+        if let Some(peer) = self.peer {
+            request.extensions_mut().insert(peer);
         }
         // The router never fails.
         Ok(self.router.clone().oneshot(request).await.unwrap_or_else(|never| match never {}))

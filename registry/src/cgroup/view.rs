@@ -15,7 +15,9 @@ use super::{
     SessionCgroup,
     mounts::{CgroupHierarchy, CgroupMount},
 };
-use crate::sys::MountPlan;
+use ipc_protocol::HiddenFiles;
+
+use crate::{hiding::hidden_points, sys::MountPlan};
 
 /// Mounts for one session's agent.
 #[derive(Clone, Debug)]
@@ -38,6 +40,18 @@ impl MountView {
         self.0.private = directories.iter().filter(make).filter_map(|path| CString::new(path.as_str()).ok()).collect();
         self
     }
+
+    /// Creates a view that leaves cgroup files as they are.
+    pub fn unchanged() -> Self {
+        Self(MountPlan::default())
+    }
+
+    /// Hides files. The program does not start where that cannot be had.
+    #[must_use]
+    pub fn with_hidden(mut self, files: &HiddenFiles) -> Self {
+        self.0.hidden = hidden_points(files);
+        self
+    }
 }
 
 fn plan(mounts: &[CgroupMount], group: Option<&Path>, is_visible: impl Fn(&Path) -> bool) -> MountPlan {
@@ -51,7 +65,7 @@ fn plan(mounts: &[CgroupMount], group: Option<&Path>, is_visible: impl Fn(&Path)
     let own = group.zip(through).and_then(|(group, point): (&Path, &PathBuf)| Some((cstring(group)?, cstring(point)?)));
     // What is mounted later may hide what was mounted before.
     let points = visible.iter().rev().filter_map(|mount| Some((cstring(&mount.point)?, mount.is_unified))).collect();
-    MountPlan { own, points, private: Vec::new() }
+    MountPlan { own, points, ..MountPlan::default() }
 }
 
 /// Returns whether a path shows a cgroup hierarchy: something else may be mounted over one.

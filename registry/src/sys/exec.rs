@@ -16,7 +16,7 @@ use super::{
     clone::{BlockedSignals, CloneSide, SharedMemory, clone_copy, clone_into, owned},
     default_signals, dup_above, errno,
     filter::restrict_sockets,
-    view::{MountPlan, mount_view},
+    view::{MountPlan, mount_apart},
     wait_for,
 };
 
@@ -301,10 +301,15 @@ unsafe fn run_plan(plan: &ChildPlan) -> SpawnStep {
             return SpawnStep::Session;
         }
         // Before landlock, which may forbid it.
-        if let Some(mounts) = &plan.mounts
-            && let Err(errno) = mount_view(mounts, false)
-        {
-            ptr::write_volatile(&raw mut (*plan.report).unmounted, Some(errno));
+        if let Some(mounts) = &plan.mounts {
+            match mount_apart(mounts) {
+                Ok(Ok(())) => {}
+                Ok(Err(errno)) => ptr::write_volatile(&raw mut (*plan.report).unmounted, Some(errno)),
+                Err(errno) => {
+                    *libc::__errno_location() = errno;
+                    return SpawnStep::Hide;
+                }
+            }
         }
         if plan.landlock >= 0 {
             let restrict = || libc::syscall(libc::SYS_landlock_restrict_self, plan.landlock, 0) == 0;

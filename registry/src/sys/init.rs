@@ -13,6 +13,7 @@ use super::{
     SpawnStep,
     clone::{BlockedSignals, CloneSide, SharedMemory, clone_copy, owned},
     default_signals, errno,
+    hide::hide,
     sandbox::{SandboxPlan, mount_sandbox},
     sockets::raise_loopback,
     view::{MountPlan, mount_view},
@@ -171,6 +172,7 @@ unsafe fn set_up(plan: &mut InitPlan) -> Result<(), (SpawnStep, c_int)> {
             if let Err(errno) = mount_view(mounts, true) {
                 ptr::write_volatile(&raw mut (*plan.report).unmounted, Some(errno));
             }
+            hide(&mounts.hidden).map_err(|errno| (SpawnStep::Hide, errno))?;
         }
         if let Some(sandbox) = &plan.sandbox {
             if sandbox.has_network {
@@ -232,7 +234,11 @@ unsafe fn write_maps(maps: &IdMaps) -> Result<(), (SpawnStep, c_int)> {
 
 /// # Safety
 /// `path` is a C string.
-unsafe fn write_file(step: SpawnStep, path: *const libc::c_char, text: &[u8]) -> Result<(), (SpawnStep, c_int)> {
+pub(super) unsafe fn write_file(
+    step: SpawnStep,
+    path: *const libc::c_char,
+    text: &[u8],
+) -> Result<(), (SpawnStep, c_int)> {
     // SAFETY: the caller's promise; the descriptor is used by nobody else.
     unsafe {
         let fd = libc::open(path, libc::O_WRONLY | libc::O_CLOEXEC);

@@ -7,6 +7,7 @@ mod clone;
 mod exec;
 mod filter;
 mod fork;
+mod hide;
 mod init;
 mod reap;
 mod sandbox;
@@ -23,6 +24,7 @@ use std::{
 
 pub(crate) use self::{
     exec::{ExecPlan, StartedProgram, clone_exec, dry_run, dry_run_exec},
+    hide::{HiddenPoint, MAX_SHOWN, ShownDirectory, clone_mount_holder},
     init::{IdMaps, NamespaceInit, clone_init},
     reap::{DeadChild, peek_dead_child, reap, take_stopped_child, wait_for},
     sandbox::{MountStep, SandboxPlan},
@@ -118,6 +120,7 @@ pub(crate) enum SpawnStep {
     MountSandbox,
     LockMounts,
     Network,
+    Hide,
 }
 
 impl SpawnStep {
@@ -146,6 +149,7 @@ impl SpawnStep {
             Self::MountSandbox => "mounting the sandbox",
             Self::Network => "setting up the network",
             Self::LockMounts => "making the user namespace that locks the sandbox",
+            Self::Hide => "hiding the server's files",
         }
     }
 }

@@ -5,7 +5,10 @@ use std::{
     ptr,
 };
 
-use super::errno;
+use super::{
+    errno,
+    hide::{HiddenPoint, hide},
+};
 
 /// Plan of [`mount_view`].
 #[derive(Clone, Debug, Default)]
@@ -16,6 +19,8 @@ pub(crate) struct MountPlan {
     pub points: Vec<(CString, bool)>,
     /// Directories that the init of a namespace mounts a file system of the session's own over.
     pub private: Vec<CString>,
+    /// Files that are not to be seen: without them being hidden nothing starts.
+    pub hidden: Vec<HiddenPoint>,
 }
 
 /// Changes the mounts of the calling process, in a mount namespace that is made first unless it has one (`is_apart`). Does
@@ -65,5 +70,27 @@ pub(super) unsafe fn mount_view(plan: &MountPlan, is_apart: bool) -> Result<(), 
             libc::close(tree as c_int);
         }
         result
+    }
+}
+
+/// Makes a mount namespace for the calling process, and changes its mounts. The inner result is that of [`mount_view`] for cgroup
+/// files; the outer one an error of the hidden files.
+///
+/// # Safety
+/// As [`mount_view`].
+pub(super) unsafe fn mount_apart(plan: &MountPlan) -> Result<Result<(), c_int>, c_int> {
+    // SAFETY: the caller's promise. What is hidden is hidden in a namespace that was just made.
+    unsafe {
+        if plan.hidden.is_empty() {
+            return Ok(mount_view(plan, false));
+        }
+        let none = ptr::null();
+        if libc::unshare(libc::CLONE_NEWNS) < 0
+            || libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_SLAVE, ptr::null()) < 0
+        {
+            return Err(errno());
+        }
+        hide(&plan.hidden)?;
+        Ok(mount_view(plan, true))
     }
 }

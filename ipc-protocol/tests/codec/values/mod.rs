@@ -218,8 +218,9 @@ fn measures() -> impl Strategy<Value = Box<ContainmentStatus>> {
 }
 
 fn enclosure() -> impl Strategy<Value = ContainmentSpec> {
-    (text(), of(text()), any::<bool>(), of(sandbox_spec()))
-        .prop_map(|(marker, cgroup, strict, sandbox)| ContainmentSpec { marker, cgroup, strict, sandbox })
+    let files = (vec(text(), 0..3), vec(text(), 0..3)).prop_map(|(hidden, shown)| HiddenFiles { hidden, shown });
+    (text(), of(text()), any::<bool>(), of(sandbox_spec()), files.prop_map(Box::new))
+        .prop_map(|(marker, cgroup, strict, sandbox, files)| ContainmentSpec { marker, cgroup, strict, sandbox, files })
 }
 
 fn sandbox_mode() -> impl Strategy<Value = SandboxMode> {

@@ -1,0 +1,61 @@
+//! Files that make their reader an operator. A daemon that listens on the network keeps them out of its sessions' reach.
+
+use std::path::{Path, PathBuf};
+
+use ipc_protocol::HiddenFiles;
+use proxy_server::ProblemDetails;
+
+use crate::{args::ServeArgs, socket_path::SocketPath, term};
+
+/// Lists the files that sessions of this daemon must not see; none for a daemon that does not listen on the network.
+///
+/// # Errors
+/// `containment-unavailable` where they cannot be hidden, unless `--insecure` says that this is wanted.
+pub(super) async fn find(
+    args: &ServeArgs,
+    configuration: Option<&Path>,
+    audit: Option<&Path>,
+    socket: &SocketPath,
+) -> Result<Vec<PathBuf>, ProblemDetails> {
+    if args.network.listen.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut files: Vec<PathBuf> = configuration.map(Path::to_owned).into_iter().collect();
+    if socket.default_place {
+        files.push(socket.directory().to_owned());
+    } else {
+        // A directory that the user named may hold anything.
+        files.extend(["", ".lock"].map(|ending| with_ending(&socket.path, ending)));
+    }
+    let network = &args.network;
+    let named = [&args.state_dir, &args.log_file, &network.tls_key, &network.oidc_keys, &network.policy];
+    files.extend(named.into_iter().flatten().cloned().chain(audit.map(Path::to_owned)));
+    let files: Result<Vec<PathBuf>, ProblemDetails> = files.into_iter().map(super::absolute).collect();
+    let files = files?;
+    let text = |file: &PathBuf| file.to_str().map(str::to_owned);
+    let hidden = HiddenFiles { hidden: files.iter().filter_map(text).collect(), shown: Vec::new() };
+    let tried = tokio::task::spawn_blocking(move || registry::hiding_is_available(&hidden)).await;
+    let why = match tried {
+        Ok(Ok(())) => return Ok(files),
+        Ok(Err(missing)) => missing.to_string(),
+        Err(error) => error.to_string(),
+    };
+    if args.network.insecure {
+        term::error_line(format_args!(
+            "warning: agents can read the tokens and the log of this daemon, and become its operators: {why}"
+        ));
+        return Ok(Vec::new());
+    }
+    Err(ProblemDetails::new(
+        "containment-unavailable",
+        format!(
+            "tokens and log cannot be kept from agents, so the daemon does not listen on the network: {why}; or say --insecure"
+        ),
+    ))
+}
+
+fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(ending);
+    path.into()
+}

@@ -1,0 +1,445 @@
+//! What callers may ask of sessions at most, as the configuration has it.
+//!
+//! ```toml
+//! [policy]                          # for everybody
+//! cwd = ["/srv/work"]
+//! agents = ["claude-code", "codex"]
+//! containment = "cgroup"            # at least
+//! permission-modes = ["ask", "deny", "readOnly"]
+//!
+//! [policy.limits]                   # at most; a session that names no limit gets this one
+//! memoryBytes = 4294967296
+//!
+//! [policy.roles.operate]            # besides, for a role, a user or a caller
+//! max-sessions = 10
+//!
+//! [policy.users.ada]
+//! cwd = ["/srv/work/ada"]
+//!
+//! [policy.callers.ci]
+//! limits = { wallClockMs = 3600000 }
+//! ```
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Component, Path, PathBuf},
+};
+
+use proxy_manager::{AgentSessionConfig, Containment, Limits, Operation, PermissionMode, Profiles};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Identity, Role};
+use crate::{ProblemDetails, requests::RouteResult};
+
+/// Rules for what callers may ask for: the general ones, and more for a role, a user or a caller. All that apply have to hold.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
+pub struct Policy {
+    /// Directories of sessions, with all below them; absolute.
+    pub cwd: Option<Vec<PathBuf>>,
+    /// Ids of agents in the catalog.
+    pub agents: Option<Vec<String>>,
+    /// Least containment.
+    pub containment: Option<Containment>,
+    /// Permission modes that may be chosen.
+    pub permission_modes: Option<Vec<PermissionMode>>,
+    /// Modes of agents that may be chosen, as with the operation `setMode`.
+    pub modes: Option<Vec<String>>,
+    /// Largest limits. A session that names none gets these.
+    pub limits: Limits,
+    /// Living sessions at once, of everybody to whom this applies.
+    pub max_sessions: Option<usize>,
+    /// True to let callers set where the agent's program comes from: its command line, its address, variables of its loader.
+    pub commands: Option<bool>,
+    /// More rules for callers of a role.
+    pub roles: BTreeMap<Role, PolicyRules>,
+    /// More rules for sessions of a user.
+    pub users: BTreeMap<String, PolicyRules>,
+    /// More rules for callers of a name: tokens, for example.
+    pub callers: BTreeMap<String, PolicyRules>,
+}
+
+/// Rules for some callers.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
+pub struct PolicyRules {
+    /// See [`Policy::cwd`].
+    pub cwd: Option<Vec<PathBuf>>,
+    /// See [`Policy::agents`].
+    pub agents: Option<Vec<String>>,
+    /// See [`Policy::containment`].
+    pub containment: Option<Containment>,
+    /// See [`Policy::permission_modes`].
+    pub permission_modes: Option<Vec<PermissionMode>>,
+    /// See [`Policy::modes`].
+    pub modes: Option<Vec<String>>,
+    /// See [`Policy::limits`].
+    pub limits: Limits,
+    /// See [`Policy::max_sessions`].
+    pub max_sessions: Option<usize>,
+    /// See [`Policy::commands`].
+    pub commands: Option<bool>,
+}
+
+/// Rules with the place in the configuration where they stand.
+struct NamedRules {
+    place: String,
+    rules: PolicyRules,
+    scope: SessionScope,
+}
+
+/// Sessions that count against a bound.
+#[derive(Clone, Debug, PartialEq)]
+enum SessionScope {
+    All,
+    Role(Role),
+    User(String),
+    Caller(String),
+}
+
+impl Policy {
+    /// Returns true if nothing is restricted.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Checks that the policy can hold.
+    ///
+    /// # Errors
+    /// Says which key is wrong, and what is allowed there.
+    pub fn check(&self) -> Result<(), String> {
+        let general = std::iter::once(("policy".to_owned(), self.general()));
+        let tables = general
+            .chain(self.roles.iter().map(|(role, rules)| (format!("policy.roles.{role}"), rules.clone())))
+            .chain(self.users.iter().map(|(user, rules)| (format!("policy.users.{user}"), rules.clone())))
+            .chain(self.callers.iter().map(|(name, rules)| (format!("policy.callers.{name}"), rules.clone())));
+        for (place, rules) in tables {
+            for directory in rules.cwd.iter().flatten() {
+                if !directory.is_absolute() || directory.components().any(|part| part == Component::ParentDir) {
+                    return Err(format!("{place}.cwd has {directory:?}: a directory there is absolute, without `..`"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn general(&self) -> PolicyRules {
+        PolicyRules {
+            cwd: self.cwd.clone(),
+            agents: self.agents.clone(),
+            containment: self.containment,
+            permission_modes: self.permission_modes.clone(),
+            modes: self.modes.clone(),
+            limits: self.limits.clone(),
+            max_sessions: self.max_sessions,
+            commands: self.commands,
+        }
+    }
+
+    /// Returns the rules for a caller who acts for a user.
+    fn rules(&self, identity: &Identity, user: Option<&str>) -> Vec<NamedRules> {
+        let mut found = vec![NamedRules { place: "policy".into(), rules: self.general(), scope: SessionScope::All }];
+        if let Some(rules) = self.roles.get(&identity.role) {
+            let (place, scope) = (format!("policy.roles.{}", identity.role), SessionScope::Role(identity.role));
+            found.push(NamedRules { place, rules: rules.clone(), scope });
+        }
+        if let Some((user, rules)) = user.and_then(|user| self.users.get_key_value(user)) {
+            let (place, scope) = (format!("policy.users.{user}"), SessionScope::User(user.clone()));
+            found.push(NamedRules { place, rules: rules.clone(), scope });
+        }
+        if let Some((name, rules)) = self.callers.get_key_value(&identity.name) {
+            let (place, scope) = (format!("policy.callers.{name}"), SessionScope::Caller(name.clone()));
+            found.push(NamedRules { place, rules: rules.clone(), scope });
+        }
+        found
+    }
+}
+
+/// Living sessions, for bounds on their number.
+pub(crate) trait LivingSessions {
+    /// Counts those of a user, or of all.
+    fn of_user(&self, user: Option<&str>) -> usize;
+    /// Counts those that callers of this role, or this caller, have started.
+    fn of_caller(&self, role: Option<Role>, name: Option<&str>) -> usize;
+}
+
+impl Policy {
+    /// Checks a session that is about to start or resume, and gives it the limits that it does not name.
+    ///
+    /// # Errors
+    /// `refused`: says which field, what was given and what is allowed.
+    pub(crate) fn apply(
+        &self,
+        identity: &Identity,
+        config: &mut AgentSessionConfig,
+        profiles: &Profiles,
+        living: &impl LivingSessions,
+    ) -> RouteResult<()> {
+        // As its profile makes it.
+        let mut effective = config.clone();
+        if let Some(profile) = config.profile.as_deref().and_then(|name| profiles.get(name).ok()) {
+            // What does not fit is an error of the start.
+            let _ = profile.apply(&mut effective);
+        }
+        for NamedRules { place, rules, scope } in self.rules(identity, config.user_id.as_deref()) {
+            check_session(&place, &rules, &effective)?;
+            apply_limits(&place, &rules.limits, &effective.limits, &mut config.limits)?;
+            if let Some(most) = rules.max_sessions {
+                let there = match &scope {
+                    SessionScope::All => living.of_user(None),
+                    SessionScope::User(user) => living.of_user(Some(user)),
+                    SessionScope::Role(role) => living.of_caller(Some(*role), None),
+                    SessionScope::Caller(name) => living.of_caller(None, Some(name)),
+                };
+                if there >= most {
+                    return Err(excess(&place, "max-sessions", &json!(there + 1), &json!(most)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks an operation on a session of a user.
+    ///
+    /// # Errors
+    /// `refused`.
+    pub(crate) fn check_operation(
+        &self,
+        identity: &Identity,
+        user: Option<&str>,
+        operation: &Operation,
+    ) -> RouteResult<()> {
+        for NamedRules { place, rules, .. } in self.rules(identity, user) {
+            match (operation, &rules.modes) {
+                (Operation::SetMode { mode }, Some(allowed)) if !allowed.contains(mode) => {
+                    return Err(excess(&place, "mode", &json!(mode), &json!(allowed)));
+                }
+                // A command of the agent's own could set anything.
+                (Operation::Native { .. }, Some(allowed)) => {
+                    return Err(excess(
+                        &place,
+                        "native",
+                        &json!("a command of the agent's own"),
+                        &json!({ "modes": allowed }),
+                    ));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn excess(place: &str, field: &str, given: &serde_json::Value, allowed: &serde_json::Value) -> ProblemDetails {
+    ProblemDetails::new(
+        "refused",
+        format!("{field}: given is {given}, and {place} of the configuration allows {allowed}"),
+    )
+}
+
+fn check_session(place: &str, rules: &PolicyRules, config: &AgentSessionConfig) -> RouteResult<()> {
+    if let Some(allowed) = &rules.cwd {
+        let given = config.cwd.as_deref();
+        // A link would lead out of the directory.
+        let real = given.and_then(|cwd| fs::canonicalize(cwd).ok());
+        let within = |directory: &PathBuf| {
+            let directory = fs::canonicalize(directory).unwrap_or_else(|_| directory.clone());
+            real.as_deref().is_some_and(|real: &Path| real.starts_with(&directory))
+        };
+        if !allowed.iter().any(within) {
+            return Err(excess(place, "cwd", &json!(given), &json!(allowed)));
+        }
+    }
+    if let Some(allowed) = &rules.agents
+        && !allowed.contains(&config.agent)
+    {
+        return Err(excess(place, "agent", &json!(config.agent), &json!(allowed)));
+    }
+    if let Some(least) = rules.containment {
+        let given = config.containment.unwrap_or_default();
+        if strength(given) < strength(least) {
+            return Err(excess(place, "containment", &json!(given), &json!({ "at least": least })));
+        }
+    }
+    if let Some(allowed) = &rules.permission_modes
+        && !allowed.contains(&config.permission_mode)
+    {
+        return Err(excess(place, "permissionMode", &json!(config.permission_mode), &json!(allowed)));
+    }
+    if let (Some(allowed), Some(mode)) = (&rules.modes, &config.mode)
+        && !allowed.contains(mode)
+    {
+        return Err(excess(place, "mode", &json!(mode), &json!(allowed)));
+    }
+    if rules.commands == Some(false) {
+        let is_loader = |name: &str| name == "PATH" || name.starts_with("LD_");
+        let given = [
+            ("command", !config.command.is_empty()),
+            ("endpoint", config.endpoint.is_some()),
+            ("mcpServers", !config.mcp_servers.is_empty()),
+            ("env", config.env.0.keys().any(|name| is_loader(name))),
+        ];
+        if let Some((field, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
+            return Err(excess(place, field, &json!("some"), &json!(null)));
+        }
+    }
+    Ok(())
+}
+
+/// Order of containments: `auto` promises no more than the baseline.
+fn strength(containment: Containment) -> u8 {
+    match containment {
+        Containment::Auto | Containment::Baseline => 0,
+        Containment::Cgroup => 1,
+        Containment::Strict => 2,
+    }
+}
+
+fn apply_limits(place: &str, most: &Limits, effective: &Limits, given: &mut Limits) -> RouteResult<()> {
+    let fields = [
+        ("limits.memoryBytes", most.memory_bytes, effective.memory_bytes, &mut given.memory_bytes),
+        ("limits.processes", most.processes, effective.processes, &mut given.processes),
+        ("limits.cpuTimeMs", most.cpu_time_ms, effective.cpu_time_ms, &mut given.cpu_time_ms),
+        ("limits.cpuPercent", most.cpu_percent, effective.cpu_percent, &mut given.cpu_percent),
+        ("limits.openFiles", most.open_files, effective.open_files, &mut given.open_files),
+        ("limits.fileSizeBytes", most.file_size_bytes, effective.file_size_bytes, &mut given.file_size_bytes),
+        ("limits.wallClockMs", most.wall_clock_ms, effective.wall_clock_ms, &mut given.wall_clock_ms),
+    ];
+    for (field, most, effective, given) in fields {
+        let Some(most) = most else { continue };
+        match effective {
+            Some(asked) if asked > most => {
+                return Err(excess(place, field, &json!(asked), &json!({ "at most": most })));
+            }
+            Some(_) => {}
+            // The smallest of several tables.
+            None => *given = Some(given.map_or(most, |set| set.min(most))),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Living(usize);
+
+    impl LivingSessions for Living {
+        fn of_user(&self, _: Option<&str>) -> usize {
+            self.0
+        }
+
+        fn of_caller(&self, _: Option<Role>, _: Option<&str>) -> usize {
+            self.0
+        }
+    }
+
+    fn policy(json: serde_json::Value) -> Policy {
+        serde_json::from_value(json).expect("a policy")
+    }
+
+    fn applied(policy: &Policy, config: &mut AgentSessionConfig) -> Result<(), String> {
+        let identity = Identity::new("ci", Role::Operate);
+        policy.apply(&identity, config, &Profiles::default(), &Living(2)).map_err(|problem| problem.detail)
+    }
+
+    #[test]
+    fn an_excess_says_the_field_what_was_given_and_what_is_allowed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let work = directory.path().join("work");
+        fs::create_dir_all(work.join("deep")).expect("made");
+        fs::create_dir(directory.path().join("workshop")).expect("made");
+        std::os::unix::fs::symlink("/", work.join("out")).expect("linked");
+        let work = work.to_str().expect("UTF-8");
+        let config = || AgentSessionConfig { cwd: Some(work.to_owned()), ..AgentSessionConfig::new("command") };
+        let with = |change: &dyn Fn(&mut AgentSessionConfig)| {
+            let mut config = config();
+            change(&mut config);
+            config
+        };
+        for (rules, wrong, right) in [
+            (json!({ "cwd": [work] }), with(&|c| c.cwd = Some("/".into())), config()),
+            (json!({ "cwd": [work] }), with(&|c| c.cwd = None), with(&|c| c.cwd = Some(format!("{work}/deep")))),
+            (json!({ "cwd": [work] }), with(&|c| c.cwd = Some(format!("{work}/out"))), config()),
+            (json!({ "cwd": [work] }), with(&|c| c.cwd = Some(format!("{work}/deep/../.."))), config()),
+            (json!({ "cwd": [work] }), with(&|c| c.cwd = Some(format!("{work}shop"))), config()),
+            (json!({ "agents": ["command"] }), with(&|c| c.agent = "pi".into()), config()),
+            (json!({ "containment": "cgroup" }), config(), with(&|c| c.containment = Some(Containment::Strict))),
+            (
+                json!({ "containment": "strict" }),
+                with(&|c| c.containment = Some(Containment::Cgroup)),
+                with(&|c| c.containment = Some(Containment::Strict)),
+            ),
+            (json!({ "permission-modes": ["ask"] }), with(&|c| c.permission_mode = PermissionMode::Allow), config()),
+            (
+                json!({ "modes": ["plan"] }),
+                with(&|c| c.mode = Some("build".into())),
+                with(&|c| c.mode = Some("plan".into())),
+            ),
+            (
+                json!({ "limits": { "processes": 5 } }),
+                with(&|c| c.limits.processes = Some(6)),
+                with(&|c| c.limits.processes = Some(5)),
+            ),
+            (json!({ "commands": false }), with(&|c| c.command = vec!["sh".into()]), config()),
+            (json!({ "max-sessions": 2 }), config(), config()),
+        ] {
+            let most = rules.get("max-sessions").is_some();
+            for rules in
+                [rules.clone(), json!({ "roles": { "operate": rules } }), json!({ "callers": { "ci": rules } })]
+            {
+                let policy = policy(rules.clone());
+                let problem = applied(&policy, &mut wrong.clone()).expect_err("too much");
+                assert!(problem.contains("given is") && problem.contains("allows"), "{rules}: {problem}");
+                if !most {
+                    applied(&policy, &mut right.clone()).unwrap_or_else(|problem| panic!("{rules}: {problem}"));
+                }
+            }
+            // For somebody else.
+            let policy =
+                policy(json!({ "roles": { "read": rules }, "users": { "ada": rules }, "callers": { "x": rules } }));
+            applied(&policy, &mut wrong.clone()).expect("of others");
+        }
+    }
+
+    #[test]
+    fn a_session_that_names_no_limit_gets_the_smallest() {
+        let policy = policy(json!({
+            "limits": { "memoryBytes": 100, "processes": 9 },
+            "roles": { "operate": { "limits": { "memoryBytes": 50 } } },
+            "callers": { "ci": { "limits": { "memoryBytes": 70 } } }
+        }));
+        let mut config = AgentSessionConfig::new("command");
+        applied(&policy, &mut config).expect("allowed");
+        assert_eq!((config.limits.memory_bytes, config.limits.processes), (Some(50), Some(9)));
+    }
+
+    #[test]
+    fn a_key_that_is_not_known_is_refused() {
+        for wrong in
+            [json!({ "cwds": [] }), json!({ "roles": { "root": {} } }), json!({ "users": { "a": { "x": 1 } } })]
+        {
+            serde_json::from_value::<Policy>(wrong.clone()).expect_err(&wrong.to_string());
+        }
+        for wrong in ["work", "/srv/../etc"] {
+            let error =
+                policy(json!({ "callers": { "ci": { "cwd": [wrong] } } })).check().expect_err("no absolute path");
+            assert!(error.starts_with("policy.callers.ci.cwd"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_mode_is_not_changed_beyond_what_is_allowed() {
+        let policy = policy(json!({ "modes": ["plan"] }));
+        let identity = Identity::new("ci", Role::Operate);
+        let check = |operation| policy.check_operation(&identity, None, &operation).map_err(|problem| problem.status);
+        assert_eq!(check(Operation::SetMode { mode: "build".into() }), Err(403));
+        assert_eq!(check(Operation::SetMode { mode: "plan".into() }), Ok(()));
+        let message = proxy_manager::Json::from(&json!({ "set": "build" }));
+        assert_eq!(check(Operation::Native { message }), Err(403));
+        assert_eq!(check(Operation::Compact), Ok(()));
+    }
+}
