@@ -90,7 +90,7 @@ pub mod config {
 /// Events of a session, and their streams.
 pub mod events {
     pub use crate::history::{EventFeed, FeedStart, Subscription};
-    pub use crate::manager::NewEvent;
+    pub use crate::manager::{FreeStreamInfo, NewEvent};
     #[doc(inline)]
     pub use ipc_protocol::{
         CONVERSATION_NOT_KEPT, EndReason, Envelope, Event, Json, MAX_TURNS_REACHED, OffsetGap, PlanEntry, RawLine,
@@ -105,7 +105,7 @@ pub mod host {
     pub use crate::deadlines::{Deadlines, HealthPolicy};
     pub use crate::error::SessionBound;
     pub use crate::history::{HistoryLimits, LogFailure};
-    pub use crate::manager::DrainProgress;
+    pub use crate::manager::{DrainProgress, RequestGuard, RequestStart};
     pub use crate::state::{RecoveredSession, RecoveryOutcome};
     pub use crate::supervision::Occupancy;
     #[doc(inline)]
@@ -187,13 +187,14 @@ pub use self::{
         Restart, ResumeFallback, ResumeFrom, ResumeRequest,
     },
     events::{
-        CONVERSATION_NOT_KEPT, EndReason, Json, MAX_TURNS_REACHED, NewEvent, OffsetGap, PlanEntry, RawLine, StopReason,
-        ToolEnd, ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage,
+        CONVERSATION_NOT_KEPT, EndReason, FreeStreamInfo, Json, MAX_TURNS_REACHED, NewEvent, OffsetGap, PlanEntry,
+        RawLine, StopReason, ToolEnd, ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage,
     },
     host::{
         ActionRule, Capabilities, CgroupControllers, CommitTimes, Deadlines, DrainProgress, HealthPolicy,
         HistoryLimits, ImportSummary, LogDamage, LogError, LogFailure, LogInspection, Occupancy, RecoveredSession,
-        RecoveryOutcome, Retention, SessionBound, UnavailableFeature, raise_descriptor_limit,
+        RecoveryOutcome, RequestGuard, RequestStart, Retention, SessionBound, UnavailableFeature,
+        raise_descriptor_limit,
     },
     isolation::{
         AgentSandbox, Containment, ContainmentLayer, ContainmentStatus, Hardening, InvalidNetworkRule, NetworkAccess,
