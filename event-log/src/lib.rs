@@ -55,7 +55,7 @@ pub use self::{
     ring::EventRing,
     types::{
         CommitTimes, EventBatch, EventPage, ExportSummary, Heartbeat, ImportSummary, LinePage, LogMetrics, LogOptions,
-        MemoryLimits, OnCommit, QueueFull, ReadLimit, Retention, StreamPosition,
+        MAX_REQUESTS, MemoryLimits, OnCommit, QueueFull, REQUEST_RETENTION, ReadLimit, Retention, StreamPosition,
     },
 };
 use self::{
@@ -234,6 +234,20 @@ impl EventLog {
     /// If the file cannot be read.
     pub fn last_heartbeat(&self) -> Result<Option<Heartbeat>> {
         self.store.last_heartbeat()
+    }
+
+    /// Stores a request that its caller named, in the place of an older one of that name; `None` forgets it. A request is retained for a
+    /// day, and the newest 10,000 are.
+    pub fn put_request(&self, name: &str, record: Option<String>, done: OnCommit) {
+        self.store.change(LogChange::PutRequest(name.to_owned(), record), done);
+    }
+
+    /// Reads a request that is retained. Blocks.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn request(&self, name: &str) -> Result<Option<String>> {
+        self.store.request(name)
     }
 
     /// Reads a consumer's offset in a stream; 0 for none. Blocks.

@@ -9,8 +9,8 @@ use std::{
 use ipc_protocol::{Envelope, Event, SessionId};
 
 use crate::{
-    EventBatch, EventPage, EventRing, Heartbeat, LinePage, LogError, LogMetrics, MemoryLimits, OnCommit, QueueFull,
-    ReadLimit, Result, Retention, StreamPosition,
+    EventBatch, EventPage, EventRing, Heartbeat, LinePage, LogError, LogMetrics, MAX_REQUESTS, MemoryLimits, OnCommit,
+    QueueFull, ReadLimit, Result, Retention, StreamPosition,
     store::{BatchTarget, LogChange, LogStore},
 };
 
@@ -27,6 +27,9 @@ struct MemoryState {
     imports: HashMap<SessionId, MemoryStream>,
     sessions: BTreeMap<SessionId, String>,
     heartbeat: Option<Heartbeat>,
+    requests: HashMap<String, String>,
+    /// Names of `requests`, the oldest first.
+    request_names: VecDeque<String>,
     /// Position of the last event appended to any stream.
     position: u64,
     metrics: LogMetrics,
@@ -182,6 +185,20 @@ impl MemoryState {
             LogChange::PutSession(id, record) => drop(self.sessions.insert(id, record)),
             LogChange::DeleteSession(id) => drop(self.sessions.remove(&id)),
             LogChange::Heartbeat(beat) => self.heartbeat = Some(beat),
+            LogChange::PutRequest(name, None) => {
+                self.requests.remove(&name);
+                self.request_names.retain(|known| *known != name);
+            }
+            LogChange::PutRequest(name, Some(record)) => {
+                if self.requests.insert(name.clone(), record).is_none() {
+                    self.request_names.push_back(name);
+                }
+                while self.request_names.len() as u64 > MAX_REQUESTS
+                    && let Some(oldest) = self.request_names.pop_front()
+                {
+                    self.requests.remove(&oldest);
+                }
+            }
             LogChange::Publish(session, closed) => {
                 if self.streams.contains_key(&session) {
                     return Err(LogError::Exists { session });
@@ -281,6 +298,10 @@ impl LogStore for MemoryStore {
 
     fn last_heartbeat(&self) -> Result<Option<Heartbeat>> {
         Ok(self.state().heartbeat.clone())
+    }
+
+    fn request(&self, name: &str) -> Result<Option<String>> {
+        Ok(self.state().requests.get(name).cloned())
     }
 
     fn cursor(&self, consumer: &str, session: &SessionId) -> Result<u64> {

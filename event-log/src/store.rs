@@ -24,6 +24,8 @@ pub(crate) enum LogChange {
         session: SessionId,
         offset: u64,
     },
+    /// Stores a request that its caller named; `None` forgets it.
+    PutRequest(String, Option<String>),
     /// Turns an import into a stream; `true` closes it.
     Publish(SessionId, bool),
     /// Discards an import.
@@ -56,6 +58,7 @@ pub(crate) trait LogStore: Send + Sync {
         Vec::new()
     }
     fn last_heartbeat(&self) -> Result<Option<Heartbeat>>;
+    fn request(&self, name: &str) -> Result<Option<String>>;
     fn cursor(&self, consumer: &str, session: &SessionId) -> Result<u64>;
     fn retain(&self, retention: Retention, done: OnCommit);
     fn metrics(&self) -> LogMetrics;

@@ -27,6 +27,11 @@ pub struct EventBatch {
     pub cursor: Option<(String, u64)>,
 }
 
+/// Most requests that are retained, see [`EventLog::put_request`](crate::EventLog::put_request); and for how long.
+pub const MAX_REQUESTS: u64 = 10_000;
+/// Time for which a request is retained.
+pub const REQUEST_RETENTION: std::time::Duration = std::time::Duration::from_secs(24 * 60 * 60);
+
 /// Heartbeat of the log's owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heartbeat {

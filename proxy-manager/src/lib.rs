@@ -90,7 +90,7 @@ pub mod config {
 /// Events of a session, and their streams.
 pub mod events {
     pub use crate::history::{EventFeed, FeedStart, Subscription};
-    pub use crate::manager::NewEvent;
+    pub use crate::manager::{FreeStreamInfo, NewEvent};
     #[doc(inline)]
     pub use ipc_protocol::{
         CONVERSATION_NOT_KEPT, CostSource, DiffHunk, EndReason, Envelope, Event, FileChange, FileDiff, ImageOutput,
@@ -106,7 +106,7 @@ pub mod host {
     pub use crate::deadlines::{Deadlines, HealthPolicy};
     pub use crate::error::SessionBound;
     pub use crate::history::{HistoryLimits, LogFailure};
-    pub use crate::manager::DrainProgress;
+    pub use crate::manager::{DrainProgress, RequestGuard, RequestStart};
     pub use crate::state::{RecoveredSession, RecoveryOutcome};
     pub use crate::supervision::Occupancy;
     #[doc(inline)]
@@ -188,14 +188,15 @@ pub use self::{
         Restart, ResumeFallback, ResumeFrom, ResumeRequest,
     },
     events::{
-        CONVERSATION_NOT_KEPT, CostSource, DiffHunk, EndReason, FileChange, FileDiff, ImageOutput, Json,
-        MAX_TURNS_REACHED, NewEvent, OffsetGap, PlanEntry, RawLine, SettingSource, SlashCommand, StopReason, ToolEnd,
-        ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage,
+        CONVERSATION_NOT_KEPT, CostSource, DiffHunk, EndReason, FileChange, FileDiff, FreeStreamInfo, ImageOutput,
+        Json, MAX_TURNS_REACHED, NewEvent, OffsetGap, PlanEntry, RawLine, SettingSource, SlashCommand, StopReason,
+        ToolEnd, ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage,
     },
     host::{
         ActionRule, Capabilities, CgroupControllers, CommitTimes, Deadlines, DrainProgress, HealthPolicy,
         HistoryLimits, ImportSummary, LogDamage, LogError, LogFailure, LogInspection, Occupancy, RecoveredSession,
-        RecoveryOutcome, Retention, SessionBound, UnavailableFeature, raise_descriptor_limit,
+        RecoveryOutcome, RequestGuard, RequestStart, Retention, SessionBound, UnavailableFeature,
+        raise_descriptor_limit,
     },
     isolation::{
         AgentSandbox, Containment, ContainmentLayer, ContainmentStatus, Hardening, InvalidNetworkRule, NetworkAccess,

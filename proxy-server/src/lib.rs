@@ -28,6 +28,7 @@ mod event_filter;
 mod event_page;
 pub mod exit;
 mod file_stamps;
+mod idempotency;
 pub mod installed_agents;
 mod instances;
 mod json_node;

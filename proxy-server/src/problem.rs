@@ -61,6 +61,8 @@ pub const KINDS: &[(&str, &str, u16, ProgramExit)] = &[
     ("refused", "refused", 403, ProgramExit::Refused),
     ("unauthorized", "no valid token", 401, ProgramExit::Refused),
     ("rate-limited", "too many requests", 429, ProgramExit::Refused),
+    ("idempotency-key-reused", "the key was used for another request", 422, ProgramExit::Usage),
+    ("interrupted", "the server ended while it did this", 409, ProgramExit::Failed),
     ("usage", "bad request", 400, ProgramExit::Usage),
     ("unknown-route", "no such route", 404, ProgramExit::Usage),
     ("method-not-allowed", "the route has another method", 405, ProgramExit::Usage),

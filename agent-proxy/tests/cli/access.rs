@@ -234,7 +234,9 @@ fn a_session_beyond_the_policy_is_refused_and_says_why() {
     let first = start(&json!({ "sessionId": "s" }));
     assert_eq!(first.status, 201, "{}", first.body);
     let event = r#"{"type":"agent:action:session-create:called","payload":{"config":{"agent":"command","command":["cat"],"cwd":"/"}}}"#;
-    assert_eq!(send(address, "POST /v1/sessions/s/events", &ci, event).status, 403);
+    for stream in ["sessions/s", "streams/s", "streams/before-its-session"] {
+        assert_eq!(send(address, &format!("POST /v1/{stream}/events"), &ci, event).status, 403, "{stream}");
+    }
     assert_eq!(start(&json!({ "sessionId": "t" })).status, 201);
     let third = start(&json!({}));
     assert!(

@@ -13,7 +13,7 @@ use super::{
     rows::{EncodedBatch, checksum},
 };
 use crate::{
-    Heartbeat, LogError, Result, StreamPosition, line,
+    Heartbeat, LogError, MAX_REQUESTS, REQUEST_RETENTION, Result, StreamPosition, line,
     store::{BatchTarget, LogChange},
 };
 
@@ -177,6 +177,19 @@ impl<'a> OpenTransaction<'a> {
                 let sql = "INSERT INTO beat (one, host, at_ms) VALUES (1, ?, ?)
                     ON CONFLICT (one) DO UPDATE SET host = excluded.host, at_ms = excluded.at_ms";
                 self.conn.prepare_cached(sql)?.execute(params![host, line::millis(*at)])?;
+            }
+            LogChange::PutRequest(name, None) => {
+                self.conn.prepare_cached("DELETE FROM requests WHERE name = ?")?.execute([name])?;
+            }
+            LogChange::PutRequest(name, Some(record)) => {
+                let sql = "INSERT INTO requests (name, record, at_ms) VALUES (?, ?, ?)
+                    ON CONFLICT (name) DO UPDATE SET record = excluded.record, at_ms = excluded.at_ms";
+                let now = line::millis(SystemTime::now());
+                self.conn.prepare_cached(sql)?.execute(params![name, record, now])?;
+                let oldest = now - i64::try_from(REQUEST_RETENTION.as_millis()).unwrap_or(i64::MAX);
+                let sql = "DELETE FROM requests WHERE at_ms < ?1 OR at_ms < (
+                    SELECT at_ms FROM requests ORDER BY at_ms DESC LIMIT 1 OFFSET ?2)";
+                self.conn.prepare_cached(sql)?.execute(params![oldest, MAX_REQUESTS as i64 - 1])?;
             }
             LogChange::Publish(session, closed) => return self.publish(session, *closed),
             LogChange::Discard(session) => {

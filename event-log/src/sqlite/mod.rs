@@ -36,7 +36,7 @@ use self::{
 };
 use crate::{
     EventBatch, EventPage, Heartbeat, LinePage, LogDamage, LogError, LogMetrics, LogOptions, OnCommit, QueueFull,
-    ReadLimit, Result, Retention, StreamPosition, line,
+    REQUEST_RETENTION, ReadLimit, Result, Retention, StreamPosition, line,
     store::{BatchTarget, LogChange, LogStore},
 };
 
@@ -233,6 +233,15 @@ impl LogStore for SqliteStore {
             conn.prepare_cached("SELECT host, at_ms FROM beat")?.query_row([], read).optional()
         })?;
         Ok(found.map(|(host, at_ms)| Heartbeat { host, at: line::time(at_ms) }))
+    }
+
+    fn request(&self, name: &str) -> Result<Option<String>> {
+        let oldest = line::millis(std::time::SystemTime::now())
+            - i64::try_from(REQUEST_RETENTION.as_millis()).unwrap_or(i64::MAX);
+        self.readers.with(|conn| {
+            let sql = "SELECT record FROM requests WHERE name = ? AND at_ms >= ?";
+            conn.prepare_cached(sql)?.query_row(rusqlite::params![name, oldest], |row| row.get(0)).optional()
+        })
     }
 
     fn cursor(&self, consumer: &str, session: &SessionId) -> Result<u64> {

@@ -46,7 +46,7 @@ impl QueuedJob {
     pub(super) fn new(work: WorkItem, done: OnCommit) -> Self {
         let own = match &work {
             WorkItem::Append(entry, _) => usize::try_from(entry.bytes).unwrap_or(usize::MAX),
-            WorkItem::Change(LogChange::PutSession(_, record)) => record.len(),
+            WorkItem::Change(LogChange::PutSession(_, record) | LogChange::PutRequest(_, Some(record))) => record.len(),
             WorkItem::Change(_) => 0,
         };
         Self { work, done, superseded: VecDeque::new(), bytes: own.saturating_add(JOB_BYTES) }

@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::common::{append, batch, done, id, open, read_all};
 
 /// Every schema that a release had.
-const FILES: [(i64, &str); 1] = [(1, include_str!("old/schema-1.sql"))];
+const FILES: [(i64, &str); 2] = [(1, include_str!("old/schema-1.sql")), (2, include_str!("old/schema-2.sql"))];
 
 fn ms(ms: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(ms)

@@ -30,11 +30,26 @@ pub(crate) struct SessionAction {
 /// Operation on the session of the stream.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ActionVerb {
-    Prompt { prompt: Prompt, mode: PromptMode, by: Option<String> },
-    Abort { kill: bool },
-    Steer { text: String },
-    Permission { request: String, answer: PermissionAnswer },
-    Create(Box<AgentSessionConfig>),
+    Prompt {
+        prompt: Prompt,
+        mode: PromptMode,
+        by: Option<String>,
+    },
+    Abort {
+        kill: bool,
+    },
+    Steer {
+        text: String,
+    },
+    Permission {
+        request: String,
+        answer: PermissionAnswer,
+    },
+    /// `is_named`: the session is to have the id of the configuration.
+    Create {
+        config: Box<AgentSessionConfig>,
+        is_named: bool,
+    },
     Destroy(KillOptions),
 }
 
@@ -88,13 +103,24 @@ fn verb(verb: &str, payload: &Json) -> Result<ActionVerb, String> {
             let PermissionPayload { request, answer } = read(payload)?;
             ActionVerb::Permission { request, answer }
         }
-        "session-create" => ActionVerb::Create(read::<CreatePayload>(payload)?.config),
+        "session-create" => create(payload)?,
         "session-destroy" => {
             let grace = read::<DestroyPayload>(payload)?.grace_ms.map(std::time::Duration::from_millis);
             ActionVerb::Destroy(grace.map_or_else(KillOptions::default, KillOptions::grace))
         }
         other => return Err(format!("nobody knows the action {other:?}: there are {}", VERBS.join(", "))),
     })
+}
+
+/// Parses the payload of a `session-create`. Its configuration needs no agent where the type names one.
+fn create(payload: &Json) -> Result<ActionVerb, String> {
+    let mut value = payload.value();
+    let config = value.get_mut("config").and_then(Value::as_object_mut);
+    let is_named = config.as_ref().is_some_and(|config| config.contains_key("sessionId"));
+    if let Some(config) = config {
+        config.entry("agent").or_insert_with(|| "".into());
+    }
+    Ok(ActionVerb::Create { config: read::<CreatePayload>(&Json::from(&value))?.config, is_named })
 }
 
 const VERBS: [&str; 7] =
@@ -213,6 +239,8 @@ mod tests {
         );
         assert_eq!(verbs(json!({}), "session-destroy"), ActionVerb::Destroy(KillOptions::default()));
         let created = verbs(json!({"config": {"agent": "pi"}}), "session-create");
-        assert!(matches!(created, ActionVerb::Create(config) if config.agent == "pi"));
+        assert!(matches!(created, ActionVerb::Create { config, is_named: false } if config.agent == "pi"));
+        let created = verbs(json!({"config": {"sessionId": "s-1"}}), "session-create");
+        assert!(matches!(created, ActionVerb::Create { config, is_named: true } if config.agent.is_empty()));
     }
 }

@@ -37,12 +37,13 @@ const MAX_MISSED: u64 = 10_000;
 /// Bounds the number of sessions searched at a time: there may be thousands, and each read is a thread.
 static MISSED_SEARCHES: Semaphore = Semaphore::const_new(4);
 /// Error of an action during which its manager was killed.
-const INTERRUPTED: &str = "its host ended while it was being done: it may have been done, and is not done again";
+pub(super) const INTERRUPTED: &str =
+    "its host ended while it was being done: it may have been done, and is not done again";
 
 /// An action, with the type of its event.
-struct RequestedAction {
-    kind: String,
-    action: Result<SessionAction, String>,
+pub(super) struct RequestedAction {
+    pub(super) kind: String,
+    pub(super) action: Result<SessionAction, String>,
     metadata: Option<Json>,
     /// Place among the prompts that may wait.
     room: Option<OwnedSemaphorePermit>,
@@ -101,6 +102,20 @@ impl UnfinishedActions {
         self
     }
 
+    /// Names of what was being done, and what was not begun, in order.
+    pub(super) fn into_requests(self) -> (Vec<String>, Vec<(u64, RequestedAction)>) {
+        let Self { prompts, others, begun, doing, .. } = self;
+        let interrupted = begun.map(|(accepted, _)| accepted.name).into_iter().chain(doing).collect();
+        let request = |kind: String, action, metadata| RequestedAction { kind, action, metadata, room: None };
+        let prompts = prompts.into_iter().map(|(AcceptedPrompt { offset, name, metadata, .. }, action)| {
+            (offset, request(kind_of(&name).to_owned(), action, metadata))
+        });
+        let others = others.into_iter().map(|(offset, kind, action)| (offset, request(kind, action, None)));
+        let mut waiting: Vec<_> = prompts.chain(others).collect();
+        waiting.sort_by_key(|(offset, _)| *offset);
+        (interrupted, waiting)
+    }
+
     /// The names of all of it, and why each is told as failed where the session is over.
     pub(super) fn into_failures(self, why: &str) -> Vec<(String, String)> {
         let Self { prompts, others, begun, doing, .. } = self;
@@ -146,28 +161,11 @@ impl ProxyManager {
     /// # Cancel safety
     /// As [`ProxyManager::append_event`].
     pub async fn append(&self, session: &SessionId, event: NewEvent) -> Result<u64> {
-        let NewEvent { kind, version, payload, metadata } = event;
-        check(&kind, &payload)?;
-        check_metadata(metadata.as_ref())?;
         self.ensure_ready()?;
         let id = session;
-        let session = self.inner.session_table.get(id)?;
-        let made = self.inner.rules.iter().filter_map(|rule| rule.apply(&kind, &payload));
-        let made: Vec<_> = made.map(|(kind, payload)| (kind, 1, payload)).collect();
-        let (mut events, mut asked) = (Vec::new(), Vec::new());
-        for (kind, version, payload) in std::iter::once((kind, version, payload)).chain(made) {
-            let action = actions::parse(&kind, &payload);
-            let ask = action.map(|action| RequestedAction {
-                kind: kind.clone(),
-                action,
-                metadata: metadata.clone(),
-                room: None,
-            });
-            let event = Event::External { kind: kind.into(), version, payload };
-            let class = ask.as_ref().map(RequestedAction::class);
-            events.push(EventToAppend { event, metadata: metadata.clone(), class });
-            asked.push(ask);
-        }
+        let session = self.inner.session_table.get(id);
+        let (events, mut asked) = self.requested(event)?;
+        let session = session?;
         let ours = events.len() as u64;
         if asked.iter().all(Option::is_none) {
             let mut events = events;
@@ -197,9 +195,36 @@ impl ProxyManager {
         Ok(session.append_and_act(room, events, act).await? + 1 - ours)
     }
 
+    /// Checks an event that is to be appended. Returns it with what the rules make of it, and what each asks for.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`].
+    pub(super) fn requested(&self, event: NewEvent) -> Result<(Vec<EventToAppend>, Vec<Option<RequestedAction>>)> {
+        let NewEvent { kind, version, payload, metadata } = event;
+        check(&kind, &payload)?;
+        check_metadata(metadata.as_ref())?;
+        let made = self.inner.rules.iter().filter_map(|rule| rule.apply(&kind, &payload));
+        let made: Vec<_> = made.map(|(kind, payload)| (kind, 1, payload)).collect();
+        let (mut events, mut asked) = (Vec::new(), Vec::new());
+        for (kind, version, payload) in std::iter::once((kind, version, payload)).chain(made) {
+            let action = actions::parse(&kind, &payload);
+            let ask = action.map(|action| RequestedAction {
+                kind: kind.clone(),
+                action,
+                metadata: metadata.clone(),
+                room: None,
+            });
+            let event = Event::External { kind: kind.into(), version, payload };
+            let class = ask.as_ref().map(RequestedAction::class);
+            events.push(EventToAppend { event, metadata: metadata.clone(), class });
+            asked.push(ask);
+        }
+        Ok((events, asked))
+    }
+
     /// Does what was asked for, or tells why not. While the manager is shut down it does nothing: what was not claimed is done by the
     /// next one.
-    async fn act_once(&self, id: &SessionId, offset: u64, asked: RequestedAction) {
+    pub(super) async fn act_once(&self, id: &SessionId, offset: u64, asked: RequestedAction) {
         let Ok(session) = self.ensure_open().and_then(|()| self.inner.session_table.get(id)) else { return };
         if asked.class() == ActionClass::Queued {
             return self.wait_for_turn(&session, offset, asked).await;
@@ -290,7 +315,7 @@ impl ProxyManager {
     }
 
     /// Notes which action is being done; nobody waits for that.
-    fn record_in_progress(&self, id: &SessionId, offset: u64) {
+    pub(super) fn record_in_progress(&self, id: &SessionId, offset: u64) {
         self.note_cursor(IN_PROGRESS, id, offset);
     }
 
@@ -301,7 +326,7 @@ impl ProxyManager {
     }
 
     /// Claims an action that is about to run: it is never run again, whatever happens.
-    async fn claim_action(&self, id: &SessionId, offset: u64) -> Result<()> {
+    pub(super) async fn claim_action(&self, id: &SessionId, offset: u64) -> Result<()> {
         let Some(log) = self.inner.streams.log.get() else { return Ok(()) };
         store_claim(&log, id, offset, self.inner.deadlines.control).await
     }
@@ -336,7 +361,7 @@ impl ProxyManager {
             }
             ActionVerb::Permission { request, answer } => self.session(id)?.respond_permission(&request, answer).await,
             ActionVerb::Destroy(options) => self.kill_session(id, options).await.map(drop),
-            ActionVerb::Create(config) => {
+            ActionVerb::Create { config, .. } => {
                 let created = self.start_session(*config).await?;
                 let (status, detail) = ("sessionCreated".to_owned(), created.id().to_string());
                 session.append(Event::SessionStatus { status, detail }).await.map(drop)

@@ -8,13 +8,18 @@ mod handle;
 mod heartbeat;
 mod keys;
 mod past;
+mod requests;
 mod retention;
 mod session_records;
 mod start;
+mod streams;
 mod suspend;
 
 pub use self::append::NewEvent;
+pub use self::requests::{RequestGuard, RequestStart};
+pub use self::streams::FreeStreamInfo;
 pub use self::suspend::{ResumeOptions, SessionSnapshot};
+use self::{requests::NamedRequests, streams::FreeStreams};
 
 use std::{
     path::{Path, PathBuf},
@@ -114,6 +119,8 @@ struct ManagerInner {
     recovered: Vec<RecoveredSession>,
     rules: Arc<[ActionRule]>,
     key_locks: KeyLocks,
+    requests: NamedRequests,
+    free_streams: FreeStreams,
     /// Default idle time before suspension, 0 for never.
     idle_suspend_ms: u64,
     /// Runtime that the manager was built in, with its tasks.
@@ -203,11 +210,14 @@ impl ProxyManager {
             recovered,
             rules,
             key_locks: KeyLocks::default(),
+            requests: NamedRequests::default(),
+            free_streams: FreeStreams::default(),
             idle_suspend_ms,
             runtime: Handle::current(),
             shutdown: tokio::sync::Mutex::default(),
         };
         let resting = inner.restore(&|session| outlived.is_living(session)).await;
+        let free = inner.restore_streams().await;
         let manager = Self { inner: Arc::new(inner) };
         manager.inner.keep_a_fork_server();
         retention::start(&manager.inner, retention);
@@ -216,6 +226,9 @@ impl ProxyManager {
         manager.reattach(outlived, host).await;
         for session in resting {
             manager.resume_for_missed(session).await;
+        }
+        for stream in free {
+            manager.resume_stream(stream).await;
         }
         Ok(manager)
     }

@@ -72,6 +72,7 @@ impl ProxyManager {
             self.delete_ended(&config.session_id).await?;
         }
         if self.inner.streams.log.get().is_some_and(|log| log.head(&config.session_id).is_some())
+            && self.inner.free_streams.get(&config.session_id).is_none()
             && self.inner.roster.get(&config.session_id).is_none_or(|record| record.last_offset > 0)
         {
             let status = self.inner.roster.get(&config.session_id).map(|record| record.status());
@@ -140,7 +141,10 @@ impl ProxyManager {
         // Locked until the new incarnation is the latest: nobody appends to the suspended one meanwhile.
         let still = before.as_ref().map(|before| before.session.lives().lock_writes());
         let (session, inlets, log) = match before {
-            None => ManagedSession::new(description, *deadlines, streams, roster),
+            None => match self.inner.free_streams.take(&description.metadata.session_id) {
+                Some(stream) => ManagedSession::on_stream(description, *deadlines, stream, roster),
+                None => ManagedSession::new(description, *deadlines, streams, roster),
+            },
             Some(ResumeContext { session: before, event: resumed, .. }) => {
                 let (session, inlets, mut log) = ManagedSession::resumed(before, description, *deadlines);
                 log.push(0, resumed);
@@ -273,6 +277,10 @@ impl ProxyManager {
             warn(error);
         }
         self.inner.session_table.delete(id);
+        if session.has_earlier_stream() {
+            // What was acknowledged before the start stays readable.
+            return;
+        }
         let forgotten = timeout(FORGET_TIMEOUT, self.inner.forget(id)).await;
         if let Ok(Err(error)) = forgotten {
             warn(error);

@@ -74,6 +74,8 @@ impl Place {
             recovered: Vec::new(),
             rules: [].into(),
             key_locks: KeyLocks::default(),
+            requests: super::requests::NamedRequests::default(),
+            free_streams: super::streams::FreeStreams::default(),
             idle_suspend_ms: 0,
             runtime: tokio::runtime::Handle::current(),
             shutdown: tokio::sync::Mutex::default(),

@@ -54,7 +54,7 @@ use crate::{
 
 pub(crate) use self::core::SessionRules;
 use self::core::lifecycle::CrashHistory;
-use action_queue::ActionQueue;
+pub(crate) use action_queue::ActionQueue;
 pub(crate) use driver::SessionAdoption;
 pub(crate) use incarnations::SessionIncarnations;
 pub use info::SessionInfo;
@@ -148,6 +148,8 @@ pub(crate) struct ManagedSession {
     config: OnceLock<(Arc<AgentSessionConfig>, Vec<String>)>,
     /// True if this is not the first incarnation.
     is_resumed: bool,
+    /// True if its stream was there before it.
+    has_earlier_stream: bool,
     /// True if the session is in the state in which an earlier manager left it.
     is_restored: bool,
     incarnations: Arc<SessionIncarnations>,
@@ -208,6 +210,25 @@ impl ManagedSession {
         let (history, log) = SessionHistory::new(id.clone(), streams);
         let (session, inlets) = Self::with_history(id, description, deadlines, history, roster.clone());
         (Arc::new(session), inlets, log)
+    }
+
+    /// Creates a session like [`ManagedSession::new`], which goes on with a stream that was there before it.
+    pub(crate) fn on_stream(
+        description: SessionDescription,
+        deadlines: Deadlines,
+        (history, action_queue): (Arc<SessionHistory>, Arc<ActionQueue>),
+        roster: &Arc<SessionStore>,
+    ) -> (Arc<Self>, SessionInlets, HistoryWriter) {
+        let id = Arc::new(description.metadata.session_id.clone());
+        let log = history.reopen();
+        let (mut session, inlets) = Self::with_history(id, description, deadlines, history, roster.clone());
+        (session.action_queue, session.has_earlier_stream) = (action_queue, true);
+        (Arc::new(session), inlets, log)
+    }
+
+    /// Returns true if its stream was there before it: a start that fails leaves the stream.
+    pub(crate) fn has_earlier_stream(&self) -> bool {
+        self.has_earlier_stream
     }
 
     /// Creates the next incarnation of the suspended session `before`, with the same events.
@@ -336,6 +357,7 @@ impl ManagedSession {
             place: TablePlace::default(),
             config: OnceLock::new(),
             is_resumed: false,
+            has_earlier_stream: false,
             is_restored: false,
             incarnations: Arc::default(),
             action_queue: Arc::default(),

@@ -211,6 +211,11 @@ impl PromptQueue {
         self.state().outstanding.contains_key(&offset)
     }
 
+    /// Notes an action that was accepted before the session had its stream.
+    pub(crate) fn accept(&self, offset: u64, name: String) {
+        self.state().outstanding.insert(offset, name);
+    }
+
     /// Removes an accepted prompt that is begun, or has failed.
     pub(crate) fn settle(&self, offset: u64) {
         self.state().outstanding.remove(&offset);

@@ -13,11 +13,17 @@ use super::{
 use crate::{ProblemDetails, access::role_for, api::NDJSON, problem::KINDS, stream::EVENT_STREAM};
 
 /// Parameters of paths.
-const PATH_PARAMETERS: [(&str, &str, &str, &str); 5] = [
+const PATH_PARAMETERS: [(&str, &str, &str, &str); 6] = [
     ("id", "Id of the session, or a beginning that no other id has.", "s-1", r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,64}$"),
     ("name", "Name.", "main", "^[A-Za-z0-9._-]{1,64}$"),
     ("pid", "Pid of the process.", "4711", "^[1-9][0-9]{0,9}$"),
     ("prompt", "Offset of the event that the prompt was accepted with.", "00000000000000000021", "^[0-9]{1,20}$"),
+    (
+        "stream",
+        "Id of the stream: that of the session that has it, or may get it.",
+        "chat-7",
+        r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,64}$",
+    ),
     ("request", "Id of the permission request.", "permission-1", "^[^/]+$"),
 ];
 

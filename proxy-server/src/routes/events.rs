@@ -7,7 +7,7 @@ use axum::{
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
-use proxy_manager::{FeedStart, ImportSummary, NewEvent, ProxyManager, SessionId, SessionState};
+use proxy_manager::{FeedStart, ImportSummary, NewEvent, ProxyManager, SessionId, SessionState, Subscription};
 
 use crate::{
     ApiState, ProblemDetails,
@@ -34,6 +34,22 @@ api_routes! { "Events", ApiState;
     post "/v1/sessions/{id}/events" append:
         body::<AppendRequest>() json::<AppendResponse>(201, "The event is in the stream.")
         problems(SESSION) problems(PROXY) problems(&["invalid-config"]);
+    /// Lists the streams that have events and no session.
+    get "/v1/streams" list_streams: json::<Vec<proxy_manager::FreeStreamInfo>>(200, "The streams.") problems(&["refused"]);
+    /// Reads the events of a stream, which need not have a session, nor an event yet.
+    ///
+    /// As the events of a session. A reader that follows goes on with the events of the session that gets the stream.
+    get "/v1/streams/{stream}/events" list_stream:
+        query::<EventsQuery>() header("Last-Event-ID", LAST_EVENT_ID)
+        lines::<proxy_manager::Envelope>(200, "The events, in the form that was asked for.") server_sent::<proxy_manager::Envelope>(200, "")
+        json::<crate::api::EventPage>(200, "") empty(204, "The session has ended, and a reader of server-sent events has all of it.")
+        problems(SESSION) problems(&["refused", "busy"]);
+    /// Appends an event to a stream, which need not have a session.
+    ///
+    /// The action `session-create` starts the session that goes on with the stream.
+    post "/v1/streams/{stream}/events" append_to_stream:
+        body::<AppendRequest>() json::<AppendResponse>(201, "The event is in the stream.")
+        problems(SESSION) problems(PROXY) problems(&["invalid-config", "refused", "busy"]);
     /// Reads the events of all sessions, in one order.
     ///
     /// As the events of one session; `from` and `id` are positions in that order, which exists where the server has a state directory.
@@ -59,15 +75,26 @@ async fn list(
     query: UrlQuery<EventsQuery>,
     headers: HeaderMap,
 ) -> RouteResult<Response> {
-    let Query(query) = query.map_err(|error| ProblemDetails::usage(error.to_string()))?;
-    let format = EventFormat::of(&headers);
     let id = caller.session_id(&id)?;
-    let last = caller.manager.session(&id).ok().map(|session| session.info().last_offset);
-    let from = match query.start(last_event_id(&headers))? {
+    read_events(&caller, &id, query, &headers, ProxyManager::subscribe_from).await
+}
+
+/// Reads the events of a session or a stream, to which `subscribe` subscribes.
+async fn read_events(
+    caller: &Caller,
+    id: &SessionId,
+    query: UrlQuery<EventsQuery>,
+    headers: &HeaderMap,
+    subscribe: impl FnOnce(&ProxyManager, &SessionId, u64) -> proxy_manager::Result<Subscription>,
+) -> RouteResult<Response> {
+    let Query(query) = query.map_err(|error| ProblemDetails::usage(error.to_string()))?;
+    let format = EventFormat::of(headers);
+    let last = caller.manager.last_offset(id).ok();
+    let from = match query.start(last_event_id(headers))? {
         FeedStart::After(from) => from,
         FeedStart::Latest => last.unwrap_or(u64::MAX - 1),
     };
-    let mut subscription = caller.manager.subscribe_from(&id, from)?;
+    let mut subscription = subscribe(&caller.manager, id, from)?;
     if format == EventFormat::Page {
         let limit = query.page_limit()?;
         return Ok(JsonBody(event_page::of_session(&mut subscription, from, last, query.selection()?, limit).await?)
@@ -76,11 +103,11 @@ async fn list(
     let follows = query.follow || format == EventFormat::ServerSent;
     // A session of an earlier daemon has an end, or does not exist.
     let range = EventRange { from, last, until: last.filter(|_| !follows) };
-    if format == EventFormat::ServerSent && is_over(&caller.manager, &id, from) {
+    if format == EventFormat::ServerSent && is_over(&caller.manager, id, from) {
         // The one answer after which a browser does not connect again.
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let reader = caller.readers.as_ref().filter(|_| follows).map(|readers| readers.enter(Some(id), from));
+    let reader = caller.readers.as_ref().filter(|_| follows).map(|readers| readers.enter(Some(id.clone()), from));
     Ok(stream::events(subscription, range, query.selection()?, format, reader))
 }
 
@@ -123,6 +150,46 @@ async fn append(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResu
     caller.check_append(&kind)?;
     let event = NewEvent { kind, version, payload, metadata };
     let offset = to_the_end(async move { caller.manager.append(&id, event).await }).await?;
+    Ok((StatusCode::CREATED, JsonBody(AppendResponse { offset: format!("{offset:020}") })).into_response())
+}
+
+/// Parses the id of a stream, which a caller of one user's sessions has only where a session of that user has it.
+fn stream_id(caller: &Caller, text: &str) -> RouteResult<SessionId> {
+    let id: SessionId =
+        text.parse().map_err(|error: ipc_protocol::InvalidId| ProblemDetails::usage(error.to_string()))?;
+    if caller.manager.session(&id).is_err() && caller.manager.record(&id).is_err() {
+        caller.check_all_users("a stream without a session")?;
+        return Ok(id);
+    }
+    caller.session_id(text)
+}
+
+async fn list_streams(caller: Caller) -> RouteResult<JsonBody<Vec<proxy_manager::FreeStreamInfo>>> {
+    caller.check_all_users("streams without a session")?;
+    Ok(JsonBody(caller.manager.streams()))
+}
+
+async fn list_stream(
+    caller: Caller,
+    Path(id): Path<String>,
+    query: UrlQuery<EventsQuery>,
+    headers: HeaderMap,
+) -> RouteResult<Response> {
+    let id = stream_id(&caller, &id)?;
+    let subscribe = |manager: &ProxyManager, id: &SessionId, from| match manager.last_offset(id) {
+        // One that has no event yet begins where that comes.
+        Err(_) if from == u64::MAX - 1 => manager.subscribe_to_stream(id, 0),
+        _ => manager.subscribe_to_stream(id, from),
+    };
+    read_events(&caller, &id, query, &headers, subscribe).await
+}
+
+async fn append_to_stream(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
+    let AppendRequest { kind, version, payload, metadata } = parse(body)?;
+    caller.check_append(&kind)?;
+    let event = NewEvent { kind, version, payload, metadata };
+    let id = stream_id(&caller, &id)?;
+    let offset = to_the_end(async move { caller.manager.append_to_stream(&id, event).await }).await?;
     Ok((StatusCode::CREATED, JsonBody(AppendResponse { offset: format!("{offset:020}") })).into_response())
 }
 

@@ -2,15 +2,16 @@
 
 use axum::{
     extract::Path,
-    http::StatusCode,
+    http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
 use proxy_manager::{PromptOptions, SilentHandler, StreamOptions, TurnStream};
 
 use crate::{
-    ApiState,
+    ApiState, ProblemDetails,
     access::Caller,
     api::{AbortRequest, PromptAccepted, PromptRequest, SteerRequest},
+    idempotency::{self, NamedRequest, RequestAnswer},
     requests::{Body, JsonBody, RouteResult, parse, to_the_end},
     route_table::api_routes,
     stream,
@@ -21,9 +22,9 @@ api_routes! { "Prompts", ApiState;
     ///
     /// It resumes a suspended session. With `wait` the answer is the turn's events, to its end; a problem is the last line then.
     post "/v1/sessions/{id}/prompt" send:
-        body::<PromptRequest>() json::<PromptAccepted>(202, "The prompt is accepted.")
+        header("Idempotency-Key", IDEMPOTENCY_KEY) body::<PromptRequest>() json::<PromptAccepted>(202, "The prompt is accepted.")
         lines::<proxy_manager::Envelope>(200, "The turn's events.")
-        problems(SESSION) problems(PROXY) problems(START) problems(PROMPT) problems(&["not-suspended", "invalid-config"]);
+        problems(SESSION) problems(PROXY) problems(START) problems(PROMPT) problems(&["not-suspended", "invalid-config", "idempotency-key-reused", "interrupted"]);
     /// Sends a prompt, and answers with the agent's reply.
     ///
     /// With `stream` the answer is the calls of a stream handler, as JSON lines. The turn goes on if the client leaves.
@@ -41,19 +42,38 @@ api_routes! { "Prompts", ApiState;
         problems(SESSION) problems(PROXY) problems(&["survivors", "busy"]);
 }
 
-async fn send(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
+/// Description of the header of a request that may be sent again.
+#[cfg(feature = "openapi")]
+pub(super) const IDEMPOTENCY_KEY: &str = "Name of the caller's for this request. Sent again with the same body, it is not done again, and has the same answer, for a day.";
+
+async fn send(caller: Caller, Path(id): Path<String>, headers: HeaderMap, body: Body) -> RouteResult<Response> {
+    let named = match &body {
+        Ok(body) => NamedRequest::of(&caller, &headers, &format!("prompt {id}"), body)?,
+        Err(_) => None,
+    };
     let mut request: PromptRequest = parse(body)?;
-    let id = caller.session_id(&id)?;
-    let (wait, session) = (request.wait, caller.manager.session(&id)?);
-    let (by, metadata) = (request.by.take().unwrap_or(caller.identity.name), request.metadata.take());
-    let options = PromptOptions::from(request.mode).with_by(by).with_metadata(metadata);
-    let send = async move { caller.manager.send_prompt_with(&id, request, options).await };
-    // The prompt may resume the session, which must not be left half done.
-    let turn = to_the_end(TurnStream::follow(session, send)).await?;
-    if wait {
-        return Ok(stream::turn(turn));
+    if named.is_some() && request.wait {
+        return Err(ProblemDetails::usage(
+            "a prompt with an Idempotency-Key is not waited for: leave `wait` out, and read the events",
+        ));
     }
-    Ok((StatusCode::ACCEPTED, JsonBody(PromptAccepted { turn: turn.number() })).into_response())
+    let id = caller.session_id(&id)?;
+    let wait = request.wait;
+    let (by, metadata) = (request.by.take().unwrap_or_else(|| caller.identity.name.clone()), request.metadata.take());
+    let options = PromptOptions::from(request.mode).with_by(by).with_metadata(metadata);
+    let manager = caller.manager.clone();
+    let follow = async move {
+        let session = manager.session(&id)?;
+        TurnStream::follow(session, manager.send_prompt_with(&id, request, options)).await
+    };
+    // The prompt may resume the session, which must not be left half done.
+    let turn = to_the_end(follow);
+    if wait {
+        return Ok(stream::turn(turn.await?));
+    }
+    let accepted =
+        async move { RequestAnswer::new(StatusCode::ACCEPTED, &PromptAccepted { turn: turn.await?.number() }) };
+    idempotency::once(&caller, named, None, |_| None, accepted).await
 }
 
 /// Waits for the answer, or streams it as it grows. The turn continues if the client leaves. The body's field

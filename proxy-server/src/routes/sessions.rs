@@ -4,12 +4,12 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use axum::{
     extract::{Path, Query, RawQuery},
-    http::StatusCode,
+    http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
 use proxy_manager::{
-    AgentSessionConfig, KillOptions, KillScope, Operation, Receipt, ResumeFrom, ResumeRequest, SessionInfo,
-    SessionRecord, SessionStatus,
+    AgentSessionConfig, KillOptions, KillScope, Operation, Receipt, ResumeFrom, ResumeRequest, SessionHandle,
+    SessionId, SessionInfo, SessionRecord, SessionStatus,
 };
 use serde::Deserialize;
 
@@ -18,6 +18,7 @@ use crate::{
     ApiState, ProblemDetails,
     access::Caller,
     api::{KillRequest, TranscriptResponse},
+    idempotency::{self, NamedRequest, RequestAnswer},
     list_page::{ListPage, next_link},
     requests::{Body, JsonBody, RouteResult, UrlQuery, parse, to_the_end},
     route_table::api_routes,
@@ -30,8 +31,8 @@ api_routes! { "Sessions", ApiState;
     ///
     /// The answer comes when the agent is ready. Only `agent` is needed.
     post "/v1/sessions" start:
-        body::<AgentSessionConfig>() json::<SessionInfo>(201, "The session.")
-        problems(MANAGER) problems(START) problems(&["ambiguous-id", "unknown-session", "not-ended", "suspended", "handed-over"]);
+        header("Idempotency-Key", super::prompts::IDEMPOTENCY_KEY) body::<AgentSessionConfig>() json::<SessionInfo>(201, "The session.")
+        problems(MANAGER) problems(START) problems(&["idempotency-key-reused", "interrupted", "ambiguous-id", "unknown-session", "not-ended", "suspended", "handed-over"]);
     /// Describes a session.
     get "/v1/sessions/{id}" read: json::<SessionInfo>(200, "The session.") problems(SESSION);
     /// Changes the title, the tags, or whether the session is archived.
@@ -156,7 +157,11 @@ async fn list(caller: Caller, listing: UrlQuery<SessionsQuery>, RawQuery(raw): R
     Ok((next_link(raw.as_deref().unwrap_or_default(), next.as_deref()), JsonBody(sessions)).into_response())
 }
 
-async fn start(caller: Caller, body: Body) -> RouteResult<Response> {
+async fn start(caller: Caller, headers: HeaderMap, body: Body) -> RouteResult<Response> {
+    let named = match &body {
+        Ok(body) => NamedRequest::of(&caller, &headers, "start", body)?,
+        Err(_) => None,
+    };
     let mut config: AgentSessionConfig = parse(body)?;
     caller.own(&mut config)?;
     if let Some(ResumeRequest { from: ResumeFrom::Session { id }, .. }) = &mut config.resume {
@@ -164,9 +169,16 @@ async fn start(caller: Caller, body: Body) -> RouteResult<Response> {
     }
     caller.refresh().await?;
     caller.apply_policy(&mut config)?;
-    let session = caller.manager.start_session(config).await?;
-    caller.has_started(session.id());
-    Ok((StatusCode::CREATED, JsonBody(session.info())).into_response())
+    let (starter, id) = (caller.clone(), config.session_id.clone());
+    let answer = |session: SessionHandle| RequestAnswer::new(StatusCode::CREATED, &session.info());
+    let finder = caller.manager.clone();
+    let found = move |id: &SessionId| finder.session(id).ok().map(answer);
+    let work = async move {
+        let session = starter.manager.start_session(config).await?;
+        starter.has_started(session.id());
+        answer(session)
+    };
+    idempotency::once(&caller, named, Some(&id), found, work).await
 }
 
 async fn read(caller: Caller, Path(id): Path<String>) -> RouteResult<JsonBody<SessionInfo>> {

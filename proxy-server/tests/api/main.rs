@@ -3,6 +3,7 @@
 mod configuration;
 mod document;
 mod events;
+mod idempotency;
 mod instances;
 mod lists;
 mod metadata;
@@ -12,6 +13,7 @@ mod queue;
 mod receipts;
 mod slow_readers;
 mod sockets;
+mod streams;
 mod support;
 mod terminal_sockets;
 #[cfg(feature = "otlp")]
