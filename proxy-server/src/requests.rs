@@ -10,6 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
 
 use crate::{ProblemDetails, json_node::JsonNode};
 
@@ -63,6 +64,14 @@ pub(crate) fn parse<T: DeserializeOwned>(body: Body) -> RouteResult<T> {
         path if path == "." => ProblemDetails::usage(format!("the request's body does not fit: {}", error.inner())),
         path => ProblemDetails::usage(format!("the request's body does not fit in {path}: {}", error.inner())),
     })
+}
+
+/// Parses a merge patch (RFC 7396) of an object.
+pub(crate) fn parse_patch(body: Body) -> RouteResult<Map<String, Value>> {
+    match parse(body)? {
+        Value::Object(patch) => Ok(patch),
+        _ => Err(ProblemDetails::usage("the request's body does not fit: a patch is an object".to_owned())),
+    }
 }
 
 /// Runs a kill, or other work that must not stop half-way when its client leaves, in a task of its own.

@@ -79,8 +79,8 @@ test("a login with a token, and no data without one", async () => {
 });
 
 test("a login by link, for one user's sessions, and its end", async (context) => {
-  const link = await daemon.call("POST", "v1/login-links", { role: "operate", user: "ada" }).catch((error) => (/ 404 /.test(error.message) ? null : Promise.reject(error)));
-  if (!link) { console.log("NOT RUN: a login by link (this server has none)"); context.skip(); return; }
+  const link = await daemon.call("POST", "v1/login-links", { role: "operate", user: "ada" });
+
   await daemon.session("of-ada", { userId: "ada" });
   await daemon.session("of-bob", { userId: "bob" });
   const page = await open({ login: false, hash: null });

@@ -32,7 +32,7 @@ pub(crate) struct SandboxArgs {
     pub(crate) write: Vec<PathBuf>,
     /// Hosts that a session with a sandbox may reach: host, off, or allow=HOST,… [default: host]; repeatable
     ///
-    /// host: whatever you may. off: nothing but the session's own services. allow=api.example.com,*.example.org,192.0.2.1:8080: these
+    /// host: whatever you may. off: nothing but the session's own services. allow=api.example.com,*.example.org: these
     /// too; a host without a port is allowed at 80 and 443.
     #[arg(long, value_name = "WHICH")]
     pub(crate) network: Vec<NetworkArg>,

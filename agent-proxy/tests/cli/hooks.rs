@@ -90,7 +90,7 @@ fn uninstall_gives_the_settings_back_byte_for_byte() {
         let added = place.run(&INSTALL).exits(0).stdout;
         assert!(added.contains(place.backup().to_str().expect("UTF-8")), "{added}");
         let with = text(&place.settings());
-        assert_eq!(with.matches("hooks record claude-code || true").count(), 6, "{with}");
+        assert_eq!(with.matches("hooks record claude-code || true").count(), 7, "{with}");
         assert_eq!(text(&place.backup()), before);
         assert_eq!(fs::metadata(place.settings()).expect("there").permissions().mode() & 0o777, 0o640);
         assert!(place.run(&INSTALL).exits(0).stdout.contains("already"), "twice is once");
@@ -107,7 +107,7 @@ fn a_file_that_was_not_there_is_gone_again() {
     let place = HooksPlace::new();
     place.run(&INSTALL).exits(0);
     let settings: Value = serde_json::from_str(&text(&place.settings())).expect("JSON");
-    assert_eq!(settings["hooks"].as_object().expect("an object").len(), 6);
+    assert_eq!(settings["hooks"].as_object().expect("an object").len(), 7);
     place.run(&UNINSTALL).exits(0);
     assert!(!place.settings().exists() && !place.backup().exists());
     // Elsewhere.

@@ -91,6 +91,8 @@ fn a_daemon_that_goes_away_is_waited_for() {
     let daemon = place.serve();
     window.look("the daemon's return", |screen| !screen.contains("error:"));
     window.resize(10, 40);
+    // It is cut as soon as the new size is known.
+    window.look("the smaller window", |screen| screen.contains("agent-prox…"));
     window.press("?");
     window.until("Keys");
     window.press("\u{3}");

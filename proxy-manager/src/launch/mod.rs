@@ -5,6 +5,7 @@ mod check;
 mod conversation;
 mod handoff_record;
 mod preamble;
+mod recording;
 mod resume;
 mod sandbox;
 mod start_aftermath;
@@ -33,6 +34,7 @@ use ipc_protocol::{
 pub(crate) use agent_defaults::AgentDefaults;
 pub(crate) use conversation::{ConversationOrigin, NewLease, OpenConversation};
 pub(crate) use handoff_record::HandoffRecord;
+pub(crate) use recording::check_recording;
 pub(crate) use resume::{HomePlace, MAX_HISTORY, PastSession};
 pub(crate) use start_aftermath::{LaunchOutcome, StartAftermath};
 

@@ -175,18 +175,18 @@ impl ProxyManager {
     /// A dropped future may still take effect.
     pub async fn rename_session(&self, session: &SessionId, title: Option<String>) -> Result<SessionRecord> {
         check_names(&[("title", title.as_deref())], &[])?;
-        let named = title.clone();
-        let record = self
-            .change_record(session, |record| {
-                record.config.lifecycle.title = title;
-                Ok(())
-            })
-            .await?;
         // A session without processes has nobody who follows its stream: its record has the title.
-        if let Ok(session) = self.inner.session_table.get(session) {
-            session.emit_title(named).await;
+        let living = self.inner.session_table.get(session).ok();
+        if let Some(living) = &living {
+            living.emit_title(title.clone()).await;
         }
-        Ok(record)
+        let last_offset = living.map_or(0, |living| living.info().last_offset);
+        self.change_record(session, |record| {
+            record.config.lifecycle.title = title;
+            record.last_offset = record.last_offset.max(last_offset);
+            Ok(())
+        })
+        .await
     }
 
     /// Adds tags to a session, and removes some.

@@ -17,7 +17,7 @@ use crate::{
     blocking::blocking,
     error::{Error, Result},
     homes::SessionHomes,
-    launch::{SessionLaunch, StartAftermath},
+    launch::{SessionLaunch, StartAftermath, check_recording},
     manager::SessionHandle,
     records::ConversationRecords,
     session::{ForkRequest, ManagedSession, SessionTask, sockets},
@@ -122,6 +122,7 @@ impl ProxyManager {
             let names = vec![MODEL_KEY.to_owned()];
             return Err(Error::SecretsMissing { session: launch.id().clone(), names });
         }
+        check_recording(launch.attempt.config.terminal.as_ref()).await?;
         let claim = SlotClaim {
             user: launch.description.metadata.user_id.clone(),
             agent: launch.description.metadata.agent.clone(),

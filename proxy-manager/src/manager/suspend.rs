@@ -16,6 +16,7 @@ use crate::{
     description::SessionState,
     error::{Error, Result},
     homes::HomeTenancy,
+    launch::check_recording,
     manager::SessionHandle,
     session::{ManagedSession, SessionIncarnations, SessionView, TranscriptCounts, transcript_of},
     session_store::{RecordState, SessionRecord, SessionStatus, SessionStore},
@@ -306,6 +307,8 @@ impl ProxyManager {
         if let SessionState::Busy { .. } = handle.info().state {
             return Err(Error::Busy { session: handle.id().clone(), permission: None });
         }
+        // Before anything of the session ends.
+        check_recording(Some(&terminal)).await?;
         if !handle.session().is_suspended() {
             self.suspend(session, KillOptions::default(), true).await?;
         }

@@ -176,7 +176,7 @@ async fn a_snapshot_that_cannot_be_taken_in_leaves_its_home_to_who_has_it() {
     let refused = taken_in(&forged).await;
     assert!(matches!(refused, Err(Error::InvalidConfig { field: "home", .. })), "{refused:?}");
     let refused = taken_in(&home).await;
-    assert!(matches!(refused, Err(Error::System { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::InvalidConfig { field: "home", .. })), "{refused:?}");
     fs::rename(&forged, &home).expect("moved back");
     let stall = ours.stall().await;
     let refused = taken_in(&home).await;

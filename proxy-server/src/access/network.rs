@@ -123,22 +123,18 @@ impl NetworkAccess {
     async fn admit(&self, request: &Parts) -> Result<Identity, ProblemDetails> {
         let headers = &request.headers;
         let peer: Peer = request.extensions.get().copied().unwrap_or_default();
-        let address = peer.address.map(|address| address.ip().to_canonical());
         let limited = |after: std::time::Duration| {
             let detail = format!("too many requests: send the next one in {} ms", after.as_millis().max(1));
             ProblemDetails::new("rate-limited", detail)
         };
         self.check_host(headers)?;
-        self.rates.check_failures(address).map_err(limited)?;
-        let identity = self.identify(request, peer).await;
-        match &identity {
-            Ok(identity) if !is_kill(request) => self.rates.count(&identity.name).map_err(limited)?,
-            // A kill gets through, whatever else its caller sends.
-            Ok(_) => {}
-            Err(problem) if problem.status == StatusCode::UNAUTHORIZED => self.rates.count_failure(address),
-            Err(_) => {}
+        // A wrong token costs a hash, and cannot be guessed. To count those of an address would shut out who has a token there.
+        let identity = self.identify(request, peer).await?;
+        // A kill gets through, whatever else its caller sends.
+        if !is_kill(request) {
+            self.rates.count(&identity.name).map_err(limited)?;
         }
-        identity
+        Ok(identity)
     }
 
     async fn identify(&self, request: &Parts, peer: Peer) -> Result<Identity, ProblemDetails> {

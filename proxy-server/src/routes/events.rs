@@ -101,8 +101,10 @@ async fn read_events(
             .into_response());
     }
     let follows = query.follow || format == EventFormat::ServerSent;
-    // A session of an earlier daemon has an end, or does not exist.
-    let range = EventRange { from, last, until: last.filter(|_| !follows) };
+    // A session of an earlier daemon has an end by itself; a stream without any event has nothing to wait for.
+    let is_known = last.is_some() || caller.manager.record(id).is_ok();
+    let until = last.or((!is_known).then_some(from)).filter(|_| !follows);
+    let range = EventRange { from, last, until };
     if format == EventFormat::ServerSent && is_over(&caller.manager, id, from) {
         // The one answer after which a browser does not connect again.
         return Ok(StatusCode::NO_CONTENT.into_response());

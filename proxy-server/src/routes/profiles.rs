@@ -12,7 +12,7 @@ use crate::{
     ApiState, ProblemDetails,
     access::Caller,
     configuration::profile_json,
-    requests::{Body, JsonBody, RouteResult, parse},
+    requests::{Body, JsonBody, RouteResult, parse, parse_patch},
     route_table::api_routes,
 };
 
@@ -61,7 +61,7 @@ async fn save(caller: Caller, Path(name): Path<String>, body: Body) -> RouteResu
 }
 
 async fn change(caller: Caller, Path(name): Path<String>, body: Body) -> RouteResult<JsonBody<Value>> {
-    let patch: Map<String, Value> = parse(body)?;
+    let patch = parse_patch(body)?;
     let json = caller
         .configured(move |configuration| {
             let failed = |error: serde_json::Error| ProblemDetails::failed(format!("the stored profile: {error}"));

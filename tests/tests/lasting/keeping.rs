@@ -496,6 +496,7 @@ async fn a_later_manager_reads_what_an_earlier_one_has_written_down_field_by_fie
         config,
         secrets,
         conversation,
+        agent_status,
         endpoint,
         home,
         host_execution_id,
@@ -517,6 +518,7 @@ async fn a_later_manager_reads_what_an_earlier_one_has_written_down_field_by_fie
     assert_eq!(secrets, ["API_KEY"]);
     assert_eq!((&conversation, conversation.native_session_file.as_deref()), (&info.conversation, file.to_str()));
     assert!(conversation.resumable && conversation.native_session_id.is_some());
+    assert_eq!(agent_status, info.agent_status);
     assert_eq!((endpoint, home, processes), (None, None, SupervisedProcesses::default()));
     assert!(!host_execution_id.is_empty());
     assert!(began <= created_at && created_at <= started && created_at <= heartbeat && heartbeat <= updated_at);

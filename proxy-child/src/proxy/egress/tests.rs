@@ -107,8 +107,8 @@ async fn a_tunnel_leads_to_its_host() {
 
 #[tokio::test]
 async fn a_greeting_names_the_host_of_its_tunnel() {
-    let (port, server) = server(b"never", "").await;
-    let shared = shared(&[format!("localhost:{port}"), "localhost".into()]);
+    let ((port, first), (next_port, second)) = (server(b"never", "").await, server(b"never", "").await);
+    let shared = shared(&[format!("localhost:{port}"), format!("localhost:{next_port}"), "localhost".into()]);
     let reason = "the TLS greeting names another host".to_owned();
     for port in [443, port] {
         let request =
@@ -118,10 +118,15 @@ async fn a_greeting_names_the_host_of_its_tunnel() {
         assert_eq!(refusals(&shared), [("localhost".to_owned(), port, reason.clone())]);
     }
     // What cannot be understood, where anything but TLS could be.
-    let request = [format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\n").as_bytes(), &[0x16, 3, 1, 0, 2, 9, 9]].concat();
+    let request =
+        [format!("CONNECT localhost:{next_port} HTTP/1.1\r\n\r\n").as_bytes(), &[0x16, 3, 1, 0, 4, 9, 0, 0, 0]]
+            .concat();
     ask(&shared, &request).await;
-    assert_eq!(refusals(&shared), [("localhost".to_owned(), port, "the TLS greeting cannot be understood".to_owned())]);
-    assert!(server.await.expect("served").is_empty(), "nothing of it came through");
+    let reason = "the TLS greeting cannot be understood".to_owned();
+    assert_eq!(refusals(&shared), [("localhost".to_owned(), next_port, reason)]);
+    for server in [first, second] {
+        assert!(server.await.expect("served").is_empty(), "nothing of it came through");
+    }
     let plain = ask(&shared, b"CONNECT localhost:443 HTTP/1.1\r\n\r\nSSH-2.0-x\r\n").await;
     assert_eq!(plain, "HTTP/1.1 200 Connection established\r\n\r\n");
     assert_eq!(refusals(&shared)[0].2, "a connection to port 443 begins with a TLS greeting");
