@@ -149,7 +149,8 @@ async fn what_cannot_be_enforced_is_refused() {
     assert!(user.refusal(baseline).await.contains("needs the containment strict"));
     let mut absent = base.clone();
     absent.sandbox.read.push(user.path("absent"));
-    assert!(user.refusal(absent).await.contains("absent"));
+    let refusal = user.refusal(absent).await;
+    assert!(refusal.contains("absent"), "{refusal}");
     let mut off = base;
     off.sandbox = SessionSandbox { read: vec!["/".into()], ..SessionSandbox::default() };
     let refused = soon("a start", user.manager.start_session(off)).await.err();
