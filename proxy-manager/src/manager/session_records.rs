@@ -56,6 +56,7 @@ impl ProxyManager {
                 && let Some((state, waiting_for)) = session.live_state()
             {
                 (record.state, record.waiting_for) = (state, waiting_for);
+                record.last_offset = session.history().last_offset();
             }
         } else {
             record.queued = 0;
