@@ -76,7 +76,7 @@ async fn list(
     headers: HeaderMap,
 ) -> RouteResult<Response> {
     let id = caller.session_id(&id)?;
-    read_events(&caller, &id, query, &headers, ProxyManager::subscribe_from).await
+    read_events(&caller, &id, query, &headers, false, ProxyManager::subscribe_from).await
 }
 
 /// Reads the events of a session or a stream, to which `subscribe` subscribes.
@@ -85,6 +85,7 @@ async fn read_events(
     id: &SessionId,
     query: UrlQuery<EventsQuery>,
     headers: &HeaderMap,
+    is_free: bool,
     subscribe: impl FnOnce(&ProxyManager, &SessionId, u64) -> proxy_manager::Result<Subscription>,
 ) -> RouteResult<Response> {
     let Query(query) = query.map_err(|error| ProblemDetails::usage(error.to_string()))?;
@@ -101,9 +102,8 @@ async fn read_events(
             .into_response());
     }
     let follows = query.follow || format == EventFormat::ServerSent;
-    // A session of an earlier daemon has an end by itself; a stream without any event has nothing to wait for.
-    let is_known = last.is_some() || caller.manager.record(id).is_ok();
-    let until = last.or((!is_known).then_some(from)).filter(|_| !follows);
+    // A session of an earlier daemon has an end by itself; a free stream without any event has nothing to wait for.
+    let until = last.or(is_free.then_some(from)).filter(|_| !follows);
     let range = EventRange { from, last, until };
     if format == EventFormat::ServerSent && is_over(&caller.manager, id, from) {
         // The one answer after which a browser does not connect again.
@@ -183,7 +183,8 @@ async fn list_stream(
         Err(_) if from == u64::MAX - 1 => manager.subscribe_to_stream(id, 0),
         _ => manager.subscribe_to_stream(id, from),
     };
-    read_events(&caller, &id, query, &headers, subscribe).await
+    let is_free = caller.manager.record(&id).is_err();
+    read_events(&caller, &id, query, &headers, is_free, subscribe).await
 }
 
 async fn append_to_stream(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
