@@ -375,6 +375,9 @@ impl SessionCore {
     fn failed(&mut self, request: RequestId, error: WireError, now: Instant) {
         let Some(waiting) = self.take_pending(request) else { return };
         let error = Error::from_wire(&self.id, error);
+        if let PendingAnswer::Operation { change, .. } = &waiting {
+            self.told_changes.retain(|told| !told.is_like(change));
+        }
         match waiting {
             PendingAnswer::Start => self.effects.push_back(SessionEffect::Diagnose(error)),
             PendingAnswer::Prompt { turn, caller } => {

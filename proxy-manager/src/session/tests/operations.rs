@@ -119,6 +119,27 @@ async fn what_the_agent_tells_of_itself_is_an_event_when_it_changes_and_in_the_s
 }
 
 #[tokio::test]
+async fn a_change_that_failed_takes_no_event_from_the_next() {
+    let Running { handle, mut proxy, fork_server: _alive } = running().await;
+    let mut events = handle.subscribe_from(2);
+    let mode = |mode: &str, by| Event::SessionMode { mode: mode.into(), by };
+    let (refused, ()) = tokio::join!(handle.set_mode("plan"), async {
+        let (request, operation) = proxy.take_operation().await;
+        proxy.send(FromProxy::Event { turn: 0, event: mode("default", SettingSource::Agent) }).await;
+        let error = WireError::Unsupported { agent: "acp".into(), operation: operation.describe() };
+        proxy.send(FromProxy::Failed { request, error }).await;
+    });
+    assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
+    assert_eq!(soon(events.next()).await.expect("an event").event, mode("default", SettingSource::Caller));
+    let (set, _) = tokio::join!(handle.set_mode("plan"), proxy.reply("null"));
+    set.expect("set");
+    let status = Event::SessionStatus { status: "mode".into(), detail: "plan".into() };
+    for expected in [status, mode("plan", SettingSource::Caller)] {
+        assert_eq!(soon(events.next()).await.expect("an event").event, expected);
+    }
+}
+
+#[tokio::test]
 async fn operations_keep_their_order_with_prompts() {
     let Running { handle, mut proxy, fork_server: _alive } = running().await;
     let (turn, number) = tokio::join!(handle.prompt("one", PromptMode::Refuse), proxy.take_prompt("one"));
