@@ -92,8 +92,7 @@ pub enum BudgetAction {
 /// Bounds on all turns of a session together, as its agent counts. Agents report at the end of a turn, and some
 /// also during it (after each request to the model): a turn can exceed a budget by its usage up to that report.
 ///
-/// Input counts all tokens read, those from a cache too. `cost_usd` counts what the agent reports, else what the user's prices
-/// come to; without either it is never used up.
+/// Input counts all tokens read, those from a cache too. `cost_usd` is for agents that report a cost.
 ///
 /// ```
 /// use ipc_protocol::{Budget, BudgetAction};
