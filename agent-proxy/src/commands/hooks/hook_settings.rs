@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn hooks_are_added_once_and_all_else_stays() {
-        let text = "{\n    \"model\":   \"opus\",\n    \"hooks\": {\n        \"Stop\": [{ \"hooks\": [{ \"type\": \"command\", \"command\": \"beep\" }] }],\n        \"PreToolUse\": [\n            { \"matcher\": \"Bash\", \"hooks\": [{ \"type\": \"command\", \"command\": \"check\" }] }\n        ]\n    },\n    \"env\": { \"A\": \"1\" }\n}\n";
+        let text = "{\n    \"model\":   \"opus\",\n    \"hooks\": {\n        \"Notification\": [{ \"hooks\": [{ \"type\": \"command\", \"command\": \"beep\" }] }],\n        \"PreToolUse\": [\n            { \"matcher\": \"Bash\", \"hooks\": [{ \"type\": \"command\", \"command\": \"check\" }] }\n        ]\n    },\n    \"env\": { \"A\": \"1\" }\n}\n";
         let with = with_hooks(text, COMMAND).expect("settings");
         assert_eq!(with_hooks(&with, COMMAND).expect("settings"), with);
         assert_eq!(hook_state(&with, COMMAND).expect("settings"), HookState::Installed);
@@ -229,13 +229,15 @@ mod tests {
         }
         for line in text.lines().filter(|line| line.contains("model") || line.contains("beep") || line.contains("env"))
         {
-            // A list that was on one line goes on behind its last element.
-            assert!(with.contains(line.trim_end_matches("],")), "{line}: {with}");
+            assert!(with.contains(line), "{line}: {with}");
         }
         assert_eq!(value(&without_hooks(&with).expect("settings")), value(text));
-        // A list that was on one line may end on the next.
-        let squeezed = |text: &str| text.split_whitespace().collect::<String>();
-        assert_eq!(squeezed(&without_hooks(&with).expect("settings")), squeezed(text));
+        assert_eq!(without_hooks(&with).expect("settings"), text);
+        // A list on one line that gets one of ours is put on several, and has its own elements again.
+        let one_line = text.replace("Notification", "Stop");
+        let with = with_hooks(&one_line, COMMAND).expect("settings");
+        assert_eq!(value(&with)["hooks"]["Stop"].as_array().map(Vec::len), Some(2), "{with}");
+        assert_eq!(value(&without_hooks(&with).expect("settings")), value(&one_line));
     }
 
     #[test]
