@@ -13,6 +13,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
     thread,
+    time::{Duration, Instant},
 };
 
 use ipc_protocol::{ProcessId, SessionId};
@@ -26,9 +27,11 @@ use serde::{Deserialize, Serialize};
 use super::{ConversationKey, LockKeeper};
 use crate::{blocking::OrderedWork, error::Result, homes::files};
 
-/// Attempts to take the lock. It is held for a few system calls only, so a holder that is stopped in between delays
+/// Longest wait for the lock. It is held for a few system calls only, so a holder that is stopped in between delays
 /// others no longer than this.
-const TRIES: usize = 1000;
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time between two attempts to take it.
+const LOCK_PAUSE: Duration = Duration::from_millis(1);
 /// Ending of the name of a file that is being written; the lock is held meanwhile.
 const UNFINISHED: &str = ".new";
 
@@ -168,13 +171,14 @@ fn locked(directory: &Path) -> io::Result<OwnedFd> {
     if found.st_uid != nix::unistd::geteuid().as_raw() || found.st_mode & 0o077 != 0 {
         return Err(io::Error::new(ErrorKind::PermissionDenied, format!("{directory:?} is not this user's alone")));
     }
-    for _ in 0..TRIES {
-        if file_lock::try_lock(&opened)? {
-            return Ok(opened);
+    let until = Instant::now() + LOCK_TIMEOUT;
+    while !file_lock::try_lock(&opened)? {
+        if Instant::now() >= until {
+            return Err(io::Error::new(ErrorKind::WouldBlock, format!("somebody has {directory:?} locked")));
         }
-        thread::yield_now();
+        thread::sleep(LOCK_PAUSE);
     }
-    Err(io::Error::new(ErrorKind::WouldBlock, format!("somebody has {directory:?} locked")))
+    Ok(opened)
 }
 
 /// Name of a conversation's file: its FNV-1a hash, the same in each release.
