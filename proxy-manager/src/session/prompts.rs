@@ -67,7 +67,7 @@ pub(crate) struct AcceptedPrompt {
     pub(crate) by: Option<String>,
     /// Metadata of its event, which its turn has too.
     pub(crate) metadata: Option<Json>,
-    /// Place among those that may wait; `None` for one that an earlier manager accepted.
+    /// Place among those that may wait; `None` for one that has begun, or that an earlier manager accepted.
     pub(crate) _room: Option<Arc<OwnedSemaphorePermit>>,
 }
 
@@ -87,6 +87,11 @@ impl AcceptedPrompt {
     /// The same, of this sender.
     pub(crate) fn by(self, by: Option<String>) -> Self {
         Self { by, ..self }
+    }
+
+    /// The same, without a place among those that may wait.
+    pub(crate) fn without_room(self) -> Self {
+        Self { _room: None, ..self }
     }
 
     /// The same, with this metadata.

@@ -34,8 +34,8 @@ export function ConversationView({ id, session, model }) {
     toEnd();
     return () => observer.disconnect();
   }, []);
-  const onScroll = () => {
-    const box = scroller.current;
+  // It comes with the next frame, when the view may be gone already.
+  const onScroll = ({ currentTarget: box }) => {
     stuck.current = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
     setAway(!stuck.current);
     // At the top the turns before come by themselves, and what is read stays where it is.

@@ -133,6 +133,8 @@ function Rows({ rows, box, sort, onSort }) {
   const [phone, setPhone] = useState(narrow.matches);
   const height = phone ? 62 : 32;
   const measure = () => {
+    // A scroll event comes with the next frame, when the list may be gone already.
+    if (!box.current) return;
     const { scrollTop, clientHeight } = box.current;
     const from = Math.max(0, Math.floor(scrollTop / height) - 8);
     const to = Math.ceil((scrollTop + clientHeight) / height) + 8;

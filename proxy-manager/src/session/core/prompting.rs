@@ -164,6 +164,7 @@ impl SessionCore {
     /// Begins a prompt that is in the log. The agent gets it when the log has that: whatever dies, it is begun once.
     fn begin_accepted(&mut self, WaitingPrompt { accepted, prompt, ticket }: WaitingPrompt, now: Instant) {
         self.queue.settle(accepted.offset);
+        let accepted = accepted.without_room();
         let turn = if self.has_turns { self.turns + 1 } else { 0 };
         let (text, attachments) = (prompt.text(), prompt.attachments());
         let usage_wait = UsageWait::new(self.on_usage_limit, &prompt);

@@ -39,11 +39,18 @@ async fn turns_come_one_after_the_other() {
 async fn the_queue_is_bounded() {
     let Running { handle, mut proxy, fork_server: _alive } = running().await;
     let (first, _) = tokio::join!(handle.prompt("0", PromptMode::Refuse), proxy.take_prompt("0"));
-    let mut tickets = vec![first.expect("taken")];
+    let first = first.expect("taken");
+    let mut tickets = Vec::new();
     for n in 0..crate::session::prompts::MOST_QUEUED {
         tickets.push(handle.prompt(n.to_string(), PromptMode::Queue).await.expect("queued"));
     }
     assert!(matches!(handle.prompt("x", PromptMode::Queue).await, Err(Error::Busy { .. })));
+    proxy.end_turn(1).await;
+    soon(first.wait()).await.expect("ended");
+    proxy.take_prompt("0").await;
+    // One that has begun waits no more, however long its turn.
+    tickets.push(handle.prompt("y", PromptMode::Queue).await.expect("queued"));
+    assert!(matches!(handle.prompt("z", PromptMode::Queue).await, Err(Error::Busy { .. })));
     drop(proxy);
     for ticket in tickets {
         assert!(matches!(soon(ticket.wait()).await, Err(Error::ProxyDied { .. })));
