@@ -24,8 +24,8 @@ use agent_proxy_tests::{
 use libtest_mimic::{Arguments, Trial};
 use proxy_manager::{
     AbortPolicy, AgentSessionConfig, EndReason, Envelope, Error, Event, KillOptions, Lifecycle, OnMissing, ProcessId,
-    PromptMode, ProxyManager, Receipt, Restart, ResumeFrom, ResumeRequest, SessionHandle, SessionState, SessionStatus,
-    Signal, Subscription,
+    PromptMode, ProxyManager, Receipt, Restart, ResumeFrom, ResumeOptions, ResumeRequest, SessionHandle, SessionState,
+    SessionStatus, Signal, Subscription,
 };
 use registry::{PidFd, SpawnInput, SpawnOutput, SpawnRequest, SpawnedProcess};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
@@ -565,7 +565,10 @@ impl Stage {
             fs::remove_file(file).expect("removed");
         }
         let manager = self.manager().await;
-        let error = soon("an answer", manager.resume_session(&self.lasting.id)).await.expect_err("gone");
+        // Its variables are kept nowhere.
+        let options = ResumeOptions { env: self.config("gone").env, ..ResumeOptions::default() };
+        let resumed = soon("an answer", manager.resume_session_with(&self.lasting.id, options)).await;
+        let error = resumed.expect_err("gone");
         assert!(matches!(error, Error::NativeSessionMissing { .. }), "{error}");
         // Its events are there all the same, and so is it.
         self.has_said(&self.events(&manager).await);

@@ -82,6 +82,14 @@ impl Terminal {
         self.look(&format!("last line {line:?}"), |screen| screen.lines().last() == Some(line))
     }
 
+    /// Looks until so many lines begin with the prompt.
+    #[track_caller]
+    pub(crate) fn until_prompts(&mut self, prompt: &str, count: usize) {
+        self.look(&format!("{count} prompts"), |screen| {
+            screen.lines().filter(|line| line.starts_with(prompt)).count() >= count
+        });
+    }
+
     /// Looks until the screen shows this alone.
     #[track_caller]
     pub(crate) fn until_screen(&mut self, text: &str) {

@@ -328,13 +328,13 @@ impl SideWalk<'_> {
         pane.press(&["Enter"])
     }
 
-    /// Allows what is asked for. A key that comes soon after the question may be ignored.
+    /// Allows what is asked for, until it was done. A key that comes soon after the question may be ignored.
     fn allow(&self, pane: &TmuxPane) -> io::Result<()> {
-        let asks = self.walk.agent.asks;
         for _ in 0..3 {
             pane.press(&["Enter"])?;
-            let is_answered = |screen: &CapturedScreen| !screen.text.iter().any(|line| line.contains(asks));
-            if pane.look("the answer", ANSWER_TIMEOUT, is_answered).is_ok() {
+            // Not by what is gone: a screen that is being drawn lacks more than that.
+            let is_done = |screen: &CapturedScreen| screen.text.iter().any(|line| line.contains("done:"));
+            if pane.look("the answer", ANSWER_TIMEOUT, is_done).is_ok() {
                 break;
             }
         }

@@ -57,13 +57,22 @@ impl Watched {
 
     /// Types a word again and again, until the screen shows it: some programs drop what comes while they begin.
     pub(super) async fn types_until_shown(&mut self, word: &str) -> Result<(), Failure> {
+        self.types_until(word, word).await
+    }
+
+    /// Presses Enter again and again, until the screen shows this: without any text it does nothing.
+    pub(super) async fn enters_until_shown(&mut self, text: &str) -> Result<(), Failure> {
+        self.types_until("\r", text).await
+    }
+
+    async fn types_until(&mut self, keys: &str, text: &str) -> Result<(), Failure> {
         for _ in 0..ATTEMPTS {
-            self.types(word).await?;
-            if let Ok(shown) = tokio::time::timeout(ATTEMPT, self.shows(word)).await {
+            self.types(keys).await?;
+            if let Ok(shown) = tokio::time::timeout(ATTEMPT, self.shows(text)).await {
                 return shown;
             }
         }
-        Err(Failure::Wrong(format!("no {word:?} on the screen: {}", self.screen.screen().contents())))
+        Err(Failure::Wrong(format!("no {text:?} on the screen: {}", self.screen.screen().contents())))
     }
 }
 

@@ -35,8 +35,7 @@ pub(super) async fn visit(stage: Arc<Stage>) -> Ran {
     viewer.shows("plum").await?;
     // Some lose what is typed while they begin.
     viewer.types_until_shown("giraffe").await?;
-    viewer.types("\r").await?;
-    viewer.shows("said: giraffe").await?;
+    viewer.enters_until_shown("said: giraffe").await?;
     let reports = REPORTING.contains(&stage.agent.id);
     if reports {
         session.leave_turn();
@@ -80,7 +79,7 @@ async fn another_conversation(stage: &Stage, session: &mut Session) -> Result<()
         })
         .await?;
     viewer.types_until_shown("ostrich").await?;
-    viewer.types("\r").await?;
+    viewer.enters_until_shown("said: ostrich").await?;
     session
         .until("the end of the screen's turn", |event| matches!(event, Event::Complete { .. }).then_some(()))
         .await?;
