@@ -224,6 +224,10 @@ impl SideWalk<'_> {
                 for variable in &environment {
                     words.extend(["--env", variable]);
                 }
+                // For prompts beside its screen it would have an extension of ours, which it shows.
+                if agent.id == "pi" {
+                    words.extend(["--surface", "terminal"]);
+                }
                 walk.ours(&words)?;
                 format!("{program} attach s")
             }
