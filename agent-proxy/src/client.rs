@@ -2,10 +2,12 @@
 
 use std::{future::Future, io, pin::pin, time::Duration};
 
+use axum::body::Body;
 use http_body_util::{BodyExt, Full};
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Bytes, Incoming},
+    client::conn::http1::SendRequest,
     header,
     upgrade::Upgraded,
 };
@@ -13,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use interprocess::local_socket::{GenericFilePath, ToFsName, tokio::Stream, traits::tokio::Stream as _};
 use nix::sys::socket::{getsockopt, sockopt};
 use proxy_manager::SessionId;
-use proxy_server::{ProblemDetails, api::TERMINAL_PROTOCOL};
+use proxy_server::{ProblemDetails, api::TERMINAL_PROTOCOL, mcp::ApiService};
 use registry::PidFd;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -117,6 +119,22 @@ impl DaemonClient {
         Ok(process.and_then(|process| PidFd::open(process).ok()))
     }
 
+    /// Returns the daemon's routes as a service.
+    pub(crate) fn service(&self) -> ApiService {
+        let client = self.clone();
+        ApiService::new(tower::service_fn(move |request| {
+            let client = client.clone();
+            async move { client.forward(request).await }
+        }))
+    }
+
+    /// Passes a request on to the daemon, whatever its answer is.
+    async fn forward(&self, request: Request<Body>) -> Result<Response<Body>, ProblemDetails> {
+        let mut sender = self.handshake().await?;
+        let response = sender.send_request(request).await.map_err(|error| lost(&self.socket, &error))?;
+        Ok(response.map(Body::new))
+    }
+
     /// Connects to a session's terminal.
     ///
     /// # Errors
@@ -185,12 +203,7 @@ impl DaemonClient {
         body: Option<Vec<u8>>,
         protocol: Option<&str>,
     ) -> Result<Response<Incoming>, ProblemDetails> {
-        let stream = self.connect().await?;
-        let lost = |error: hyper::Error| lost(&self.socket, &error);
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
-        // The task ends with the response's body.
-        tokio::spawn(connection.with_upgrades());
+        let mut sender = self.handshake().await?;
         let mut request = Request::builder();
         if let Some(protocol) = protocol {
             request = request.header(header::CONNECTION, "upgrade").header(header::UPGRADE, protocol);
@@ -202,11 +215,26 @@ impl DaemonClient {
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(body.unwrap_or_default())))
             .map_err(|error| ProblemDetails::failed(format!("request {path}: {error}")))?;
-        let response = sender.send_request(request).await.map_err(lost)?;
+        let response = sender.send_request(request).await.map_err(|error| lost(&self.socket, &error))?;
         if response.status().is_success() || response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Ok(response);
         }
         Err(self.problem(response).await)
+    }
+
+    /// Connects for one request.
+    async fn handshake<B>(&self) -> Result<SendRequest<B>, ProblemDetails>
+    where
+        B: hyper::body::Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let stream = TokioIo::new(self.connect().await?);
+        let connected = hyper::client::conn::http1::handshake(stream).await;
+        let (sender, connection) = connected.map_err(|error| lost(&self.socket, &error))?;
+        // The task ends with the response's body.
+        tokio::spawn(connection.with_upgrades());
+        Ok(sender)
     }
 
     async fn connect(&self) -> Result<Stream, ProblemDetails> {

@@ -33,6 +33,8 @@ pub mod installed_agents;
 mod instances;
 mod json_node;
 mod list_page;
+#[cfg(feature = "mcp")]
+pub mod mcp;
 mod metrics;
 #[cfg(feature = "openapi")]
 pub mod openapi;

@@ -225,6 +225,10 @@ pub(crate) enum CliCommand {
     Log(LogArgs),
     /// Record what an agent does outside of agent-proxy, by hooks in your settings of it
     Hooks(HooksArgs),
+    /// Serve a client of the Model Context Protocol on standard input and output
+    ///
+    /// Its tools start sessions and talk to them: in the daemon if one answers, else in this process, whose sessions end with the client.
+    Mcp(McpArgs),
     /// Find agent processes that other tools left behind, and end those you name
     Orphans(OrphansArgs),
     /// Run a command as a session, and report what it leaves behind
@@ -235,6 +239,14 @@ pub(crate) enum CliCommand {
     Completions(CompletionsArgs),
     /// Explain a command or a topic
     Help(HelpArgs),
+}
+
+/// Arguments of `mcp`.
+#[derive(Debug, Args)]
+pub(crate) struct McpArgs {
+    /// List the tools as `coding_agent.NAME`, not `coding_agent_NAME`: some model APIs refuse a dot. Calls may use either name
+    #[arg(long)]
+    pub(crate) dotted_names: bool,
 }
 
 /// Arguments of `abort`.

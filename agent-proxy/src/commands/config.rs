@@ -45,7 +45,7 @@ pub(super) fn session(agent: Option<&str>, args: AgentArgs) -> Result<AgentSessi
         resume: resume.resume(has_key)?,
         on_usage_limit: args.budget.on_usage_limit(),
         budget: args.budget.budget(),
-        depth: depth(std::env::var(DEPTH).ok().as_deref()),
+        depth: depth(),
         ..AgentSessionConfig::new(agent)
     };
     let mut flags = Profile { agent: agent.to_owned(), ..Profile::default() };
@@ -99,9 +99,14 @@ fn explicit(flags: &Profile) -> BTreeSet<ConfigSetting> {
     given.into_iter().filter_map(|(setting, is_given)| is_given.then_some(setting)).collect()
 }
 
+/// Returns the number of sessions around this process.
+pub(super) fn depth() -> u32 {
+    parse_depth(std::env::var(DEPTH).ok().as_deref())
+}
+
 /// Parses the variable's value; 0 without one, and the greatest depth for an invalid one.
-fn depth(told: Option<&str>) -> u32 {
-    told.map_or(0, |text| text.parse().unwrap_or(u32::MAX))
+fn parse_depth(value: Option<&str>) -> u32 {
+    value.map_or(0, |text| text.parse().unwrap_or(u32::MAX))
 }
 
 /// Returns the first agent of the catalog that is found.
@@ -243,6 +248,6 @@ mod tests {
 
     #[test]
     fn how_deep_we_are() {
-        assert_eq!((depth(None), depth(Some("3")), depth(Some("x"))), (0, 3, u32::MAX));
+        assert_eq!((parse_depth(None), parse_depth(Some("3")), parse_depth(Some("x"))), (0, 3, u32::MAX));
     }
 }

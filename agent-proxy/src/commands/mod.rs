@@ -19,6 +19,7 @@ mod leaktest;
 mod log;
 mod login_link;
 mod logs;
+mod mcp;
 mod models;
 mod operations;
 mod orphans;
@@ -84,6 +85,9 @@ pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), CommandFailur
             restart::run(&DaemonClient::new(socket.clone()), &socket, &args, global.json).await
         }
         CliCommand::Serve(args) => serve::run(child, args, &global, &socket(&global)?).await,
+        CliCommand::Mcp(args) => {
+            mcp::run(child, &DaemonClient::new(socket(&global)?), &args, global.config_dir.as_deref()).await
+        }
         CliCommand::Orphans(args) => orphans::run(args, global.config_dir.as_deref(), global.json).await,
         CliCommand::Leaktest(args) => leaktest::run(child, args, global.json).await,
         CliCommand::Doctor => {
@@ -173,6 +177,7 @@ async fn run_client(command: CliCommand, client: &DaemonClient, as_json: bool) -
         | CliCommand::Restart(_)
         | CliCommand::Top(_)
         | CliCommand::Serve(_)
+        | CliCommand::Mcp(_)
         | CliCommand::Orphans(_)
         | CliCommand::Leaktest(_)
         | CliCommand::Log(_)

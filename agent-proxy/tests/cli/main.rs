@@ -16,6 +16,7 @@ mod hooks;
 mod lasting;
 mod leaktest;
 mod listings;
+mod mcp;
 mod network;
 mod operations;
 mod orphans;

@@ -16,7 +16,10 @@ use crate::harness::{DEADLINE, Daemon, Place};
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) head: String,
+    /// `null` for what is no JSON.
     pub(crate) body: Value,
+    /// The body as it came.
+    pub(crate) text: String,
 }
 
 /// Sends a request with these further headers.
@@ -39,7 +42,12 @@ pub(crate) fn send(address: SocketAddr, request: &str, headers: &[String], body:
     stream.read_to_string(&mut answer).expect("its end");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-    Answer { status, head: head.to_owned(), body: serde_json::from_str(body).unwrap_or_default() }
+    Answer {
+        status,
+        head: head.to_owned(),
+        body: serde_json::from_str(body).unwrap_or_default(),
+        text: body.to_owned(),
+    }
 }
 
 pub(crate) fn bearer(token: &str) -> Vec<String> {

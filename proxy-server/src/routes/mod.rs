@@ -68,8 +68,12 @@ pub(crate) fn router(state: ApiState) -> Router {
         None => router,
     };
     // Each request on a socket goes through all of that by itself.
+    #[cfg(feature = "mcp")]
+    let inner = router.clone();
     let sockets = socket::routes().with_state(SocketState { api: state, routes: router.clone() });
     let router = router.merge(sockets.route_layer(from_fn(check_role)));
+    #[cfg(feature = "mcp")]
+    let router = router.merge(crate::mcp::routes(inner).route_layer(from_fn(note_route)));
     match counted {
         Some(metrics) => router.layer(from_fn_with_state(metrics, count_requests)),
         None => router,

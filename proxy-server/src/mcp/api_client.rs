@@ -1,0 +1,146 @@
+//! Client of the API, whichever way its routes are reached.
+
+use axum::{
+    body::{Body, BodyDataStream, to_bytes},
+    http::{HeaderName, Method, Request, header, request::Parts},
+    response::Response,
+};
+use futures_util::StreamExt as _;
+use serde_json::Value;
+use tower::{ServiceExt as _, util::BoxCloneSyncService};
+
+use crate::{Peer, ProblemDetails, access::Identity, api::NDJSON, requests::RouteResult, stream::is_problem_line};
+
+/// The routes of the API: a router in this process, or a daemon behind its socket.
+pub type ApiService = BoxCloneSyncService<Request<Body>, Response, ProblemDetails>;
+
+/// Longest answer of a request, in bytes.
+const LONGEST_ANSWER: usize = 64 * 1024 * 1024;
+
+/// Longest line of a stream, in bytes: the longest message of a proxy, and what JSON adds to it.
+const LONGEST_LINE: usize = 128 * 1024 * 1024;
+
+/// Client of the API, for one caller.
+#[derive(Clone, derive_more::Debug)]
+pub(super) struct ApiClient {
+    #[debug(skip)]
+    service: ApiService,
+    identity: Option<Identity>,
+    peer: Option<Peer>,
+    /// Number of sessions around the caller.
+    pub(super) depth: u32,
+}
+
+impl ApiClient {
+    /// Creates a client for a caller who is the host.
+    pub(super) fn new(service: ApiService, depth: u32) -> Self {
+        Self { service, identity: None, peer: None, depth }
+    }
+
+    /// Returns a client for whoever has sent this request.
+    pub(super) fn as_caller_of(&self, request: &Parts) -> Self {
+        let (identity, peer) = (request.extensions.get().cloned(), request.extensions.get().copied());
+        Self { identity, peer, ..self.clone() }
+    }
+
+    pub(super) async fn get(&self, path: &str) -> RouteResult<Value> {
+        self.call(Method::GET, path, None).await
+    }
+
+    pub(super) async fn post(&self, path: &str, body: &Value) -> RouteResult<Value> {
+        self.call(Method::POST, path, Some(body)).await
+    }
+
+    /// Begins a stream of JSON lines.
+    pub(super) async fn lines(&self, path: &str) -> RouteResult<LineStream> {
+        let response = self.send(Method::GET, path, None, NDJSON).await?;
+        Ok(LineStream { body: response.into_body().into_data_stream(), buffer: Vec::new(), at: 0 })
+    }
+
+    /// Carries out a request. An empty answer is null.
+    async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> RouteResult<Value> {
+        let response = self.send(method, path, body, "application/json").await?;
+        let bytes = read(response).await?;
+        if bytes.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(&bytes)
+            .map_err(|error| ProblemDetails::failed(format!("the answer to {path} is no JSON: {error}")))
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Option<&Value>, accept: &str) -> RouteResult<Response> {
+        let invalid = |error: axum::http::Error| ProblemDetails::usage(format!("the request makes no sense: {error}"));
+        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        let headers: [(HeaderName, &str); 3] =
+            [(header::ACCEPT, accept), (header::CONTENT_TYPE, "application/json"), (header::HOST, "agent-proxy")];
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let mut request = request.body(body).map_err(invalid)?;
+        if let Some(identity) = &self.identity {
+            request.extensions_mut().insert(identity.clone());
+        }
+        if let Some(peer) = self.peer {
+            request.extensions_mut().insert(peer);
+        }
+        let response = self.service.clone().oneshot(request).await?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        let body = read(response).await?;
+        Err(serde_json::from_slice(&body)
+            .unwrap_or_else(|_| ProblemDetails::failed(format!("{path} was answered with the status {status}"))))
+    }
+}
+
+async fn read(response: Response) -> RouteResult<Vec<u8>> {
+    let failed = |error: axum::Error| ProblemDetails::failed(format!("reading the answer failed: {error}"));
+    Ok(to_bytes(response.into_body(), LONGEST_ANSWER).await.map_err(failed)?.into())
+}
+
+/// Stream of JSON lines.
+pub(super) struct LineStream {
+    body: BodyDataStream,
+    buffer: Vec<u8>,
+    /// Place of the next line in the buffer.
+    at: usize,
+}
+
+impl LineStream {
+    /// Returns the next line; `None` at the end. May be dropped at any time: nothing is lost then.
+    ///
+    /// # Errors
+    /// The problem that ended the stream.
+    pub(super) async fn next(&mut self) -> RouteResult<Option<Value>> {
+        loop {
+            let rest = &self.buffer[self.at..];
+            if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                let line = &rest[..end];
+                self.at += end + 1;
+                if is_problem_line(line) {
+                    return Err(
+                        serde_json::from_slice(line).unwrap_or_else(|_| ProblemDetails::failed("the events broke off"))
+                    );
+                }
+                if !line.is_empty() {
+                    let line = serde_json::from_slice(line);
+                    return line
+                        .map(Some)
+                        .map_err(|error| ProblemDetails::failed(format!("an event is no JSON: {error}")));
+                }
+                continue;
+            }
+            self.buffer.drain(..std::mem::take(&mut self.at));
+            match self.body.next().await {
+                None => return Ok(None),
+                Some(Err(error)) => return Err(ProblemDetails::failed(format!("reading events failed: {error}"))),
+                Some(Ok(chunk)) if self.buffer.len() + chunk.len() > LONGEST_LINE => {
+                    return Err(ProblemDetails::failed(format!("an event is longer than {LONGEST_LINE} bytes")));
+                }
+                Some(Ok(chunk)) => self.buffer.extend_from_slice(&chunk),
+            }
+        }
+    }
+}

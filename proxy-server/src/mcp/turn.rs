@@ -1,0 +1,223 @@
+//! Waits for the end of a turn, as its events tell it.
+
+use std::time::Duration;
+
+use rmcp::{
+    RoleServer,
+    model::{ProgressNotificationParam, ProgressToken},
+    service::{Peer, RequestContext},
+};
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout_at};
+
+use super::api_client::{ApiClient, LineStream};
+use crate::requests::RouteResult;
+
+/// Longest text of a progress notification, in characters.
+const LONGEST_PROGRESS: usize = 200;
+
+/// Least time between two progress notifications: a client draws each.
+const PROGRESS_PAUSE: Duration = Duration::from_millis(200);
+
+/// Turn that is waited for.
+pub(super) struct TurnWait<'a> {
+    pub(super) api: &'a ApiClient,
+    /// Whole id of the session.
+    pub(super) session: &'a str,
+    /// Number of the turn; `None` for whichever runs.
+    pub(super) turn: Option<u64>,
+    /// Offset after which its events come.
+    pub(super) from: u64,
+    pub(super) deadline: Instant,
+}
+
+/// What became of a turn.
+#[derive(Default)]
+pub(super) struct TurnReport {
+    text: String,
+    turn: Option<u64>,
+    stop_reason: Value,
+    usage: Value,
+    errors: Vec<Value>,
+    tool_calls: u64,
+    last_offset: u64,
+}
+
+/// Why waiting ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WaitEnd {
+    Completed,
+    NeedsPermission,
+    SessionOver,
+    StillRunning,
+}
+
+impl WaitEnd {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::NeedsPermission => "waitingForPermission",
+            Self::SessionOver => "sessionOver",
+            Self::StillRunning => "running",
+        }
+    }
+}
+
+impl TurnWait<'_> {
+    /// Follows the turn to its end, to a permission request that nobody has answered, or to the deadline. A client that cancels has the turn
+    /// aborted.
+    pub(super) async fn follow(self, context: &RequestContext<RoleServer>) -> RouteResult<Value> {
+        let path = format!("/v1/sessions/{}/events?follow=true&raw=false&from={}", self.session, self.from);
+        let mut events = self.api.lines(&path).await?;
+        let mut report = TurnReport { last_offset: self.from, ..TurnReport::default() };
+        let mut progress = Progress::new(context);
+        let end = tokio::select! {
+            end = timeout_at(self.deadline, self.read(&mut events, &mut report, &mut progress)) => {
+                end.unwrap_or(Ok(WaitEnd::StillRunning))?
+            }
+            () = context.ct.cancelled() => {
+                // Nobody reads the result.
+                let abort = self.api.post(&format!("/v1/sessions/{}/abort", self.session), &json!({})).await;
+                if let Err(problem) = abort {
+                    tracing::debug!(why = problem.detail, "a turn that a client gave up could not be aborted");
+                }
+                WaitEnd::StillRunning
+            }
+        };
+        let permissions = match end {
+            WaitEnd::NeedsPermission => self.open_permissions().await?,
+            _ => Vec::new(),
+        };
+        Ok(json!({
+            "session_id": self.session,
+            "turn": report.turn.or(self.turn),
+            "status": end.name(),
+            "text": report.text,
+            "stop_reason": report.stop_reason,
+            "usage": report.usage,
+            "tool_calls": report.tool_calls,
+            "errors": report.errors,
+            "permissions": permissions,
+            "next_offset": report.last_offset,
+        }))
+    }
+
+    async fn read(
+        &self,
+        events: &mut LineStream,
+        report: &mut TurnReport,
+        progress: &mut Progress,
+    ) -> RouteResult<WaitEnd> {
+        while let Some(event) = events.next().await? {
+            if let Some(offset) = event["offset"].as_str().and_then(|offset| offset.parse().ok()) {
+                report.last_offset = offset;
+            }
+            let turn = event["metadata"]["turn"].as_u64();
+            let is_ours = match (turn, self.turn) {
+                (Some(turn), Some(wanted)) => turn == wanted,
+                (Some(_), None) => true,
+                (None, _) => false,
+            };
+            match event["type"].as_str().unwrap_or_default() {
+                "session:ended" | "session:suspended" => return Ok(WaitEnd::SessionOver),
+                // A turn after ours: ours has ended, or was dropped.
+                "turn:started" if turn > self.turn && self.turn.is_some() => return Ok(WaitEnd::Completed),
+                "session:idle" if is_ours => return Ok(WaitEnd::Completed),
+                "permission:requested" if is_ours && self.is_open(&event["payload"]["id"]).await? => {
+                    return Ok(WaitEnd::NeedsPermission);
+                }
+                kind if is_ours => {
+                    report.turn = turn;
+                    report.add(kind, &event["payload"]);
+                    progress.tell(kind, &event["payload"]).await;
+                }
+                _ => {}
+            }
+        }
+        Ok(WaitEnd::SessionOver)
+    }
+
+    async fn open_permissions(&self) -> RouteResult<Vec<Value>> {
+        match self.api.get(&format!("/v1/sessions/{}/permissions", self.session)).await? {
+            Value::Array(open) => Ok(open),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Returns true if the request waits for an answer: a policy may have given one.
+    async fn is_open(&self, request: &Value) -> RouteResult<bool> {
+        Ok(self.open_permissions().await?.iter().any(|open| open["id"] == *request))
+    }
+}
+
+impl TurnReport {
+    fn add(&mut self, kind: &str, payload: &Value) {
+        match kind {
+            "stream:text" if payload["parent"].is_null() => {
+                self.text.push_str(payload["text"].as_str().unwrap_or_default())
+            }
+            "stream:voided" => {
+                let left = self
+                    .text
+                    .len()
+                    .saturating_sub(usize::try_from(payload["textBytes"].as_u64().unwrap_or(0)).unwrap_or(usize::MAX));
+                self.text.truncate(self.text.floor_char_boundary(left));
+            }
+            "stream:tool_start" => self.tool_calls += 1,
+            "stream:error" => self.errors.push(payload.clone()),
+            "stream:complete" => {
+                self.stop_reason = payload["stopReason"].clone();
+                self.usage = payload["usage"].clone();
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Progress of a call, for a client that asked to hear of it.
+struct Progress {
+    token: Option<ProgressToken>,
+    client: Peer<RoleServer>,
+    count: u64,
+    told: Option<Instant>,
+    text: String,
+}
+
+impl Progress {
+    fn new(context: &RequestContext<RoleServer>) -> Self {
+        let (token, client) = (context.meta.get_progress_token(), context.peer.clone());
+        Self { token, client, count: 0, told: None, text: String::new() }
+    }
+
+    /// Tells what the agent does: its text, and the tools that it calls.
+    async fn tell(&mut self, kind: &str, payload: &Value) {
+        let Some(token) = &self.token else { return };
+        self.count += 1;
+        let message = match kind {
+            "stream:text" => {
+                self.text.push_str(payload["text"].as_str().unwrap_or_default());
+                self.text.trim_end().rsplit('\n').next().unwrap_or_default().to_owned()
+            }
+            "stream:tool_start" => {
+                payload["title"].as_str().or(payload["name"].as_str()).unwrap_or("a tool call").to_owned()
+            }
+            "stream:thinking" => "thinking".to_owned(),
+            _ => return,
+        };
+        // The last line is enough to go on from.
+        if let Some(line) = self.text.rfind('\n') {
+            self.text.drain(..=line);
+        }
+        let excess = self.text.len().saturating_sub(LONGEST_PROGRESS * 4);
+        self.text.drain(..self.text.ceil_char_boundary(excess));
+        let is_tool = kind == "stream:tool_start";
+        if !is_tool && self.told.is_some_and(|told| told.elapsed() < PROGRESS_PAUSE) {
+            return;
+        }
+        self.told = Some(Instant::now());
+        let mut progress = ProgressNotificationParam::new(token.clone(), self.count as f64);
+        progress.message = Some(message.chars().take(LONGEST_PROGRESS).collect());
+        // A client that is gone gets no result either.
+        let _ = self.client.notify_progress(progress).await;
+    }
+}
