@@ -7,6 +7,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::Response,
 };
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use futures_util::{SinkExt as _, stream::SplitSink};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
@@ -30,6 +31,10 @@ pub(crate) type WebSocketSender = SplitSink<WebSocket, Message>;
 /// Subprotocol that is accepted, for clients that have to name one.
 const SUBPROTOCOL: &str = "agent-proxy";
 
+/// Beginning of the subprotocol that carries a token, in base64url without padding. A browser sends no header of a page's own with a
+/// WebSocket, and an address ends up in logs. The answer names [`SUBPROTOCOL`] alone.
+const TOKEN_SUBPROTOCOL: &str = "agent-proxy.bearer.";
+
 /// Longest time that a client may take to read one message.
 const LONGEST_WRITE: Duration = Duration::from_secs(300);
 
@@ -39,6 +44,18 @@ const WRITE_BUFFER: usize = 64 * 1024;
 /// Returns true if the request asks for a WebSocket.
 pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
     has_word(headers, header::UPGRADE, "websocket")
+}
+
+/// Returns the token that a WebSocket's handshake has among its subprotocols.
+pub(crate) fn subprotocol_token(headers: &HeaderMap) -> Option<String> {
+    if !is_websocket(headers) {
+        return None;
+    }
+    let encoded =
+        words(headers, header::SEC_WEBSOCKET_PROTOCOL).find_map(|word| word.strip_prefix(TOKEN_SUBPROTOCOL))?;
+    // A token that cannot be read is a wrong one, not none.
+    let token = URL_SAFE_NO_PAD.decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    Some(token.unwrap_or_default())
 }
 
 /// Accepts a WebSocket whose messages have at most `longest` bytes, and has `serve` serve it.
@@ -95,6 +112,42 @@ pub(crate) async fn send(sender: &mut WebSocketSender, message: Message) -> bool
 
 /// Returns true if a header has this word in its list, in any case.
 fn has_word(headers: &HeaderMap, name: header::HeaderName, word: &str) -> bool {
+    words(headers, name).any(|given| given.eq_ignore_ascii_case(word))
+}
+
+/// Iterates over the words of a header's list.
+fn words(headers: &HeaderMap, name: header::HeaderName) -> impl Iterator<Item = &str> {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|given| given.trim().eq_ignore_ascii_case(word))
+    values.flat_map(|value| value.split(',')).map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(upgrade: Option<&str>, protocols: &[&str]) -> Option<String> {
+        let mut headers = HeaderMap::new();
+        if let Some(upgrade) = upgrade {
+            headers.insert(header::UPGRADE, upgrade.parse().expect("a value"));
+        }
+        for protocol in protocols {
+            headers.append(header::SEC_WEBSOCKET_PROTOCOL, protocol.parse().expect("a value"));
+        }
+        subprotocol_token(&headers)
+    }
+
+    #[test]
+    fn a_token_comes_with_a_handshake_alone() {
+        let encoded = format!("{TOKEN_SUBPROTOCOL}{}", URL_SAFE_NO_PAD.encode("ab/c+d"));
+        let with = format!("{SUBPROTOCOL}, {encoded}");
+        assert_eq!(token(Some("websocket"), &[&with]).as_deref(), Some("ab/c+d"));
+        assert_eq!(token(Some("WebSocket"), &[SUBPROTOCOL, &encoded]).as_deref(), Some("ab/c+d"));
+        assert_eq!(token(None, &[&with]), None, "no handshake");
+        assert_eq!(token(Some("agent-proxy-terminal"), &[&with]), None, "no WebSocket");
+        assert_eq!(token(Some("websocket"), &[SUBPROTOCOL]), None);
+        for wrong in ["", "****", "_w"] {
+            let wrong = format!("{TOKEN_SUBPROTOCOL}{wrong}");
+            assert_eq!(token(Some("websocket"), &[&wrong]).as_deref(), Some(""), "{wrong}");
+        }
+    }
 }

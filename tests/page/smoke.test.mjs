@@ -2,7 +2,6 @@
 import { after, afterEach, before, test } from "node:test";
 import assert from "node:assert/strict";
 import { startDaemon, startBrowser, openWindow, checkQuiet, program } from "./lib.mjs";
-import { withToken } from "./mock.mjs";
 
 let daemon;
 let browser;
@@ -95,6 +94,12 @@ test("a login by link, for one user's sessions, and its end", async (context) =>
   await prompt(page, "say by cookie");
   await page.getByText("by cookie", { exact: true }).last().waitFor();
   await page.locator(".prompt .who").getByText("ada").waitFor();
+  // So does the terminal.
+  await page.getByRole("link", { name: "Terminal" }).click();
+  await page.getByRole("button", { name: "A shell beside the agent" }).click();
+  await page.getByText("You have the keyboard").waitFor();
+  await page.keyboard.type("echo $((40+2)) by cookie\n");
+  await page.locator(".xterm-rows").getByText("42 by cookie", { exact: true }).waitFor();
   await page.getByRole("button", { name: "Log out" }).click();
   await page.getByLabel("Token").waitFor();
   const again = await open({ login: false, hash: null });
@@ -197,26 +202,21 @@ test("a prompt that waits is dropped", async () => {
 
 test("a terminal: type, watch, take the keyboard, its end", async () => {
   await daemon.call("POST", "v1/sessions", { sessionId: "shell", agent: "command", command: ["sh"], cwd: daemon.work, terminal: {} });
-  // A WebSocket of a browser carries no token.
-  const server = await withToken(daemon);
-  try {
-    const one = await open({ url: server.url, hash: "#/session/shell/terminal" });
-    await one.getByText("You have the keyboard").waitFor();
-    await one.locator(".xterm-rows").click({ force: true });
-    await one.keyboard.type("echo $((40+2)) end\n");
-    await one.locator(".xterm-rows").getByText("42 end", { exact: true }).waitFor();
-    const other = await open({ url: server.url, hash: "#/session/shell/terminal", size: { width: 390, height: 844 } });
-    await other.getByText("You watch").waitFor();
-    await other.locator(".xterm-rows").getByText("42 end", { exact: true }).waitFor();
-    await other.getByRole("button", { name: "Take the keyboard" }).click();
-    await other.getByText("You have the keyboard").waitFor();
-    await one.getByText("You watch").waitFor();
-    await other.keyboard.type("echo from-the-phone; exit 3\n");
-    await other.getByText("exit 3").last().waitFor();
-    for (const page of [one, other]) await checkQuiet(page, [/404/]);
-  } finally {
-    server.close();
-  }
+  // With a token that was given, as with a cookie below.
+  const one = await open({ hash: "#/session/shell/terminal" });
+  await one.getByText("You have the keyboard").waitFor();
+  await one.locator(".xterm-rows").click({ force: true });
+  await one.keyboard.type("echo $((40+2)) end\n");
+  await one.locator(".xterm-rows").getByText("42 end", { exact: true }).waitFor();
+  const other = await open({ hash: "#/session/shell/terminal", size: { width: 390, height: 844 } });
+  await other.getByText("You watch").waitFor();
+  await other.locator(".xterm-rows").getByText("42 end", { exact: true }).waitFor();
+  await other.getByRole("button", { name: "Take the keyboard" }).click();
+  await other.getByText("You have the keyboard").waitFor();
+  await one.getByText("You watch").waitFor();
+  await other.keyboard.type("echo from-the-phone; exit 3\n");
+  await other.getByText("exit 3").last().waitFor();
+  for (const page of [one, other]) await checkQuiet(page, [/404/]);
 });
 
 test("keys: help, search, theme", async () => {

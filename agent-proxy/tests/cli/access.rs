@@ -9,6 +9,7 @@ use std::{
     sync::Arc,
 };
 
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use ipc_protocol::Event;
 use serde_json::{Value, json};
 use tokio_rustls::rustls::{
@@ -17,7 +18,7 @@ use tokio_rustls::rustls::{
 };
 
 use crate::{
-    harness::{DEADLINE, Daemon, PROGRAM, Place, not_run},
+    harness::{DEADLINE, Daemon, PROGRAM, Place, Running, not_run},
     network::{Answer, bearer, send, token},
 };
 
@@ -98,6 +99,54 @@ fn a_page_of_another_site_cannot_use_the_cookie() {
     assert_eq!(own("same-origin").body, json!([]), "nothing was started");
     let origin = "Sec-Fetch-Site: same-origin".to_owned();
     assert_eq!(send(address, "POST /v1/sessions", &[cookie.clone(), origin], START).status, 201);
+    daemon.run(&["kill", "s"]).exits(0);
+}
+
+/// Sends a WebSocket's handshake with subprotocols, as a page does, and returns the head of the answer.
+fn handshake(address: SocketAddr, path: &str, protocols: &str, more: &[String]) -> String {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(DEADLINE)).expect("set");
+    let more: String = more.iter().map(|header| format!("{header}\r\n")).collect();
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: {protocols}\r\n{more}\r\n"
+    );
+    stream.write_all(request.as_bytes()).expect("written");
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("a head");
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).expect("UTF-8")
+}
+
+#[test]
+fn a_page_sends_its_token_with_a_websocket() {
+    let place = Place::new();
+    let (daemon, address) = place.serve_network(&[]);
+    let (ci, reader) = (token(&daemon, &["ci"]), token(&daemon, &["dashboard", "--role", "read"]));
+    assert_eq!(send(address, "POST /v1/sessions", &bearer(&ci), START).status, 201);
+    let subprotocols = |token: &str| format!("agent-proxy, agent-proxy.bearer.{}", URL_SAFE_NO_PAD.encode(token));
+    let (shell, own) = ("/v1/sessions/s/shell", [format!("Origin: http://{address}")]);
+    let head = handshake(address, shell, &subprotocols(&ci), &own);
+    assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+    // The token stays with who sent it.
+    assert!(head.contains("sec-websocket-protocol: agent-proxy\r\n"), "{head}");
+    for (why, protocols, headers, status) in [
+        ("no token", "agent-proxy".to_owned(), &own[..], 401),
+        ("a wrong one", subprotocols("agent_proxy_guess"), &own, 401),
+        ("none that can be read", "agent-proxy.bearer.*".to_owned(), &own, 401),
+        ("a role that is too small", subprotocols(&reader), &own, 403),
+        ("another site's page", subprotocols(&ci), &["Origin: https://evil.example".to_owned()], 403),
+    ] {
+        let head = handshake(address, shell, &protocols, headers);
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{why}: {head}");
+    }
+    assert!(handshake(address, "/v1/socket", &subprotocols(&reader), &own).starts_with("HTTP/1.1 101"));
+    // Where a header can be sent, that is the way.
+    let plain = [format!("Sec-WebSocket-Protocol: {}", subprotocols(&ci))];
+    assert_eq!(send(address, "GET /v1/sessions", &plain, "").status, 401);
     daemon.run(&["kill", "s"]).exits(0);
 }
 
@@ -326,6 +375,16 @@ fn connections_are_encrypted_with_a_certificate() {
     assert!(ask("GET /v1/sessions").starts_with("HTTP/1.1 401"));
     let printed = daemon.run(&["login-link"]).exits(0).stdout;
     let path = printed.trim().strip_prefix(&format!("https://{address}")).expect("encrypted");
+    // A command trusts what the system trusts, and nothing else.
+    let url = format!("https://{address}");
+    let command = |authorities: &str| {
+        let mut command = place.command(&["--url", &url, "sessions", "--json"]);
+        command.env("SSL_CERT_FILE", authorities).env_remove("SSL_CERT_DIR");
+        Running::new(command).end()
+    };
+    assert_eq!(command(cert).exits(0).json(), json!([]));
+    let refused = command(key).exits(4).problem();
+    assert!(refused["detail"].as_str().expect("text").contains("certificates"), "{refused}");
     let answer = ask(&format!("GET {path}"));
     assert!(answer.starts_with("HTTP/1.1 303") && answer.contains("; Secure\r\n"), "{answer}");
     // One that does not encrypt gets nothing.

@@ -40,6 +40,13 @@ export function address(path, query) {
 
 export const segment = (text) => encodeURIComponent(text).replace(/\./g, "%2E");
 
+/** Subprotocols of a WebSocket: a browser sends no header of the page's own with it, so the token is one of them. */
+export function socketProtocols() {
+  if (!token) return [];
+  const bytes = String.fromCharCode(...new TextEncoder().encode(token));
+  return ["agent-proxy", `agent-proxy.bearer.${btoa(bytes).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "")}`];
+}
+
 export function headers(more) {
   const all = { Accept: "application/json", ...more };
   if (token) all.Authorization = `Bearer ${token}`;

@@ -1,6 +1,6 @@
 // The terminal of a session: the frames that every viewer gets, over a WebSocket, on xterm.js. It is loaded when it is first shown.
 import { html, Component, signal, attempt } from "../lib/ui.js";
-import { address, segment, post, hasToken, caller } from "../lib/api.js";
+import { address, segment, post, get, mount, socketProtocols } from "../lib/api.js";
 import { isLive, stateOf, refresh } from "../lib/state.js";
 import { exitText } from "../lib/conversation.js";
 import { safe, link } from "../lib/text.js";
@@ -73,9 +73,10 @@ export class Terminal extends Component {
     this.fitTimer = setTimeout(() => { if (this.xterm && this.types.value) this.fitter.fit(); }, 60);
   }
 
-  async open(route, keyboard = "type") {
+  /** Connects. `again` is the number of attempts since the connection broke off. */
+  async open(route, keyboard = "type", again = 0) {
     this.close();
-    this.status.value = "loading";
+    if (!again) this.status.value = "loading";
     const { Xterm, Fit, Links } = await load();
     if (!this.box) return;
     if (!this.xterm) {
@@ -102,8 +103,8 @@ export class Terminal extends Component {
     const url = address(`v1/sessions/${segment(this.props.id)}/${route}`, { rows: this.xterm.rows, columns: this.xterm.cols, ...(route === "terminal" ? { keyboard } : {}) });
     url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
     this.route = route;
-    this.status.value = "connecting";
-    const socket = new WebSocket(url);
+    if (!again) this.status.value = "connecting";
+    const socket = new WebSocket(url, socketProtocols());
     socket.binaryType = "arraybuffer";
     this.socket = socket;
     this.opened = false;
@@ -115,12 +116,26 @@ export class Terminal extends Component {
       if (this.socket !== socket) return;
       this.socket = null;
       this.types.value = false;
-      if (!["ended", "refused"].includes(this.status.value)) {
-        this.status.value = this.opened ? "lost" : "refused";
-        if (!this.opened) this.notice.value = hasToken() && !caller.value ? "A browser's terminal needs a login by link: a pasted token cannot be sent on it." : "The server did not connect the terminal.";
-        else if (isLive(this.props.session ?? {})) this.again = setTimeout(() => { if (this.box) this.open(route, keyboard); }, 1500);
+      if (["ended", "refused"].includes(this.status.value)) return;
+      if ((this.opened || again) && route === "terminal" && isLive(this.props.session ?? {})) {
+        const attempts = this.opened ? 1 : again + 1;
+        this.status.value = "lost";
+        this.again = setTimeout(() => { if (this.box && isLive(this.props.session ?? {})) this.open(route, keyboard, attempts); }, Math.min(8000, 500 * 2 ** Math.min(attempts, 5)));
+        return;
       }
+      this.status.value = "refused";
+      this.notice.value = this.opened ? "The connection broke off, and with it the shell." : "The server did not connect the terminal.";
+      if (!this.opened) this.explain(url);
     };
+  }
+
+  /** Asks why: a browser does not show the answer to a WebSocket that was refused. */
+  async explain(url) {
+    const query = Object.fromEntries(url.searchParams);
+    await get(url.pathname.slice(mount.pathname.length), query).catch((error) => {
+      // Without a handshake the route itself says no more than that it needs one.
+      if (error.status !== 400 && this.status.value === "refused") this.notice.value = error.message;
+    });
   }
 
   /** Paints a frame. Frames that come faster than they are painted wait here. */

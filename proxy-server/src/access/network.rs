@@ -22,7 +22,7 @@ use super::{
     request_rate::RequestRates,
     role_check::changes,
 };
-use crate::{ProblemDetails, ServerMetrics, routes::is_public};
+use crate::{ProblemDetails, ServerMetrics, routes::is_public, websocket::subprotocol_token};
 
 /// Requests of a caller in a second, unless another bound is set.
 const REQUESTS_PER_SECOND: u32 = 1000;
@@ -141,6 +141,9 @@ impl NetworkAccess {
         let headers = &request.headers;
         if let Some(token) = bearer(headers) {
             return self.identify_token(token.to_owned()).await;
+        }
+        if let Some(token) = subprotocol_token(headers) {
+            return self.identify_token(token).await;
         }
         if let Some(identity) = self.logins.as_ref().and_then(|logins| logins.identify(headers)) {
             check_same_origin(request)?;
