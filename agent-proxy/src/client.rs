@@ -1,6 +1,6 @@
-//! Client of the daemon: one HTTP/1 request per connection over the local socket.
+//! Client of the daemon: one HTTP/1 request per connection, over the local socket or the network.
 
-use std::{future::Future, io, pin::pin, time::Duration};
+use std::{future::Future, pin::pin, time::Duration};
 
 use axum::body::Body;
 use http_body_util::{BodyExt, Full};
@@ -12,7 +12,7 @@ use hyper::{
     upgrade::Upgraded,
 };
 use hyper_util::rt::TokioIo;
-use interprocess::local_socket::{GenericFilePath, ToFsName, tokio::Stream, traits::tokio::Stream as _};
+use interprocess::local_socket::tokio::Stream;
 use nix::sys::socket::{getsockopt, sockopt};
 use proxy_manager::SessionId;
 use proxy_server::{ProblemDetails, api::TERMINAL_PROTOCOL, mcp::ApiService};
@@ -20,7 +20,7 @@ use registry::PidFd;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::socket_path::SocketPath;
+use crate::daemon_address::{DaemonAddress, DaemonStream};
 
 /// Time after which the client checks the daemon's health, again and again. The request itself may take any time:
 /// its work has deadlines of its own in the daemon, some set by the session. The health check has the same time for
@@ -30,16 +30,16 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest line of a stream: the longest message of a proxy, and the overhead of JSON.
 const MAX_LINE: usize = 128 * 1024 * 1024;
 
-/// Connects to the daemon of one socket.
+/// Connects to the daemon at one address.
 #[derive(Clone, Debug)]
 pub(crate) struct DaemonClient {
-    socket: SocketPath,
+    address: DaemonAddress,
 }
 
 impl DaemonClient {
-    /// Creates a client of the daemon on `socket`. Does not connect yet.
-    pub(crate) fn new(socket: SocketPath) -> Self {
-        Self { socket }
+    /// Creates a client of the daemon at `address`. Does not connect yet.
+    pub(crate) fn new(address: impl Into<DaemonAddress>) -> Self {
+        Self { address: address.into() }
     }
 
     /// Sends a `GET` request and returns the JSON answer.
@@ -107,12 +107,12 @@ impl DaemonClient {
         Ok(self.lines(response))
     }
 
-    /// Returns the process of the daemon; `None` if it cannot be seen from here, as from another PID namespace.
+    /// Returns the process of the daemon; `None` if it cannot be seen from here, as from another PID namespace or over the network.
     ///
     /// # Errors
     /// `no-daemon`.
     pub(crate) async fn daemon_process(&self) -> Result<Option<PidFd>, ProblemDetails> {
-        let Stream::UdSocket(socket) = self.connect().await?;
+        let DaemonStream::Local(Stream::UdSocket(socket)) = self.address.connect().await? else { return Ok(None) };
         // Of the process that listens. 0 for one that cannot be seen.
         let pid = getsockopt(&socket, sockopt::PeerCredentials).map_or(0, |peer| peer.pid());
         let process = u32::try_from(pid).ok().filter(|pid| *pid != 0).and_then(|pid| registry::identify(pid).ok());
@@ -128,10 +128,16 @@ impl DaemonClient {
         }))
     }
 
+    /// Returns true for a daemon that a URL names.
+    pub(crate) fn is_remote(&self) -> bool {
+        matches!(self.address, DaemonAddress::Network(_))
+    }
+
     /// Passes a request on to the daemon, whatever its answer is.
-    async fn forward(&self, request: Request<Body>) -> Result<Response<Body>, ProblemDetails> {
+    async fn forward(&self, mut request: Request<Body>) -> Result<Response<Body>, ProblemDetails> {
+        self.address.complete(&mut request)?;
         let mut sender = self.handshake().await?;
-        let response = sender.send_request(request).await.map_err(|error| lost(&self.socket, &error))?;
+        let response = sender.send_request(request).await.map_err(|error| lost(&self.address, &error))?;
         Ok(response.map(Body::new))
     }
 
@@ -153,12 +159,12 @@ impl DaemonClient {
 
     async fn connect_viewer(&self, path: &str) -> Result<TokioIo<Upgraded>, ProblemDetails> {
         let response = self.while_healthy(self.send(Method::GET, path, None, Some(TERMINAL_PROTOCOL))).await?;
-        let upgraded = hyper::upgrade::on(response).await.map_err(|error| lost(&self.socket, &error))?;
+        let upgraded = hyper::upgrade::on(response).await.map_err(|error| lost(&self.address, &error))?;
         Ok(TokioIo::new(upgraded))
     }
 
     fn lines(&self, response: Response<Incoming>) -> JsonLineStream {
-        JsonLineStream { body: response.into_body(), buffer: Vec::new(), at: 0, socket: self.socket.clone() }
+        JsonLineStream { body: response.into_body(), buffer: Vec::new(), at: 0, address: self.address.clone() }
     }
 
     /// Waits for an answer while the daemon responds to health checks.
@@ -177,8 +183,7 @@ impl DaemonClient {
                 answer = &mut answer => return answer,
                 health = health => {
                     health.map_err(|_| {
-                        let path = self.socket.path.display();
-                        let why = format!("the daemon on {path} does not say within {HEALTH_TIMEOUT:?} that it is well");
+                        let why = format!("the daemon on {} does not say within {HEALTH_TIMEOUT:?} that it is well", self.address);
                         ProblemDetails::new("deadline", format!("{why}: is it stopped?"))
                     })??;
                 }
@@ -208,14 +213,17 @@ impl DaemonClient {
         if let Some(protocol) = protocol {
             request = request.header(header::CONNECTION, "upgrade").header(header::UPGRADE, protocol);
         }
+        if let Some(authorization) = self.address.authorization() {
+            request = request.header(header::AUTHORIZATION, authorization);
+        }
         let request = request
             .method(method)
-            .uri(path)
-            .header(header::HOST, "agent-proxy")
+            .uri(self.address.target(path))
+            .header(header::HOST, self.address.host())
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(body.unwrap_or_default())))
             .map_err(|error| ProblemDetails::failed(format!("request {path}: {error}")))?;
-        let response = sender.send_request(request).await.map_err(|error| lost(&self.socket, &error))?;
+        let response = sender.send_request(request).await.map_err(|error| lost(&self.address, &error))?;
         if response.status().is_success() || response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Ok(response);
         }
@@ -229,39 +237,16 @@ impl DaemonClient {
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let stream = TokioIo::new(self.connect().await?);
+        let stream = TokioIo::new(self.address.connect().await?);
         let connected = hyper::client::conn::http1::handshake(stream).await;
-        let (sender, connection) = connected.map_err(|error| lost(&self.socket, &error))?;
+        let (sender, connection) = connected.map_err(|error| lost(&self.address, &error))?;
         // The task ends with the response's body.
         tokio::spawn(connection.with_upgrades());
         Ok(sender)
     }
 
-    async fn connect(&self) -> Result<Stream, ProblemDetails> {
-        if let Some(why) = self.socket.unusable().or_else(|| self.socket.untrusted()) {
-            return Err(ProblemDetails::new("no-daemon", why));
-        }
-        let path = &self.socket.path;
-        let stream = match path.as_path().to_fs_name::<GenericFilePath>() {
-            Ok(name) => Stream::connect(name).await,
-            Err(error) => Err(error),
-        };
-        stream.map_err(|error| {
-            let path = path.display();
-            ProblemDetails::new(
-                "no-daemon",
-                match error.kind() {
-                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                        format!("no daemon answers on {path}: start one with `agent-proxy serve`")
-                    }
-                    _ => format!("cannot connect to {path}: {error}; is `agent-proxy serve` running, and yours?"),
-                },
-            )
-        })
-    }
-
     async fn body(&self, response: Response<Incoming>) -> Result<Bytes, ProblemDetails> {
-        let body = response.into_body().collect().await.map_err(|error| lost(&self.socket, &error))?;
+        let body = response.into_body().collect().await.map_err(|error| lost(&self.address, &error))?;
         Ok(body.to_bytes())
     }
 
@@ -270,9 +255,9 @@ impl DaemonClient {
         let body = self.body(response).await?;
         let body: &[u8] = if no_content { b"null" } else { &body };
         serde_json::from_slice(body).map_err(|error| {
-            let path = self.socket.path.display();
             ProblemDetails::failed(format!(
-                "the daemon on {path} answered something else ({error}): is it of another version?"
+                "the daemon on {} answered something else ({error}): is it of another version?",
+                self.address
             ))
         })
     }
@@ -284,17 +269,13 @@ impl DaemonClient {
             Err(problem) => return problem,
         };
         serde_json::from_slice(&body).unwrap_or_else(|_| {
-            ProblemDetails::failed(format!(
-                "the daemon on {} answered {status} without saying why",
-                self.socket.path.display()
-            ))
+            ProblemDetails::failed(format!("the daemon on {} answered {status} without saying why", self.address))
         })
     }
 }
 
-fn lost(socket: &SocketPath, error: &hyper::Error) -> ProblemDetails {
-    let path = socket.path.display();
-    ProblemDetails::new("no-daemon", format!("the daemon on {path} closed the connection ({error}): has it ended?"))
+fn lost(address: &DaemonAddress, error: &hyper::Error) -> ProblemDetails {
+    ProblemDetails::new("no-daemon", format!("the daemon on {address} closed the connection ({error}): has it ended?"))
 }
 
 /// Stream of JSON lines.
@@ -304,7 +285,7 @@ pub(crate) struct JsonLineStream {
     buffer: Vec<u8>,
     /// Number of bytes of the buffer already returned.
     at: usize,
-    socket: SocketPath,
+    address: DaemonAddress,
 }
 
 impl JsonLineStream {
@@ -341,7 +322,7 @@ impl JsonLineStream {
             }
             match self.body.frame().await {
                 Some(Ok(frame)) => self.buffer.extend(frame.into_data().unwrap_or_default()),
-                Some(Err(error)) => return Err(lost(&self.socket, &error)),
+                Some(Err(error)) => return Err(lost(&self.address, &error)),
                 None => return Ok(None),
             }
         }

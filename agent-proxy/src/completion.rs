@@ -1,7 +1,7 @@
 //! Completion of the command line: a shell's script asks the program, which knows ids, agents, profiles and models.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -18,7 +18,7 @@ use crate::{
     args,
     client::DaemonClient,
     configuration,
-    socket_path::SocketPath,
+    daemon_address::{AddressFlags, DaemonAddress},
     term::{clip, printable},
 };
 
@@ -248,12 +248,17 @@ fn permission_requests() -> Vec<CompletionCandidate> {
 
 /// Asks the daemon; `None` if none answers in time, or with something else.
 fn ask_daemon<T>(question: impl AsyncFnOnce(&DaemonClient) -> Result<T, ProblemDetails>) -> Option<T> {
-    let socket = SocketPath::find(flag(&words(), "--socket").as_deref().map(Path::new));
-    if socket.unusable().is_some() {
-        return None;
-    }
+    let words = words();
+    let [socket, url, token_file, config_dir] =
+        ["--socket", "--url", "--token-file", "--config-dir"].map(|name| flag(&words, name));
+    let flags = AddressFlags {
+        socket: socket.as_deref().map(Path::new),
+        url: url.as_deref().and_then(OsStr::to_str),
+        token_file: token_file.as_deref().map(Path::new),
+        config_dir: config_dir.as_deref().map(Path::new),
+    };
+    let client = DaemonClient::new(DaemonAddress::find(flags).ok()?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-    let client = DaemonClient::new(socket);
     let answer = runtime.block_on(async { tokio::time::timeout(DEADLINE, question(&client)).await });
     answer.ok()?.ok()
 }

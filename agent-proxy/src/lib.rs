@@ -10,6 +10,7 @@ mod commands;
 mod completion;
 mod configuration;
 mod daemon;
+mod daemon_address;
 mod doctor;
 #[cfg(test)]
 mod documented;

@@ -18,6 +18,11 @@ pub(crate) fn file(directory: &Path) -> TokenFile {
     TokenFile::new(directory.join(FILE))
 }
 
+/// Returns the file with the first token in this configuration directory.
+pub(crate) fn first(directory: &Path) -> PathBuf {
+    directory.join(FIRST)
+}
+
 /// Creates the first token, where there is none, and returns the file that it was written to.
 ///
 /// # Errors

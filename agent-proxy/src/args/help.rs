@@ -158,6 +158,9 @@ const TOPICS: [HelpTopic; 7] = [
         about: "Files, variables and what agents get of them",
         text: "Socket: --socket, else $AGENT_PROXY_SOCKET, else $XDG_RUNTIME_DIR/agent-proxy/daemon.sock, else \
                agent-proxy-$UID/daemon.sock in the temporary directory. It is 0600.\n\n\
+               A daemon on the network: --url, else $AGENT_PROXY_URL (unless --socket is given). Its token is the first word of the \
+               file --token-file, else $AGENT_PROXY_TOKEN_FILE; for a URL of this machine else the file token of the \
+               configuration directory.\n\n\
                Configuration (agents, profiles, models): --config-dir, else $AGENT_PROXY_CONFIG_DIR, else \
                $XDG_CONFIG_HOME/agent-proxy, else ~/.config/agent-proxy.\n\n\
                Agents get PATH, HOME, USER, SHELL, LANG, LC_*, TZ and TMPDIR, and what --env adds.\n\n\

@@ -34,6 +34,8 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, 
 use clap_complete::Shell;
 use proxy_manager::{HostDeath, KillOptions, SessionId};
 
+use crate::daemon_address::AddressFlags;
+
 pub(crate) use ask::AskArgs;
 pub(crate) use catalog::{
     AgentsArgs, ChangeProfileArgs, CreateModelArgs, CreateProfileArgs, ModelsArgs, ModelsCommand, ProfileField,
@@ -92,6 +94,12 @@ pub(crate) struct GlobalArgs {
     /// The daemon's socket [default: see `agent-proxy help environment`]
     #[arg(long, global = true, value_name = "PATH", hide_short_help = true)]
     pub(crate) socket: Option<PathBuf>,
+    /// A daemon on the network: https://HOST, or http:// on this machine [default: $AGENT_PROXY_URL]
+    #[arg(long, global = true, value_name = "URL", conflicts_with = "socket", hide_short_help = true)]
+    pub(crate) url: Option<String>,
+    /// File with the token for --url [default: see `agent-proxy help environment`]
+    #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
+    pub(crate) token_file: Option<PathBuf>,
     /// Print JSON, and errors as problem objects on stderr
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -101,6 +109,18 @@ pub(crate) struct GlobalArgs {
     /// Log more on stderr; twice for much more (RUST_LOG wins)
     #[arg(short, long, global = true, action = ArgAction::Count, hide_short_help = true)]
     pub(crate) verbose: u8,
+}
+
+impl GlobalArgs {
+    /// Returns what was said of the daemon's address.
+    pub(crate) fn address(&self) -> AddressFlags<'_> {
+        AddressFlags {
+            socket: self.socket.as_deref(),
+            url: self.url.as_deref(),
+            token_file: self.token_file.as_deref(),
+            config_dir: self.config_dir.as_deref(),
+        }
+    }
 }
 
 /// The commands.

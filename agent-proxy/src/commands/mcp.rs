@@ -22,7 +22,7 @@ pub(super) async fn run(
     let names = if args.dotted_names { ToolNames::Dots } else { ToolNames::Underscores };
     match client.get::<Value>("/v1/health").await {
         Ok(_) => serve(client.service(), names).await,
-        Err(problem) if problem.kind == "no-daemon" => {
+        Err(problem) if problem.kind == "no-daemon" && !client.is_remote() => {
             let configuration = configuration::read(directory)?;
             let builder = ProxyManager::builder(child).base_env(environment::base());
             let manager = configuration.apply_to(builder).build().await?;

@@ -55,6 +55,7 @@ use crate::{
     args::{Cli, CliCommand, GlobalArgs},
     client::DaemonClient,
     command_failure::CommandFailure,
+    daemon_address::DaemonAddress,
     socket_path::SocketPath,
     term,
 };
@@ -73,20 +74,23 @@ pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), CommandFailur
             ask::ask_standalone(child, args, global.config_dir.as_deref(), global.json).await
         }
         CliCommand::Ask(args) if args.handler.is_some() => {
-            ask::ask_with_handler(child, &DaemonClient::new(socket(&global)?), args, global.json).await
+            ask::ask_with_handler(child, &client(&global)?, args, global.json).await
         }
         CliCommand::Agents(args) => agents::run(child, &args, global.config_dir.as_deref(), global.json).await,
         CliCommand::Profiles(args) => profiles::run(args, global.config_dir.as_deref(), global.json),
         CliCommand::Models(args) => models::run(args, global.config_dir.as_deref(), global.json),
         CliCommand::Tokens(args) => tokens::run(args, global.config_dir.as_deref(), global.json),
         CliCommand::Config(args) => serve_config::run(args, global.config_dir.as_deref(), global.json),
+        CliCommand::Restart(_) if global.url.is_some() => {
+            Err(ProblemDetails::usage("restart starts a program of this machine: run it where the daemon is").into())
+        }
         CliCommand::Restart(args) => {
             let socket = socket(&global)?;
             restart::run(&DaemonClient::new(socket.clone()), &socket, &args, global.json).await
         }
         CliCommand::Serve(args) => serve::run(child, args, &global, &socket(&global)?).await,
         CliCommand::Mcp(args) => {
-            mcp::run(child, &DaemonClient::new(socket(&global)?), &args, global.config_dir.as_deref()).await
+            mcp::run(child, &client(&global)?, &args, global.config_dir.as_deref()).await
         }
         CliCommand::Orphans(args) => orphans::run(args, global.config_dir.as_deref(), global.json).await,
         CliCommand::Leaktest(args) => leaktest::run(child, args, global.json).await,
@@ -96,13 +100,13 @@ pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), CommandFailur
         }
         CliCommand::Completions(args) => completions::run(&args),
         CliCommand::Help(args) => help::run(&args),
-        CliCommand::Top(args) => top::run(&DaemonClient::new(socket(&global)?), args).await,
-        CliCommand::Attach(args) => attach::run(&DaemonClient::new(socket(&global)?), &args).await,
-        CliCommand::Shell(args) => shell::run(&DaemonClient::new(socket(&global)?), args).await,
+        CliCommand::Top(args) => top::run(&client(&global)?, args).await,
+        CliCommand::Attach(args) => attach::run(&client(&global)?, &args).await,
+        CliCommand::Shell(args) => shell::run(&client(&global)?, args).await,
         CliCommand::Log(args) => log::run(&args, global.json),
         CliCommand::Hooks(args) => hooks::run(args, global.json).await,
         other => {
-            let client = DaemonClient::new(socket(&global)?);
+            let client = client(&global)?;
             let note = match &other {
                 CliCommand::Ask(args) => args.session().map(goes_on),
                 CliCommand::Prompt(args) => Some(goes_on(args.id.as_str())),
@@ -186,6 +190,11 @@ async fn run_client(command: CliCommand, client: &DaemonClient, as_json: bool) -
         | CliCommand::Help(_)
         | CliCommand::Completions(_) => Err(ProblemDetails::failed("this command has no client").into()),
     }
+}
+
+/// Creates a client of the daemon that the flags, or the environment, name.
+fn client(global: &GlobalArgs) -> Result<DaemonClient, ProblemDetails> {
+    DaemonAddress::find(global.address()).map(DaemonClient::new)
 }
 
 fn socket(global: &GlobalArgs) -> Result<SocketPath, ProblemDetails> {

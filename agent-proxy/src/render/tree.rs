@@ -63,12 +63,12 @@ pub(crate) fn render(processes: &[ProcessInfo], style: TermStyle, width: Option<
 pub(crate) fn render_details(listed: &[ProcessDetails], style: TermStyle, width: Option<usize>) -> String {
     let processes: Vec<ProcessInfo> = listed.iter().map(|listed| listed.process.clone()).collect();
     let noted: HashMap<ProcessId, Vec<String>> =
-        listed.iter().map(|listed| (listed.process.id, marked(listed))).collect();
+        listed.iter().map(|listed| (listed.process.id, notes_of(listed))).collect();
     render_with(&processes, |id| noted.get(&id).cloned().unwrap_or_default(), style, width)
 }
 
 /// Lists the marks of a process, and where it listens.
-fn marked(ProcessDetails { marks, listening, .. }: &ProcessDetails) -> Vec<String> {
+pub(crate) fn notes_of(ProcessDetails { marks, listening, .. }: &ProcessDetails) -> Vec<String> {
     let ports: Vec<String> = listening.iter().map(ListeningSocket::to_string).collect();
     let ports = (!ports.is_empty()).then(|| format!("listens on {}", ports.join(" and ")));
     marks.iter().map(EscapeMark::to_string).chain(ports).collect()
@@ -128,6 +128,7 @@ pub(crate) fn describe(node: &TreeNode<'_>, notes: Vec<String>, style: TermStyle
 pub(crate) mod tests {
     use std::time::SystemTime;
 
+    use ipc_protocol::SocketProtocol;
     use proxy_manager::ProcessId;
 
     use super::*;
@@ -164,6 +165,19 @@ pub(crate) mod tests {
             ProcessInfo { tracked: true, ..process(10, 2, 10, 10, "agent") },
             process(13, 10, 13, 13, "sleep 2"),
         ]
+    }
+
+    /// Adds what a daemon adds; the process 12 listens.
+    pub(crate) fn listed(processes: Vec<ProcessInfo>) -> Vec<ProcessDetails> {
+        let marks = EscapeMarks::of(&processes);
+        let socket = || ListeningSocket { protocol: SocketProtocol::Tcp, address: "127.0.0.1".into(), port: 8000 };
+        let details = |process: ProcessInfo| ProcessDetails {
+            age_ms: None,
+            marks: marks.get(process.id).to_vec(),
+            listening: if process.id.pid == 12 { vec![socket()] } else { Vec::new() },
+            process,
+        };
+        processes.into_iter().map(details).collect()
     }
 
     #[test]

@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn no_variable_has_another_meaning() {
-        let others = ["SOCKET", "CONFIG_DIR", "SESSION", "DEPTH", "COMPLETE"];
+        let others = ["SOCKET", "URL", "TOKEN_FILE", "CONFIG_DIR", "SESSION", "DEPTH", "COMPLETE"];
         for key in keys() {
             let name = key.variable();
             assert!(!others.iter().any(|other| name == format!("AGENT_PROXY_{other}")), "{name}");

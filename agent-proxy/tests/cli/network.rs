@@ -10,7 +10,7 @@ use std::{
 use ipc_protocol::Event;
 use serde_json::{Value, json};
 
-use crate::harness::{DEADLINE, Daemon, Place};
+use crate::harness::{DEADLINE, Daemon, PROGRAM, Place, Running};
 
 /// Status, head and body of an answer.
 pub(crate) struct Answer {
@@ -216,4 +216,48 @@ fn other_machines_are_listened_to_only_when_that_is_said() {
     let address = taken.local_addr().expect("an address").to_string();
     let refused = place.run(&["serve", "--json", "--listen", &address]).exits(1).problem();
     assert!(refused["detail"].as_str().expect("text").contains(&address), "{refused}");
+}
+
+#[test]
+fn a_command_reaches_a_daemon_by_its_url() {
+    let place = Place::new();
+    let (daemon, address) = place.serve_network(&[]);
+    let url = format!("http://{address}");
+    let file = place.directory.join("ci.token");
+    fs::write(&file, format!("{}\n", token(&daemon, &["ci"]))).expect("written");
+    let file = file.to_str().expect("UTF-8");
+    // The local socket would answer, too: it is not asked.
+    let run = |args: &[&str]| {
+        let mut command = place.command(&[&["--url", &url, "--token-file", file], args].concat());
+        command.env("AGENT_PROXY_SOCKET", place.directory.join("none.sock"));
+        Running::new(command).end()
+    };
+    run(&["start", "--id", "far", "--agent", "acp", "--cwd", "/", "--", PROGRAM, "fake-agent"]).exits(0);
+    assert_eq!(run(&["prompt", "far", "say from afar"]).exits(0).stdout.trim(), "from afar");
+    assert_eq!(run(&["sessions", "-q"]).exits(0).stdout.trim(), "far");
+    let piped = run(&["shell", "far", "--", "sh", "-c", "echo beside; exit 3"]).exits(3);
+    assert_eq!(piped.stdout.trim(), "beside");
+    // Its role counts, and a token that is not known.
+    assert_eq!(run(&["--json", "stop"]).exits(8).problem()["type"], "refused");
+    let wrong = place.directory.join("wrong.token");
+    fs::write(&wrong, "agent_proxy_wrong").expect("written");
+    let refused = place.run(&["--json", "--url", &url, "--token-file", wrong.to_str().expect("UTF-8"), "sessions"]);
+    assert_eq!(refused.exits(8).problem()["type"], "unauthorized");
+    // On this machine the first token is at hand. What is said wins over the variable.
+    let mut by_variable = place.command(&["sessions", "-q"]);
+    by_variable.env("AGENT_PROXY_URL", &url).env("AGENT_PROXY_SOCKET", place.directory.join("none.sock"));
+    assert_eq!(Running::new(by_variable).end().exits(0).stdout.trim(), "far");
+    let mut by_flag = place.command(&["--socket", place.socket().to_str().expect("UTF-8"), "sessions", "-q"]);
+    by_flag.env("AGENT_PROXY_URL", "http://127.0.0.1:1");
+    assert_eq!(Running::new(by_flag).end().exits(0).stdout.trim(), "far");
+    for (args, code) in [
+        (&["--url", &url, "--socket", "/s", "sessions"][..], 2),
+        (&["--url", "http://agents.example", "sessions"], 2),
+        (&["--url", "https://agents.example", "sessions"], 2),
+        (&["--url", &url, "restart"], 2),
+        (&["--url", "http://127.0.0.1:1", "--token-file", file, "sessions"], 4),
+    ] {
+        place.run(args).exits(code);
+    }
+    run(&["kill", "far"]).exits(0);
 }

@@ -101,6 +101,31 @@ fn a_daemon_that_goes_away_is_waited_for() {
 }
 
 #[test]
+fn over_the_network_it_shows_the_same_and_where_processes_listen() {
+    let place = Place::new();
+    let (daemon, address) = place.serve_network(&[]);
+    start_fake(&daemon, "serves");
+    let listen =
+        "use IO::Socket::INET; my $s = IO::Socket::INET->new(Listen => 1, LocalAddr => q(127.0.0.1)); sleep 600";
+    let script = &format!("spawn exec perl -e '{listen}'");
+    daemon.run(&["prompt", "serves", script]).exits(0);
+    let url = format!("http://{address}");
+    let mut window = Window::program(&place, (24, 120), &["--url", &url, "top", "--interval", "250ms"]);
+    window.until("serves");
+    window.press("\r");
+    window.until("[listens on tcp 127.0.0.1:");
+    // A terminal, too.
+    window.press("q");
+    window.exits(0);
+    let mut window =
+        Window::program(&place, SIZE, &["--url", &url, "shell", "serves", "--", "sh", "-c", "echo $((40 + 2)) beside"]);
+    window.until("42 beside");
+    window.exits(0);
+    window.assert_reset();
+    daemon.run(&["kill", "serves"]).exits(0);
+}
+
+#[test]
 fn without_a_terminal_it_says_what_to_use() {
     let place = Place::new();
     let problem = place.run(&["top", "--json"]).exits(2).problem();

@@ -10,7 +10,7 @@ mod text;
 
 use std::time::{Duration, SystemTime};
 
-use proxy_manager::{Envelope, PermissionAnswer, ProcessInfo, Receipt, SessionId, SessionInfo};
+use proxy_manager::{Envelope, PermissionAnswer, ProcessDetails, Receipt, SessionId, SessionInfo};
 use proxy_server::{
     ProblemDetails,
     api::{KillRequest, PermissionReply, path_segment},
@@ -145,7 +145,7 @@ async fn look(
         }
         let open = opened.borrow_and_update().clone();
         if let Some(id) = open {
-            let listed: Result<Vec<ProcessInfo>, _> = client.get(&format!("/v1/sessions/{id}/processes")).await;
+            let listed: Result<Vec<ProcessDetails>, _> = client.get(&format!("/v1/sessions/{id}/processes")).await;
             // Whether the session is gone, the list of sessions says.
             if updates.send(TopUpdate::Processes(id, listed.unwrap_or_default())).await.is_err() {
                 return;

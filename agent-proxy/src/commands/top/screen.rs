@@ -2,7 +2,6 @@
 
 use std::time::SystemTime;
 
-use proxy_manager::EscapeMarks;
 use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},
@@ -248,7 +247,6 @@ fn session(frame: &mut Frame<'_>, area: Rect, state: &mut TopState, style: TopSt
 }
 
 fn process_tree(frame: &mut Frame<'_>, area: Rect, open: &OpenSession) {
-    let marks = EscapeMarks::of(&open.processes);
     let nodes = tree::arrange(&open.processes);
     let height = usize::from(area.height.saturating_sub(1)).max(1);
     let at = open.selected_at().unwrap_or(0);
@@ -258,7 +256,7 @@ fn process_tree(frame: &mut Frame<'_>, area: Rect, open: &OpenSession) {
     let mut lines = vec![Line::styled(format!("{:>7}  {:>5}  {:>9}  COMMAND", "PID", "CPU%", "RSS"), DIM)];
     for (place, node) in nodes.iter().enumerate().skip(first).take(height) {
         let process = node.process;
-        let notes = marks.get(process.id).iter().map(ToString::to_string).collect();
+        let notes = open.notes.get(&process.id).cloned().unwrap_or_default();
         let text = format!(
             "{:>7}  {:>5}  {:>9}  {}",
             process.id.pid,
@@ -404,7 +402,7 @@ mod tests {
         },
         *,
     };
-    use crate::render::tree::tests::family;
+    use crate::render::tree::tests::{family, listed};
 
     /// Draws on 80 columns and 24 rows, and returns the rows without what is blank behind them.
     fn screen(state: &mut TopState) -> Vec<String> {
@@ -470,7 +468,7 @@ mod tests {
         let mut top = state(vec![SessionRow { permissions: vec![asking()], ..row(1, RowPhase::Asking) }]);
         press(&mut top, "enter");
         let id = top.open.as_ref().expect("open").id.clone();
-        top.update(TopUpdate::Processes(id.clone(), family()));
+        top.update(TopUpdate::Processes(id.clone(), listed(family())));
         let open = top.open.as_mut().expect("open");
         open.text.add(&Event::TurnStarted { prompt: "go".into(), attachments: Vec::new() });
         open.text.add(&Event::Text { text: format!("{}\nlast", "x".repeat(90)) });
@@ -479,6 +477,7 @@ mod tests {
         assert_eq!(lines[2], "? shell: Run make (a answers)");
         assert_eq!(lines[3], "    PID   CPU%        RSS  COMMAND");
         assert_eq!(lines[4], "     10    0.2    1.0 MiB  agent");
+        assert_eq!(lines[6], "     12    0.2    1.0 MiB  │  └─ sleep 1  [listens on tcp 127.0.0.1:8000]");
         assert_eq!(lines[8], "     14    0.2    1.0 MiB  sleep 5  [left session, re-parented]");
         assert!(lines[9].starts_with("─ text ──") || lines[9].starts_with(" text ──"), "{}", lines[9]);
         assert_eq!(lines[10], "> go");
@@ -502,7 +501,7 @@ mod tests {
         assert_eq!(screen(&mut top)[23], "/ab");
         press(&mut top, "esc enter");
         let id = top.open.as_ref().expect("open").id.clone();
-        top.update(TopUpdate::Processes(id.clone(), family()));
+        top.update(TopUpdate::Processes(id.clone(), listed(family())));
         press(&mut top, "x");
         assert!(screen(&mut top).join("\n").contains("1 SIGTERM"));
         press(&mut top, "esc k");

@@ -1,8 +1,10 @@
 //! What `top` shows and what keys do. No I/O: updates and keys in, actions out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use proxy_manager::{Envelope, Event, OpenPermission, ProcessId, ProcessInfo, ProcessStatus, Receipt, SessionId};
+use proxy_manager::{
+    Envelope, Event, OpenPermission, ProcessDetails, ProcessId, ProcessInfo, ProcessStatus, Receipt, SessionId,
+};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::{
@@ -55,7 +57,7 @@ pub(super) enum PermissionChoice {
 #[derive(Debug)]
 pub(super) enum TopUpdate {
     Sessions(Result<Vec<SessionRow>, String>),
-    Processes(SessionId, Vec<ProcessInfo>),
+    Processes(SessionId, Vec<ProcessDetails>),
     Event(SessionId, Box<Envelope>),
     /// A kill is done: its receipt, or why there is none.
     Killed(SessionId, Result<Box<Receipt>, String>),
@@ -68,6 +70,8 @@ pub(super) enum TopUpdate {
 pub(super) struct OpenSession {
     pub(super) id: SessionId,
     pub(super) processes: Vec<ProcessInfo>,
+    /// What each has left, and where it listens.
+    pub(super) notes: HashMap<ProcessId, Vec<String>>,
     /// True until the first listing has come.
     pub(super) is_loading: bool,
     pub(super) text: SessionText,
@@ -466,14 +470,16 @@ impl TopState {
 
 impl OpenSession {
     fn new(id: SessionId) -> Self {
-        let (processes, text, focus) = (Vec::new(), SessionText::new(), SessionPane::Processes);
-        Self { id, processes, is_loading: true, text, focus, selected: None }
+        let (text, focus) = (SessionText::new(), SessionPane::Processes);
+        Self { id, processes: Vec::new(), notes: HashMap::new(), is_loading: true, text, focus, selected: None }
     }
 
     /// Takes a listing in. A selection whose process is gone goes to the first.
-    fn show(&mut self, mut processes: Vec<ProcessInfo>) {
-        processes.retain(|process| process.status == ProcessStatus::Running);
-        (self.processes, self.is_loading) = (processes, false);
+    fn show(&mut self, mut listed: Vec<ProcessDetails>) {
+        listed.retain(|listed| listed.process.status == ProcessStatus::Running);
+        self.notes = listed.iter().map(|listed| (listed.process.id, tree::notes_of(listed))).collect();
+        self.processes = listed.into_iter().map(|listed| listed.process).collect();
+        self.is_loading = false;
         let order: Vec<ProcessId> = tree::arrange(&self.processes).iter().map(|node| node.process.id).collect();
         if !self.selected.is_some_and(|selected| order.contains(&selected)) {
             self.selected = order.first().copied();
@@ -512,7 +518,7 @@ pub(super) mod tests {
     use proxy_manager::{ExitStatus, PermissionOption, PermissionOptionKind};
 
     use super::{super::rows::tests::row, *};
-    use crate::render::tree::tests::family;
+    use crate::render::tree::tests::{family, listed};
 
     pub(in super::super) fn state(rows: Vec<SessionRow>) -> TopState {
         let mut state = TopState::new(String::new(), TopSort::Id);
@@ -616,7 +622,7 @@ pub(super) mod tests {
         let mut top = state(vec![row(1, RowPhase::Busy)]);
         let id: SessionId = "s-001".parse().expect("an id");
         assert_eq!(press(&mut top, "enter"), [TopAction::Open(Some(id.clone()))]);
-        top.update(TopUpdate::Processes(id.clone(), family()));
+        top.update(TopUpdate::Processes(id.clone(), listed(family())));
         let open = top.open.as_ref().expect("open");
         assert_eq!(open.selected.map(|process| process.pid), Some(10), "the agent is first");
         press(&mut top, "down");
