@@ -180,6 +180,8 @@ test("a permission request: card, inbox, and its place in the conversation", asy
   const page = await open("#/session/ask");
   await page.locator(".open-cards .permission").waitFor();
   await inert(page, ".open-cards");
+  // The card may come with the list, before the event does.
+  await page.locator(".asked").waitFor();
   await inert(page, ".asked");
   await page.keyboard.press("p");
   await page.locator(".inbox .permission").first().waitFor();

@@ -1,6 +1,6 @@
 // What the tests share: a daemon with the fake agent, a browser, and calls of the API.
 import { spawn } from "node:child_process";
-import { existsSync, mkdtempSync, rmSync, readFileSync, mkdirSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync, readFileSync, writeFileSync, mkdirSync } from "node:fs";
 import http from "node:http";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -12,10 +12,14 @@ const browserPath = process.env.CHROMIUM ?? "/usr/bin/chromium";
 /** Longest time for anything to happen in a test, in milliseconds. */
 export const PATIENCE = 20_000;
 
-/** Starts a daemon with folders of its own. */
-export async function startDaemon({ stateDir = true } = {}) {
+/** Starts a daemon with folders of its own. `agents` are rows of its catalog, as TOML. */
+export async function startDaemon({ stateDir = true, agents = null } = {}) {
   const folder = mkdtempSync(path.join(tmpdir(), "page-test-"));
   for (const name of ["home", "config", "run", "work"]) mkdirSync(path.join(folder, name), { mode: 0o700 });
+  if (agents) {
+    mkdirSync(path.join(folder, "config/agent-proxy"), { mode: 0o700 });
+    writeFileSync(path.join(folder, "config/agent-proxy/agents.toml"), agents);
+  }
   const env = { PATH: process.env.PATH, HOME: path.join(folder, "home"), XDG_CONFIG_HOME: path.join(folder, "config"), XDG_RUNTIME_DIR: path.join(folder, "run") };
   const args = ["serve", "--json", "--listen", "127.0.0.1:0"];
   if (stateDir) args.push("--state-dir", path.join(folder, "state"));

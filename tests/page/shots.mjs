@@ -1,4 +1,4 @@
-// Pictures of every view, in both themes and at the width of a phone: node shots.mjs FOLDER
+// Pictures of every view, in both themes, on a desk and at the width of a phone: node shots.mjs FOLDER. ONLY=name,name takes these alone.
 import { mkdirSync } from "node:fs";
 import path from "node:path";
 import { startDaemon, startBrowser, openWindow, program } from "./lib.mjs";
@@ -20,16 +20,53 @@ try {
   await daemon.call("POST", "v1/sessions/s-3/kill", {});
   await daemon.session("s-4", { userId: "ada" });
   await daemon.prompt("s-4", "say working on it\nwait");
-  await daemon.session("s-5", { agent: undefined, ...{} }).catch(() => null);
+  await daemon.call("POST", "v1/sessions", { sessionId: "s-5", agent: "command", command: ["sh", "-c", "printf '\\033]7501;state=working\\007'; ls -la --color / | head -20; exec cat"], cwd: daemon.work, terminal: {}, userId: "ada", lifecycle: { title: "A screen of its own" } });
   const url = dev ?? daemon.url;
-  const views = [["sessions", "#/"], ["start", "#/?new"], ["session", "#/session/s-1"], ["busy", "#/session/s-4"], ["processes", "#/session/s-1/processes"], ["events", "#/session/s-1/events?offset=12"], ["terminal", "#/session/s-1/terminal"], ["machine", "#/machine"], ["ended", "#/session/s-3"]];
-  for (const [look, options] of [["light", {}], ["dark", { theme: "dark" }], ["phone", { size: { width: 390, height: 844 } }]]) {
+  const shown = (selector) => async (page) => { await page.locator(selector).first().waitFor(); };
+  // Name, address, and what is done there: a picture shows the view when that is through.
+  const views = [
+    ["sessions", "#/", shown("tr.session")],
+    ["groups", "#/", async (page) => { await page.getByLabel("Group").selectOption("user"); await page.locator("tr.group").first().waitFor(); }],
+    ["start", "#/?new", async (page) => { await page.locator("form.start summary").first().click(); }],
+    ["session", "#/session/s-1", shown(".open-cards .permission")],
+    ["busy", "#/session/s-4", shown(".turn")],
+    ["processes", "#/session/s-1/processes", shown("ol.timeline")],
+    ["events", "#/session/s-1/events?offset=11", shown(".one pre")],
+    ["no-terminal", "#/session/s-1/terminal", shown(".terminal-view")],
+    ["terminal", "#/session/s-5/terminal", shown(".xterm-rows span")],
+    ["machine", "#/machine", shown(".verdict")],
+    ["ended", "#/session/s-3", shown(".strip")],
+    ["questions", "#/session/s-4", async (page) => { await page.locator(".badge-button").click(); await page.locator(".inbox .permission").waitFor(); }],
+    ["keys", "#/session/s-4", async (page) => { await page.locator(".turn").first().waitFor(); await page.keyboard.press("?"); await page.locator("dl.keys").waitFor(); }],
+    ["kill", null, async (page) => {
+      const id = `k-${Math.floor(Math.random() * 1e6)}`;
+      await daemon.session(id, { userId: "bob" });
+      await daemon.ask(id, "ignore-term sleep 1000\nspawn exec sleep 600");
+      await page.goto(new URL(`#/session/${id}/processes`, url).href);
+      await page.locator("table.tree tr", { hasText: "sleep 600" }).waitFor();
+      await page.locator(".session-head").getByRole("button", { name: /Kill/ }).waitFor();
+      await page.keyboard.press("K");
+      await page.locator("dialog").getByRole("button", { name: "Kill the session" }).click();
+      await page.locator("dialog .killing").getByText("resists").first().waitFor();
+    }],
+    ["receipt", null, async (page) => { await page.locator("dialog .receipt").waitFor(); }],
+    ["login", "#/", async (page) => { await page.getByLabel("Token").waitFor(); }, { login: false }],
+  ];
+  const phone = { size: { width: 390, height: 844 } };
+  const looks = [["light", {}], ["dark", { theme: "dark" }], ["phone", phone], ["phone-dark", { ...phone, theme: "dark" }]];
+  for (const [look, options] of looks) {
     const page = await openWindow(browser, daemon, { ...options, url });
-    for (const [name, hash] of views) {
+    for (const [name, hash, act, more] of views) {
       if (only && !only.includes(name)) continue;
-      await page.goto(new URL(hash, url).href);
-      await page.waitForTimeout(name === "processes" ? 3500 : 1200);
-      await page.screenshot({ path: path.join(folder, `${name}-${look}.png`) });
+      const window = more ? await openWindow(browser, daemon, { ...options, ...more, url }) : page;
+      if (hash !== null) await window.goto(new URL(hash, url).href);
+      await act(window);
+      // Two frames: what came last is painted. The sparklines of the processes need a few looks.
+      await window.waitForTimeout(name === "processes" ? 3500 : 300);
+      await window.screenshot({ path: path.join(folder, `${name}-${look}.png`) });
+      if (more) await window.context().close();
+      const open = await page.locator("dialog[open]").count();
+      if (open && name !== "kill") await page.keyboard.press("Escape");
     }
     const violations = await page.evaluate(() => globalThis.violations);
     if (page.complaints.length || violations.length) console.log(look, page.complaints, violations);

@@ -8,6 +8,10 @@ const MAX_TEXT = 8_000_000;
 const MAX_OUTPUT = 1_000_000;
 /** Most processes of which the timeline is kept. */
 const MAX_PROCESSES = 2000;
+/** Turns, counted from the last, that an event may belong to. */
+const NEAR = 20;
+/** Unit in which the kernel counts when processes start, in milliseconds. */
+const CLOCK_TICK = 10;
 
 let lastId = 0;
 
@@ -37,6 +41,10 @@ export class Conversation {
     this.ended = signal(null);
     /** Numbers of those who view the terminal. */
     this.viewers = signal([]);
+    /** Latest status that the agent's own screen has reported: {status, detail}. */
+    this.screen = signal(null);
+    /** Visit of the agent's own screen: {at, by}; null without one. */
+    this.visit = signal(null);
     this.processes = new Map();
     this.processRev = signal(0);
     this.limits = signal([]);
@@ -45,16 +53,21 @@ export class Conversation {
     this.prompters = [];
     this.unsigned = [];
     this.measures = signal(null);
+    /** Who has asked for the visit that begins next. */
+    this.visitor = null;
   }
 
-  turn(number, at) {
-    const last = this.turns[this.turns.length - 1];
-    if (last && (number === null || last.number === number)) return last;
-    return this.begin({ number, at });
+  /** Turn of an event. Those of the agent's own screen have no number; they may come between those of a turn. */
+  turn(number, at, onScreen = false) {
+    const recent = this.turns.slice(-NEAR).reverse();
+    const found = number !== null ? recent.find((turn) => turn.number === number) : onScreen ? recent.find((turn) => turn.onScreen && !turn.endedAt) : recent[0];
+    if (found) return found;
+    if (onScreen && recent[0]?.onScreen) return recent[0];
+    return this.begin({ number, at, onScreen });
   }
 
-  begin({ number, prompt = null, attachments = [], at, by = null }) {
-    const turn = item("turn", { number, prompt, attachments, by, at, endedAt: null, items: [], stop: null, usage: null });
+  begin({ number, prompt = null, attachments = [], at, by = null, onScreen = false }) {
+    const turn = item("turn", { number, prompt, attachments, by, at, onScreen, endedAt: null, items: [], stop: null, usage: null });
     this.turns.push(turn);
     if (prompt !== null && number !== null) {
       if (this.prompters.length) turn.caller = this.prompters.shift();
@@ -72,36 +85,37 @@ export class Conversation {
     const at = event.createdAt;
     const number = metadata?.turn ?? null;
     const by = personOf(metadata);
+    const onScreen = metadata?.surface === "terminal" && number === null;
     switch (type) {
       case "turn:started": this.begin({ number, prompt: p.prompt ?? "", attachments: p.attachments ?? [], at, by: by ?? p.by ?? null }); break;
-      case "terminal:prompted": this.begin({ number, prompt: p.text ?? "", at, by: "at the screen" }); break;
-      case "stream:text": this.text("text", this.turn(number, at), p.text); break;
-      case "stream:thinking": this.text("thinking", this.turn(number, at), p.text); break;
-      case "stream:subagent_text": this.text("text", this.tools.get(p.parent) ?? this.turn(number, at), p.text); break;
-      case "stream:subagent_thinking": this.text("thinking", this.tools.get(p.parent) ?? this.turn(number, at), p.text); break;
-      case "stream:voided": this.void(this.turn(number, at), p); break;
-      case "stream:tool_start": this.toolStart(p, number, at); break;
+      case "terminal:prompted": this.begin({ number, prompt: p.text ?? "", at, onScreen: true }); break;
+      case "stream:text": this.text("text", this.turn(number, at, onScreen), p.text); break;
+      case "stream:thinking": this.text("thinking", this.turn(number, at, onScreen), p.text); break;
+      case "stream:subagent_text": this.text("text", this.tools.get(p.parent) ?? this.turn(number, at, onScreen), p.text); break;
+      case "stream:subagent_thinking": this.text("thinking", this.tools.get(p.parent) ?? this.turn(number, at, onScreen), p.text); break;
+      case "stream:voided": this.void(this.turn(number, at, onScreen), p); break;
+      case "stream:tool_start": this.toolStart(p, number, at, onScreen); break;
       case "stream:tool_update": this.toolUpdate(p); break;
       case "stream:tool_end": this.toolEnd(p, at); break;
-      case "stream:diff": this.diff(p, number, at); break;
-      case "stream:plan": this.setPlan(p, number, at); break;
+      case "stream:diff": this.diff(p, number, at, onScreen); break;
+      case "stream:plan": this.setPlan(p, number, at, onScreen); break;
       case "stream:usage": this.usage.value = p; break;
       case "stream:context_window": this.context.value = p; break;
-      case "stream:error": this.add(this.turn(number, at), item("error", { ...p, at })); break;
+      case "stream:error": this.add(this.turn(number, at, onScreen), item("error", { ...p, at })); break;
       case "stream:complete": {
-        const turn = this.turn(number, at);
+        const turn = this.turn(number, at, onScreen);
         this.close(turn);
         Object.assign(turn, { endedAt: at, stop: p.stopReason ?? "endTurn", usage: p.usage });
         touch(turn);
         break;
       }
-      case "permission:requested": this.permission(p, number, at); break;
+      case "permission:requested": this.permission(p, number, at, onScreen); break;
       case "permission:resolved": {
         const request = this.permissions.get(p.id);
         if (request) { Object.assign(request, { answer: p, answeredAt: at, answerBy: by }); touch(request); }
         break;
       }
-      case "permission:bypassed": this.note("warn", `ran without a decision: ${p.title ?? p.tool}`, at, number); break;
+      case "permission:bypassed": this.note("warn", `ran without a decision: ${p.title ?? p.tool}`, at, number, { onScreen }); break;
       case "session:started":
         this.measures.value = p.measures ?? null;
         break;
@@ -111,8 +125,14 @@ export class Conversation {
       case "session:mode": this.setting("mode", p.mode, p.by, at, number); break;
       case "session:thinking": this.setting("thinking", p.level, p.by, at, number); break;
       case "session:status": this.status(p, at, number); break;
-      case "session:suspended": this.note("info", "suspended: the processes have ended, the conversation is kept", at, number, p.receipt); break;
-      case "session:resumed": this.ended.value = null; this.viewers.value = []; this.note("info", p.detail || "resumed", at, number); break;
+      case "session:suspended": this.note("info", "suspended: the processes have ended, the conversation is kept", at, number, { receipt: p.receipt }); break;
+      case "session:resumed":
+        this.ended.value = null;
+        this.viewers.value = [];
+        this.visit.value = p.by === "visit" ? { at, by: this.visitor ?? null } : null;
+        this.visitor = null;
+        this.note("info", p.detail || "resumed", at, number);
+        break;
       case "session:ended": this.finish(p, at); break;
       case "session:gap": this.note("warn", `events ${Number(p.from)} to ${Number(p.to)} are missing here`, at, number); break;
       case "session:lossy": case "session:degraded": this.note("warn", p.reason, at, number); break;
@@ -124,6 +144,7 @@ export class Conversation {
         break;
       case "budget:exceeded": this.note("warn", `used up the budget of ${p.budget}: ${p.measured} of ${p.value}`, at, number); break;
       case "usage:limited": this.note("warn", `${p.message}${p.resetsAt ? ` (until ${p.resetsAt})` : ""}`, at, number); break;
+      case "terminal:status": this.screen.value = { status: p.status, detail: p.detail ?? null }; break;
       case "terminal:attached": this.viewers.value = [...this.viewers.value.filter((viewer) => viewer !== p.viewer), p.viewer]; break;
       case "terminal:detached": this.viewers.value = this.viewers.value.filter((viewer) => viewer !== p.viewer); break;
       case "audit:call": this.called(p, at, number); break;
@@ -175,7 +196,7 @@ export class Conversation {
     this.add(turn, item("note", { level: "info", text: "the answer broke off; the agent asks again" }));
   }
 
-  toolStart(p, number, at) {
+  toolStart(p, number, at, onScreen = false) {
     const known = this.tools.get(p.id);
     if (known) { Object.assign(known, { name: p.name, title: p.title ?? known.title, input: p.input ?? known.input, status: p.status ?? known.status }); touch(known); return; }
     const parent = p.parent ? this.tools.get(p.parent) : null;
@@ -183,7 +204,7 @@ export class Conversation {
       call: p.id, name: p.name, title: p.title, toolKind: p.kind, input: p.input, output: null, status: p.status ?? "pending", at, endedAt: null, items: [], diffs: new Map(),
     });
     this.tools.set(p.id, tool);
-    this.add(parent ?? this.turn(number, at), tool);
+    this.add(parent ?? this.turn(number, at, onScreen), tool);
   }
 
   toolUpdate(p) {
@@ -203,26 +224,26 @@ export class Conversation {
     touch(tool);
   }
 
-  diff(p, number, at) {
+  diff(p, number, at, onScreen = false) {
     const call = p.toolCallId ?? p.id;
     let tool = this.tools.get(call);
-    if (!tool) { this.toolStart({ id: call, name: "edit", title: p.path, kind: "edit", status: "inProgress", parent: p.parent }, number, at); tool = this.tools.get(call); }
+    if (!tool) { this.toolStart({ id: call, name: "edit", title: p.path, kind: "edit", status: "inProgress", parent: p.parent }, number, at, onScreen); tool = this.tools.get(call); }
     tool.diffs.set(p.path, p);
     touch(tool);
   }
 
-  setPlan(p, number, at) {
-    const turn = this.turn(number, at);
+  setPlan(p, number, at, onScreen = false) {
+    const turn = this.turn(number, at, onScreen);
     let plan = turn.items.find((thing) => thing.kind === "plan");
     if (plan) { plan.entries = p.entries ?? []; touch(plan); } else plan = this.add(turn, item("plan", { entries: p.entries ?? [] }));
     this.plan = plan;
   }
 
-  permission(p, number, at) {
+  permission(p, number, at, onScreen = false) {
     const request = item("permission", { request: p, at, answer: null });
     this.permissions.set(p.id, request);
     const parent = p.parent ? this.tools.get(p.parent) : null;
-    this.add(parent ?? this.turn(number, at), request);
+    this.add(parent ?? this.turn(number, at, onScreen), request);
   }
 
   setting(name, value, by, at, number) {
@@ -236,14 +257,15 @@ export class Conversation {
       "proxyStopped", "compaction", "usageLimitReset"].includes(p.status)) this.note(p.status === "compaction" ? "info" : "warn", p.detail || p.status, at, number);
   }
 
-  note(level, text, at, number, receipt = null) {
+  note(level, text, at, number, { receipt = null, onScreen = false } = {}) {
     const last = this.turns[this.turns.length - 1];
     const turn = last ?? this.begin({ number, at });
-    this.add(turn, item("note", { level, text, at, receipt }));
+    this.add(turn, item("note", { level, text, at, receipt, onScreen }));
   }
 
   finish(p, at) {
     this.viewers.value = [];
+    this.visit.value = null;
     this.ended.value = { ...p, at };
     const last = this.turns[this.turns.length - 1];
     if (last && !last.endedAt) { last.endedAt = at; last.stop = "ended"; this.close(last); touch(last); }
@@ -259,7 +281,9 @@ export class Conversation {
       const turn = this.unsigned.shift();
       if (turn) { turn.caller = who; touch(turn); } else this.prompters = [...this.prompters.slice(-20), who];
     } else {
-      const did = { abort: "aborted the turn", kill: "asked for a kill", suspend: "suspended the session", steer: "steered the turn", "hand-over": "handed the session over", "take-back": "took the session back", signal: "sent a signal" }[route];
+      // Its record may come before the visit begins, or after.
+      if (route === "visit") { if (this.visit.value) this.visit.value = { ...this.visit.value, by: who }; else this.visitor = who; }
+      const did = { visit: "visited the agent's screen", operations: "changed a setting of the agent", resume: "resumed the session", abort: "aborted the turn", kill: "asked for a kill", suspend: "suspended the session", steer: "steered the turn", "hand-over": "handed the session over", "take-back": "took the session back", signal: "sent a signal" }[route];
       if (did) this.note("info", `${who} ${did}`, at, number);
     }
   }
@@ -269,8 +293,15 @@ export class Conversation {
     const key = `${p.id.pid}.${p.id.startTime}`;
     if (this.processes.size >= MAX_PROCESSES) this.processes.delete(this.processes.keys().next().value);
     const words = [p.command, ...(p.args ?? [])].filter(Boolean).join(" ");
-    this.processes.set(key, { key, pid: p.id.pid, ppid: p.ppid, sid: p.sid, pgid: p.pgid, command: words.slice(0, 400), at: p.startedAt ?? at, endedAt: null, exit: null, turn: number });
+    this.processes.set(key, { key, pid: p.id.pid, ppid: p.ppid, sid: p.sid, pgid: p.pgid, command: words.slice(0, 400), at: p.startedAt ?? at, endedAt: null, exit: null, turn: number ?? this.turnOf(p.startedAt ?? at) });
     touch({ rev: this.processRev });
+  }
+
+  /** Number of the turn in which something began. A process may be seen when its turn has just ended. */
+  turnOf(at) {
+    const time = Date.parse(at);
+    const began = this.turns.slice(-NEAR).reverse().find((turn) => turn.number !== null && Date.parse(turn.at) <= time + CLOCK_TICK);
+    return began && (!began.endedAt || time <= Date.parse(began.endedAt) + CLOCK_TICK) ? began.number : null;
   }
 
   exited(p, at) {

@@ -130,7 +130,7 @@ export function start() {
 /** Follows the events of all sessions while a list is shown, so that it changes at once. */
 export function followAll() {
   return follow("v1/events", {
-    query: { from: "latest", raw: false, type: "session:*,turn:*,permission:*,stream:complete,stream:tool_start,stream:tool_end,process:*" },
+    query: { from: "latest", raw: false, type: "session:*,turn:*,permission:*,terminal:*,stream:complete,stream:tool_start,stream:tool_end,process:*" },
     onEvents: refresh,
   });
 }

@@ -47,6 +47,14 @@ export function StateBadge({ state, ending }) {
   return html`<span class=${`state state-${shown}`}>${STATES[shown] ?? shown}</span>`;
 }
 
+/** What the agent's own screen has reported, where the session has one. An unknown status stays unknown. */
+export function ScreenBadge({ session, detail }) {
+  const status = session.screenStatus;
+  if (!status && (session.surface ?? "machine") === "machine") return null;
+  const more = detail && detail.status === status ? detail.detail : null;
+  return html`<span class="screen-status" title=${more ? `The agent's own screen: ${safe(more, 200)}` : status ? "Status of the agent's own screen" : "It has a screen of its own, which reports no status"}><span aria-hidden="true">▣</span><span class="sr">screen: </span>${status ? html` <bdi>${safe(status, 40)}</bdi>` : html`<span class="sr">unknown</span>`}</span>`;
+}
+
 /** Share of something, as a bar with a label. */
 export function Bar({ value, max, label, title }) {
   const share = max > 0 ? Math.min(1, value / max) : 0;

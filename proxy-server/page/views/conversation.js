@@ -82,7 +82,7 @@ function OpenCards({ id, model, open }) {
 function Waiting({ model, session }) {
   const last = model.turns[model.turns.length - 1];
   void last?.rev.value;
-  const busy = last && last.number !== null && !last.endedAt && (!session || isLive(session));
+  const busy = last && (last.number !== null || (last.onScreen && last.prompt !== null)) && !last.endedAt && (!session || isLive(session));
   return html`<p class="working" aria-hidden=${!busy}>${busy ? html`<span class="pulse" aria-hidden="true"></span> <span>working · ${age(now.value - Date.parse(last.at))}</span>` : ""}</p>`;
 }
 
@@ -94,15 +94,21 @@ function Turn({ turn, sessionId, last }) {
   const from = all ? 0 : Math.max(0, turn.items.length - ITEMS);
   const stop = typeof turn.stop === "string" ? STOPS[turn.stop] : turn.stop?.other;
   const time = turn.endedAt ? Date.parse(turn.endedAt) - Date.parse(turn.at) : null;
-  return html`<article class=${`turn ${last ? "last" : ""}`} aria-label=${turn.number === null ? "Before the first turn" : `Turn ${turn.number}`}>
-    ${turn.prompt !== null && html`<div class="prompt"><header><span class="who">${safe(turn.by ?? turn.caller ?? "prompt", 60)}</span>${turn.by && turn.caller && turn.by !== turn.caller && html` <span class="dim">as ${safe(turn.caller, 60)}</span>`} <time class="dim" datetime=${turn.at}>${clock(turn.at)}</time></header>
+  return html`<article class=${`turn ${last ? "last" : ""}`} aria-label=${turn.number !== null ? `Turn ${turn.number}` : turn.onScreen ? "On the agent's screen" : "Before the first turn"}>
+    ${turn.onScreen && turn.prompt === null && html`<p><${OnScreen}/></p>`}
+    ${turn.prompt !== null && html`<div class="prompt"><header>${turn.onScreen ? html`<${OnScreen}/>` : html`<span class="who">${safe(turn.by ?? turn.caller ?? "prompt", 60)}</span>`}${turn.by && turn.caller && turn.by !== turn.caller && html` <span class="dim">as ${safe(turn.caller, 60)}</span>`} <time class="dim" datetime=${turn.at}>${clock(turn.at)}</time></header>
       <${LongText} text=${turn.prompt} class="prompt-text" lines=${24} label="Prompt"/>
       ${turn.attachments.map((line) => html`<span class="attachment"><bdi>${safe(line, 200)}</bdi></span> `)}</div>`}
     ${from > 0 && html`<p><button type="button" class="quiet" onClick=${() => setAll(true)}>Show the ${from} parts before</button></p>`}
     ${turn.items.slice(from).map((item) => html`<${Item} key=${item.id} item=${item} sessionId=${sessionId}/>`)}
-    ${turn.endedAt && turn.number !== null && html`<footer class="dim">${stop ? html`<span class="bad-text"><bdi>${safe(stop, 200)}</bdi></span> · ` : ""}${time === null ? "" : span(time)}
+    ${turn.endedAt && (turn.number !== null || turn.onScreen) && html`<footer class="dim">${stop ? html`<span class="bad-text"><bdi>${safe(stop, 200)}</bdi></span> · ` : ""}${time === null ? "" : span(time)}
       ${turn.usage && turn.usage.outputTokens != null ? ` · ${count(turn.usage.inputTokens)} in, ${count(turn.usage.outputTokens)} out` : ""}${turn.usage?.costUsd != null ? ` · ${cost(turn.usage.costUsd)}` : ""}</footer>`}
   </article>`;
+}
+
+/** Mark of what was done on the agent's own screen, and not by a prompt of ours. */
+function OnScreen() {
+  return html`<span class="who on-screen" title="On the agent's own screen"><span aria-hidden="true">▣ </span>terminal</span>`;
 }
 
 /** Draws an item anew when it changes, and no other. */
@@ -206,6 +212,6 @@ function Asked({ item }) {
 
 function Note({ item }) {
   const [open, setOpen] = useState(false);
-  return html`<div class=${`note note-${item.level}`}><bdi>${safe(item.text, 600)}</bdi>${item.at && html` <time class="dim" datetime=${item.at}>${clock(item.at)}</time>`}
+  return html`<div class=${`note note-${item.level}`}>${item.onScreen && html`<${OnScreen}/> `}<bdi>${safe(item.text, 600)}</bdi>${item.at && html` <time class="dim" datetime=${item.at}>${clock(item.at)}</time>`}
     ${item.receipt && html` <button type="button" class="quiet small" aria-expanded=${open} onClick=${() => setOpen(!open)}>Receipt</button>${open && html`<${Receipt} receipt=${item.receipt}/>`}`}</div>`;
 }

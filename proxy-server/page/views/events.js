@@ -18,9 +18,9 @@ export class Events extends Component {
     this.list = [];
     this.shift = 0;
     this.rev = signal(0);
-    this.stuck = !query.offset;
+    this.stuck = !/^\d{1,20}$/.test(query.offset ?? "");
     this.frame = null;
-    this.state = { type: query.type ?? "", raw: false, text: "", chosen: query.offset ? BigInt(query.offset).toString() : null, range: [0, 60] };
+    this.state = { type: query.type ?? "", raw: false, text: "", chosen: /^\d{1,20}$/.test(query.offset ?? "") ? BigInt(query.offset).toString() : null, range: [0, 60] };
     this.wanted = this.state.chosen;
   }
 
@@ -48,6 +48,11 @@ export class Events extends Component {
       query: { from: 0, type, raw: raw || type.includes("harness") },
       onEvents: (events) => {
         for (const event of events) this.list.push(event);
+        // The link of a raw line: it is not among the others.
+        if (this.wanted && !this.state.raw && Number(offsetOf(events[events.length - 1])) >= Number(this.wanted) && !this.list.some((event) => offsetOf(event) === this.wanted)) {
+          this.setState({ raw: true }, () => this.connect());
+          return;
+        }
         if (this.list.length > MAX_EVENTS) { const over = this.list.length - MAX_EVENTS; this.list.splice(0, over); this.shift += over; }
         if (this.frame === null) this.frame = setTimeout(() => { this.frame = null; this.rev.value++; }, 60);
       },
@@ -101,7 +106,7 @@ export class Events extends Component {
           <tbody>${from > 0 && html`<tr class="space" aria-hidden="true" style=${{ height: `${from * HEIGHT}px` }}></tr>`}
           ${rows.slice(from, to).map((event, at) => { const offset = offsetOf(event); return html`<tr key=${offset} aria-rowindex=${from + at + 2} aria-selected=${offset === chosen} class=${offset === chosen ? "chosen" : ""} onClick=${() => this.choose(offset)}>
             <td class="num"><a href=${`${sessionLink(id, "events")}?offset=${offset}`} onClick=${(click) => { click.preventDefault(); this.choose(offset); }}>${offset}</a></td>
-            <td class="dim">${(event.createdAt ?? "").slice(11, 23)}</td><td class=${`type type-${event.type.split(":")[0]}`}>${safe(event.type, 60)}</td><td class="num dim">${event.metadata?.turn ?? ""}</td><td class="mono payload"><bdi>${preview(event)}</bdi></td></tr>`; })}
+            <td class="dim">${(event.createdAt ?? "").slice(11, 23)}</td><td class=${`type type-${event.type.split(":")[0]}`}>${safe(event.type, 60)}</td><td class="num dim">${event.metadata?.turn ?? ""}${event.metadata?.surface === "terminal" && html`<span class="on-screen" title="On the agent's own screen"><span aria-hidden="true">▣</span><span class="sr">terminal</span></span>`}</td><td class="mono payload"><bdi>${preview(event)}</bdi></td></tr>`; })}
           ${to < rows.length && html`<tr class="space" aria-hidden="true" style=${{ height: `${(rows.length - to) * HEIGHT}px` }}></tr>`}</tbody></table>
           ${rows.length === 0 && html`<p class="empty dim">No events.</p>`}
         </div>

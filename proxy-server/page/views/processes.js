@@ -108,7 +108,7 @@ export function Processes({ id, session, model }) {
     <${Timeline} model=${model}/>
     ${gone.length > 0 && html`<section aria-labelledby="gone"><h2 id="gone">Gone</h2><div class="table-scroll" tabindex="0" role="region" aria-label="Processes that are gone"><table class="plain"><thead><tr><th scope="col" class="num">Pid</th><th scope="col">Ended</th><th scope="col" class="num">Lived</th><th scope="col">Command</th></tr></thead>
       <tbody>${gone.map((process) => html`<tr key=${process.key}><td class="num">${process.pid}</td><td class=${process.exit && ("signal" in process.exit || process.exit.code > 0) ? "bad-text" : ""}>${exitText(process.exit)}</td>
-        <td class="num">${process.lived === null ? "–" : span(process.lived)}</td><td class="mono"><bdi>${safe(process.command ?? "[gone before it could be read]", 300)}</bdi></td></tr>`)}</tbody></table></div></section>`}
+        <td class="num">${process.lived === null ? "–" : span(process.lived)}</td><td class="mono"><bdi>${safe(process.command || "[gone before it could be read]", 300)}</bdi></td></tr>`)}</tbody></table></div></section>`}
   </div>`;
 }
 
@@ -168,6 +168,7 @@ function Timeline({ model }) {
   const [chosen, setChosen] = useState(null);
   const turns = model.turns.filter((turn) => turn.number !== null);
   void model.rev.value;
+  void model.processRev.value;
   if (!turns.length || !model.processes.size) return null;
   const turn = turns.find((one) => one.number === chosen) ?? turns[turns.length - 1];
   void turn.rev.value;

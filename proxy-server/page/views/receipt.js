@@ -49,7 +49,7 @@ export function Receipt({ receipt }) {
     <div class="table-scroll" tabindex="0" role="region" aria-label="Processes of the receipt"><table class="plain"><thead><tr><th scope="col" class="num">Pid</th><th scope="col">Ended by</th><th scope="col">Reaped by</th><th scope="col">Command</th></tr></thead>
       <tbody>${receipt.processes.map((entry) => html`<tr key=${`${entry.id.pid}.${entry.id.startTime}`} class=${entry.outcome === "survived" ? "bad" : ""}><td class="num">${entry.id.pid}</td>
         <td>${outcomeText(entry.outcome)}${resisted(entry) ? html` <span class="mark-word">resisted</span>` : null}</td><td>${{ proxy: "proxy", forkServer: "fork server" }[entry.reapedBy] ?? safe(entry.reapedBy ?? "–", 30)}</td>
-        <td class="mono"><bdi>${safe(entry.command ?? "[gone before it could be read]", 400)}</bdi></td></tr>`)}</tbody></table></div>
+        <td class="mono"><bdi>${safe(entry.command || "[gone before it could be read]", 400)}</bdi></td></tr>`)}</tbody></table></div>
     ${receipt.omitted > 0 && html`<p class="dim">${receipt.omitted} more deaths are left out.</p>`}
     ${receipt.unattributed?.length > 0 && html`<p class="error">${receipt.unattributed.length} processes may belong to another session whose proxy died at the same moment.</p>`}
   </div>`;

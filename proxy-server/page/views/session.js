@@ -1,11 +1,11 @@
 // A session: its head, its tabs, and the one stream of events that all of them are drawn from.
-import { html, Component, signal, batch, useState, StateBadge, Bar, attempt, toast, ask, now } from "../lib/ui.js";
+import { html, Component, signal, batch, useState, StateBadge, ScreenBadge, Bar, attempt, toast, ask, now } from "../lib/ui.js";
 import { get, post, call, follow, segment } from "../lib/api.js";
 import { sessions, loaded, titleOf, stateOf, refresh, isLive, isOver } from "../lib/state.js";
 import { Conversation, reasonText } from "../lib/conversation.js";
 import { keys } from "../lib/keys.js";
 import { go, sessionLink } from "../lib/route.js";
-import { safe, bytes, count, cost, percent, age } from "../lib/text.js";
+import { safe, bytes, clock, count, cost, percent, age } from "../lib/text.js";
 import { ConversationView } from "./conversation.js";
 import { Processes } from "./processes.js";
 import { Events } from "./events.js";
@@ -63,7 +63,7 @@ export class Session extends Component {
       while (this.at < this.waiting.length && performance.now() < until) {
         const event = this.waiting[this.at++];
         this.model.take(event);
-        relevant ||= /^(session|turn|permission):/.test(event.type);
+        relevant ||= /^(session|turn|permission|terminal):/.test(event.type);
       }
     });
     if (this.at >= this.waiting.length) { this.waiting = []; this.at = 0; } else this.schedule();
@@ -77,12 +77,16 @@ export class Session extends Component {
   }
 
   async loadTerminal() {
+    if (this.isLoadingTerminal) return;
+    this.isLoadingTerminal = true;
     try {
       this.terminal = (await import("./terminal.js")).Terminal;
     } catch (error) {
       this.terminalProblem = error.message;
     }
-    this.setState({});
+    this.isLoadingTerminal = false;
+    // A state that is the same draws nothing.
+    this.setState({ terminal: this.terminal, problem: this.terminalProblem });
   }
 
   render({ id, tab, query }) {
@@ -98,7 +102,7 @@ export class Session extends Component {
       <nav class="tabs" aria-label="Views of the session">${TABS.map(([name, title]) => html`<a key=${name} href=${sessionLink(id, name === "conversation" ? "" : name)} ...${tab === name ? { "aria-current": "page" } : {}}>${title}</a>`)}
         <${Link} state=${this.link.value}/></nav>
       ${ended && tab !== "terminal" && html`<${EndedStrip} ended=${ended}/>`}
-      <${Handover} id=${id} session=${session} tab=${tab} viewers=${this.model.viewers.value.length}/>
+      <${Handover} id=${id} session=${session} tab=${tab} viewers=${this.model.viewers.value.length} visit=${this.model.visit.value}/>
       ${tab === "processes" ? html`<${Processes} ...${shared}/>`
         : tab === "events" ? html`<${Events} ...${shared}/>`
         : tab === "terminal" ? (this.terminal ? html`<${this.terminal} ...${shared}/>` : html`<p class="empty" aria-busy="true">${this.terminalProblem ?? "Loading the terminal…"}</p>`)
@@ -122,13 +126,19 @@ function EndedStrip({ ended }) {
 }
 
 /** Banner of a session whose conversation somebody continues elsewhere, or that somebody drives on its screen. */
-function Handover({ id, session, tab, viewers }) {
-  if (session && isLive(session) && viewers > 0 && tab !== "terminal") {
-    return html`<div class="strip row wrap" role="status"><span class="grow">${viewers === 1 ? "Somebody is" : `${viewers} people are`} at the terminal of this session.</span><a class="button" href=${sessionLink(id, "terminal")}>Watch</a></div>`;
-  }
-  if (!session || stateOf(session) !== "handedOver") return null;
-  return html`<div class="strip strip-warn row wrap" role="status"><span class="grow">This session is handed over: somebody goes on with its conversation in the agent's own program.</span>
-    <button type="button" class="primary" onClick=${() => attempt(() => post(`v1/sessions/${segment(id)}/take-back`, {}, { timeout: 60_000 }).then(refresh), "Taken back")}>Take back</button></div>`;
+function Handover({ id, session, tab, viewers, visit }) {
+  if (!session) return null;
+  const handed = stateOf(session) === "handedOver";
+  const visited = visit && isLive(session);
+  const watched = isLive(session) && viewers > 0;
+  if (!handed && !visited && !(watched && tab !== "terminal")) return null;
+  const there = viewers === 0 ? "Nobody is at it now" : viewers === 1 ? "One person is at it" : `${viewers} people are at it`;
+  const text = handed ? "This session is handed over: somebody goes on with its conversation in the agent's own program."
+    : visited ? `${safe(visit.by ?? "Somebody", 60)} has opened the agent's own screen (${clock(visit.at)}). ${there}. Prompts wait until it is taken back.`
+    : `${viewers === 1 ? "Somebody is" : `${viewers} people are`} at the terminal of this session.`;
+  return html`<div class=${`strip row wrap ${handed || visited ? "strip-warn" : ""}`} role="status"><span class="grow"><bdi>${text}</bdi></span>
+    ${!handed && tab !== "terminal" && html`<a class="button" href=${sessionLink(id, "terminal")}>Watch</a>`}
+    ${(handed || visited) && html`<button type="button" class="primary" onClick=${() => attempt(() => post(`v1/sessions/${segment(id)}/take-back`, {}, { timeout: 60_000 }).then(refresh), "Taken back")}>Take back</button>`}</div>`;
 }
 
 function SessionHead({ id, session, model, link, onKill }) {
@@ -145,6 +155,7 @@ function SessionHead({ id, session, model, link, onKill }) {
     <div class="row">
       <h1><bdi>${safe(title ?? id, 200)}</bdi></h1>
       ${state && html`<${StateBadge} state=${state} ending=${session.ending}/>`}
+      ${live && html`<${ScreenBadge} session=${session} detail=${model.screen.value}/>`}
       <span class="spacer"></span>
       <${Menu} id=${id} session=${session} model=${model}/>
       ${live && html`<button type="button" class="danger-quiet" onClick=${onKill} title="Shift K">Kill<span class="wide-only"> session</span></button>`}

@@ -1,5 +1,5 @@
 // All sessions: live, sorted, filtered, grouped. Only the rows in sight are drawn.
-import { html, useEffect, useLayoutEffect, useRef, useState, useMemo, StateBadge, now } from "../lib/ui.js";
+import { html, useEffect, useLayoutEffect, useRef, useState, useMemo, StateBadge, ScreenBadge, now } from "../lib/ui.js";
 import { sessions, loaded, listError, titleOf, stateOf, tokensOf, costOf, followAll, isLive } from "../lib/state.js";
 import { caller } from "../lib/api.js";
 import { remembered, remember } from "../lib/settings.js";
@@ -120,7 +120,7 @@ const texts = new WeakMap();
 function searchText(session) {
   let text = texts.get(session);
   if (text === undefined) {
-    text = [titleOf(session), session.sessionId, session.agent, session.model, session.currentModel, session.userId, session.workspaceId, session.cwd, stateOf(session)].filter(Boolean).join(" ").toLowerCase();
+    text = [titleOf(session), session.sessionId, session.agent, session.model, session.currentModel, session.userId, session.workspaceId, session.cwd, stateOf(session), session.screenStatus].filter(Boolean).join(" ").toLowerCase();
     texts.set(session, text);
   }
   return text;
@@ -180,7 +180,7 @@ function Row({ session, index }) {
   const asks = session.openPermissions?.length ?? 0;
   const model = session.currentModel ?? session.model;
   return html`<tr aria-rowindex=${index} class=${`session is-${state}`} onClick=${(event) => { if (!event.target.closest("a, button")) go(sessionLink(session.sessionId)); }}>
-    <td class="c-state"><${StateBadge} state=${state} ending=${session.ending}/></td>
+    <td class="c-state">${state === "idle" && !session.ending && session.screenStatus ? html`<${ScreenBadge} session=${session}/>` : html`<${StateBadge} state=${state} ending=${session.ending}/>${isLive(session) && session.screenStatus && html` <${ScreenBadge} session=${session}/>`}`}</td>
     <td class="c-title"><a class="row-link" href=${sessionLink(session.sessionId)}><bdi>${safe(title ?? session.sessionId, 200)}</bdi></a>
       ${asks > 0 && html` <span class="badge" title="The agent waits for an answer">${asks}<span class="sr"> questions</span></span>`}
       ${session.queued?.length > 0 && html` <span class="dim" title="Prompts that wait">+${session.queued.length}</span>`}

@@ -1,5 +1,5 @@
 // The form that starts a session, with what this machine offers.
-import { html, useEffect, useState, Dialog, Copy } from "../lib/ui.js";
+import { html, useEffect, useLayoutEffect, useRef, useState, Dialog, Copy } from "../lib/ui.js";
 import { post, segment } from "../lib/api.js";
 import { offers, doctor, loadOffers, refresh, sessions } from "../lib/state.js";
 import { go, sessionLink } from "../lib/route.js";
@@ -58,6 +58,9 @@ export function StartForm({ onClose }) {
   const [chosen, setChosen] = useState(remembered(`${LAST}-agent`));
   const [problem, setProblem] = useState(null);
   const [busy, setBusy] = useState(false);
+  const first = useRef(null);
+  // The dialog was there before what it offers.
+  useLayoutEffect(() => first.current?.focus(), [Boolean(found)]);
   if (!found) return html`<${Dialog} title="New session" onClose=${onClose}><p aria-busy="true">Looking for agents…</p><//>`;
   const agents = found.agents.filter((agent) => agent.enabled !== false);
   const usable = agents.filter((agent) => agent.usable || agent.anyProgram);
@@ -89,7 +92,7 @@ export function StartForm({ onClose }) {
   return html`<${Dialog} title="New session" onClose=${onClose} wide>
     <form class="start" onSubmit=${submit}>
       <div class="fields">
-        <label class="field"><span>Agent</span><select name="agent" autofocus value=${agent?.id} onChange=${(event) => setChosen(event.target.value)}>
+        <label class="field"><span>Agent</span><select name="agent" ref=${first} value=${agent?.id} onChange=${(event) => setChosen(event.target.value)}>
           <optgroup label="Ready">${usable.map((one) => html`<option value=${one.id}>${safe(one.title ?? one.id, 60)}${one.version ? ` ${safe(one.version, 20)}` : ""}</option>`)}</optgroup>
           ${missing.length > 0 && html`<optgroup label="Not installed">${missing.map((one) => html`<option value=${one.id}>${safe(one.title ?? one.id, 60)}</option>`)}</optgroup>`}</select></label>
         <label class="field"><span>Title</span><input name="title" type="text" maxlength="200" placeholder="optional"/></label>
