@@ -89,9 +89,7 @@ pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), CommandFailur
             restart::run(&DaemonClient::new(socket.clone()), &socket, &args, global.json).await
         }
         CliCommand::Serve(args) => serve::run(child, args, &global, &socket(&global)?).await,
-        CliCommand::Mcp(args) => {
-            mcp::run(child, &client(&global)?, &args, global.config_dir.as_deref()).await
-        }
+        CliCommand::Mcp(args) => mcp::run(child, &client(&global)?, &args, global.config_dir.as_deref()).await,
         CliCommand::Orphans(args) => orphans::run(args, global.config_dir.as_deref(), global.json).await,
         CliCommand::Leaktest(args) => leaktest::run(child, args, global.json).await,
         CliCommand::Doctor => {
