@@ -122,6 +122,19 @@ test("a terminal whose connection breaks off connects again", async () => {
   await page.locator(".xterm-rows").getByText("typed again").first().waitFor();
 });
 
+test("a terminal connects where the list of sessions comes after its view", async () => {
+  await terminal("late", "echo shown late; exec cat");
+  const page = await open({ hash: null });
+  let answer;
+  const answered = new Promise((resolve) => { answer = resolve; });
+  await page.route(/\/v1\/sessions(\?|$)/, async (route) => { await answered; await route.continue(); });
+  await page.goto(new URL("#/session/late/terminal", daemon.url).href);
+  await page.locator(".terminal-view").waitFor();
+  answer();
+  await page.locator(".xterm-rows").getByText("shown late").waitFor();
+  await checkQuiet(page, [/404/]);
+});
+
 test("a terminal that is refused says why", async () => {
   await terminal("refused", "exec cat");
   const reader = await daemon.call("POST", "v1/login-links", { role: "read" });

@@ -1,7 +1,7 @@
 // The terminal of a session: the frames that every viewer gets, over a WebSocket, on xterm.js. It is loaded when it is first shown.
 import { html, Component, signal, attempt } from "../lib/ui.js";
 import { address, segment, post, get, mount, socketProtocols } from "../lib/api.js";
-import { isLive, stateOf, refresh } from "../lib/state.js";
+import { isLive, refresh } from "../lib/state.js";
 import { exitText } from "../lib/conversation.js";
 import { safe, link } from "../lib/text.js";
 
@@ -47,18 +47,30 @@ function follow(text) {
 }
 
 export class Terminal extends Component {
-  constructor({ session }) {
+  constructor() {
     super();
     this.status = signal("none");
     this.types = signal(false);
     this.notice = signal(null);
     this.waiting = 0;
-    this.wanted = session?.surface === "terminal" || session?.surface === "both" || (session && stateOf(session) === "handedOver");
+    this.isDecided = false;
   }
 
   componentDidMount() {
-    if (this.wanted && this.props.session && isLive(this.props.session)) this.open("terminal");
     this.observer = new ResizeObserver(() => this.fit());
+    this.decide();
+  }
+
+  componentDidUpdate() {
+    this.decide();
+  }
+
+  /** Connects by itself where the session has a screen; once, as soon as the session is known. */
+  decide() {
+    const { session } = this.props;
+    if (this.isDecided || !session) return;
+    this.isDecided = true;
+    if (["terminal", "both"].includes(session.surface) && isLive(session) && this.status.value === "none") this.open("terminal");
   }
 
   componentWillUnmount() {
