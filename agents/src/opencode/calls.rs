@@ -9,7 +9,7 @@ use crate::{Action, HttpEvent, HttpPatience, HttpRequest, kit::pending::PendingR
 const MAX_ANSWER: usize = 8 * 1024 * 1024;
 
 /// Paths whose answers are emitted as raw lines. The server's answers about its configuration and providers contain keys.
-const RAW_PATHS: &[&str] = &["/agent", "/permission", "/question", "/session"];
+const RAW_PATHS: &[&str] = &["/agent", "/command", "/permission", "/question", "/session"];
 
 /// Purpose of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub(super) enum OpenCodeRequestPurpose {
     Open(OpeningStep),
     /// The first prompt of the turn.
     Prompt,
+    /// First prompt of this turn, which calls a command of the server.
+    Command(u64),
     /// Prompt that steers the turn.
     Steer,
     /// Removal of the last prompt from the conversation, so that it can be sent again.
@@ -28,6 +30,8 @@ pub(super) enum OpenCodeRequestPurpose {
     Answer,
     /// List of models, for the sizes of their context windows.
     Models,
+    /// List of slash commands.
+    Commands,
     /// Query of what was missed while the event stream was cut.
     Resync(ResyncStep),
     /// Step of an operation.
@@ -106,7 +110,8 @@ impl PendingCalls {
         out: &mut Vec<Action>,
     ) {
         let patience = match &purpose {
-            OpenCodeRequestPurpose::Operation(_, OperationStep::Compact | OperationStep::Native) => HttpPatience::Long,
+            OpenCodeRequestPurpose::Operation(_, OperationStep::Compact | OperationStep::Native)
+            | OpenCodeRequestPurpose::Command(_) => HttpPatience::Long,
             _ => HttpPatience::Short,
         };
         let what = format!("{method} {}", path.split('?').next().unwrap_or_default());
@@ -197,7 +202,7 @@ mod tests {
 
     #[test]
     fn what_may_have_keys_in_it_is_not_told() {
-        for path in ["/session", "/session/ses_1/message?directory=%2Fa..", "/permission", "/question", "/agent?x"] {
+        for path in ["/session", "/command", "/session/ses_1/message?directory=%2Fa..", "/permission", "/question", "/agent?x"] {
             assert!(emits_raw(path), "{path}");
         }
         for path in

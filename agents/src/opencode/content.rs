@@ -9,13 +9,18 @@ use std::time::Instant;
 use ipc_protocol::{Event, Json, ToolStart, ToolStatus, Usage};
 use serde_json::Value;
 
-use super::wire::{MessageInfo, MessagePart, ToolState};
+use super::{
+    diffs,
+    wire::{self, MessageInfo, MessagePart, ToolState},
+};
 use crate::{
     Action,
     kit::{
         answer::OpenAnswer,
         bounded_map::BoundedMap,
         bounds::{self, MAX_ID},
+        diffs::FoundDiff,
+        image,
         tool_calls::{ToolCallLedger, emit_update, no_update},
     },
 };
@@ -32,7 +37,10 @@ enum MessageRole {
     Answer,
     /// Message that replaces the conversation after a compaction.
     Summary,
+    /// Answer of a sub-agent.
     OfChild,
+    /// Task of a sub-agent.
+    ChildTask,
     /// A copy of one of the conversation that this one is a fork of: it was told there.
     Copied,
 }
@@ -45,9 +53,13 @@ enum PartState {
         told: usize,
         /// True if pieces are missing: only the complete state shows what comes next.
         holed: bool,
+        /// Tool call of the sub-agent, if it is a sub-agent's text.
+        parent: Option<Box<str>>,
     },
     /// End of a step, which counts once.
     StepEnd,
+    /// Picture that was emitted.
+    Picture,
 }
 
 /// Tool call that has not ended.
@@ -57,6 +69,8 @@ struct OpenCodeToolCall {
     status: ToolStatus,
     title: String,
     input: Option<Value>,
+    /// Tool call of the sub-agent, if it is a sub-agent's call.
+    parent: Option<String>,
 }
 
 /// Conversation of a sub-agent.
@@ -164,6 +178,8 @@ impl ConversationContent {
             return false;
         }
         let message = match whose {
+            SessionOwner::Child(_) if info.is_prompt() => MessageRole::ChildTask,
+            SessionOwner::Child(_) if info.is_summary() => MessageRole::Summary,
             SessionOwner::Child(_) => MessageRole::OfChild,
             _ if self.is_copied(info) => MessageRole::Copied,
             _ if info.is_prompt() => MessageRole::Prompt,
@@ -193,9 +209,9 @@ impl ConversationContent {
         match self.parts.get_mut(part)? {
             // Signed thinking ends with an empty piece.
             PartState::Text { .. } if text.is_empty() => None,
-            PartState::Text { thinking, told, holed: false } => {
+            PartState::Text { thinking, told, holed: false, parent } => {
                 *told += text.len();
-                Some(if *thinking { Event::Thinking { text } } else { Event::Text { text } })
+                Some(text_event(text, *thinking, parent.as_deref()))
             }
             _ => None,
         }
@@ -227,7 +243,21 @@ impl ConversationContent {
             return PartEffect::Nothing;
         }
         match (part.kind.as_ref(), message) {
-            ("text" | "reasoning", Some(MessageRole::Answer)) => self.text(&part, out),
+            ("text" | "reasoning", Some(MessageRole::Answer)) => self.text(&part, None, out),
+            // Without the call it is not known whose text it is.
+            ("text" | "reasoning", Some(MessageRole::OfChild)) => {
+                if let SessionOwner::Child(Some(call)) = whose {
+                    self.text(&part, Some(call), out);
+                }
+            }
+            ("file", Some(MessageRole::Answer)) => {
+                if self.parts.get(&part.id).is_none()
+                    && let Some(data) = wire::picture(&part.mime, &part.url)
+                {
+                    self.parts.insert(&part.id, PartState::Picture);
+                    out.push(Action::Event(image(&part.mime, data, None, None)));
+                }
+            }
             ("tool", Some(MessageRole::Answer | MessageRole::OfChild)) => {
                 let parent = match whose {
                     SessionOwner::Child(call) => call.clone(),
@@ -236,7 +266,9 @@ impl ConversationContent {
                 self.tool(part, parent, out);
             }
             ("step-start", Some(MessageRole::Answer)) => self.answer.begin(),
-            ("step-finish", Some(message)) if !matches!(message, MessageRole::Prompt | MessageRole::Copied) => {
+            ("step-finish", Some(message))
+                if !matches!(message, MessageRole::Prompt | MessageRole::ChildTask | MessageRole::Copied) =>
+            {
                 return self.step_end(&part, message, out);
             }
             _ => {}
@@ -244,17 +276,17 @@ impl ConversationContent {
         PartEffect::Nothing
     }
 
-    fn text(&mut self, part: &MessagePart<'_>, out: &mut Vec<Action>) {
+    fn text(&mut self, part: &MessagePart<'_>, parent: Option<&str>, out: &mut Vec<Action>) {
         let thinking = part.kind == "reasoning";
         if self.parts.get(&part.id).is_none() {
-            self.parts.insert(&part.id, PartState::Text { thinking, told: 0, holed: false });
+            let parent = parent.map(Into::into);
+            self.parts.insert(&part.id, PartState::Text { thinking, told: 0, holed: false, parent });
         }
         let Some(PartState::Text { told, holed, .. }) = self.parts.get_mut(&part.id) else { return };
         let text = part.text.as_deref().unwrap_or_default();
         if let Some(rest) = text.get(*told..).filter(|rest| !rest.is_empty()) {
-            let text = rest.to_owned();
-            *told += text.len();
-            out.push(Action::Event(if thinking { Event::Thinking { text } } else { Event::Text { text } }));
+            *told += rest.len();
+            out.push(Action::Event(text_event(rest.to_owned(), thinking, parent)));
         }
         if part.time.end.is_some() {
             // The text is complete.
@@ -299,8 +331,25 @@ impl ConversationContent {
             status,
             parent,
         };
+        let parent = start.parent.clone();
+        let proposed = known.as_ref().and_then(|input| diffs::proposed(&name, input));
         let input = known.filter(|_| input.is_some_and(|input| input.get().len() <= MAX_INPUT));
-        self.tools.start(start, OpenCodeToolCall { name, status, title, input }, out);
+        self.tools.start(start, OpenCodeToolCall { name, status, title, input, parent }, out);
+        self.diff(id, proposed.into_iter().collect(), out);
+    }
+
+    /// Emits what a running call changes in files.
+    fn diff(&mut self, id: &str, found: Vec<FoundDiff>, out: &mut Vec<Action>) {
+        let Some(tool) = self.tools.get(id).filter(|_| !found.is_empty()) else { return };
+        let parent = tool.parent.clone();
+        self.tools.diff(id, parent.as_deref(), found, out);
+    }
+
+    /// Emits what a permission request shows of the changes of the server's call `call`.
+    pub(super) fn asked_diff(&mut self, call: &str, metadata: &Value, out: &mut Vec<Action>) {
+        if let Some(part) = self.calls.get(call).cloned() {
+            self.diff(&part, diffs::told(metadata), out);
+        }
     }
 
     /// Handles the state of a tool call that has not ended.
@@ -312,10 +361,13 @@ impl ConversationContent {
             "error" => ToolStatus::Failed,
             _ => ToolStatus::InProgress,
         };
+        let edits = kind(&tool.name) == "edit";
         let mut update = no_update(id);
+        let mut found = Vec::new();
         if let Some(input) = state.input.filter(|_| tool.status == ToolStatus::Pending && status != ToolStatus::Pending)
         {
             let known: Option<Value> = serde_json::from_str(input.get()).ok();
+            found.extend(known.as_ref().and_then(|input| diffs::proposed(&tool.name, input)));
             tool.input = known.filter(|_| input.get().len() <= MAX_INPUT);
             update.input = Some(bounds::document(input.get()));
         }
@@ -335,6 +387,19 @@ impl ConversationContent {
             update.output = self.tools.take_unsent(id);
         }
         emit_update(update, out);
+        if edits && status != ToolStatus::Failed {
+            let metadata = state.all_metadata();
+            found.extend(diffs::told(&metadata));
+            if let Some(input) = state.input.filter(|_| status == ToolStatus::Completed) {
+                found.extend(serde_json::from_str(input.get()).ok().and_then(|input| diffs::made(&input, &metadata)));
+            }
+        }
+        self.diff(id, found, out);
+        for file in &state.attachments {
+            if let (Some(data), Some(tool)) = (wire::picture(&file.mime, &file.url), self.tools.get(id)) {
+                out.push(Action::Event(image(&file.mime, data, Some(id), tool.parent.as_deref())));
+            }
+        }
         if matches!(status, ToolStatus::Completed | ToolStatus::Failed) {
             self.tools.end(id, status, Some(state.output.or(state.error).unwrap_or_default()), out);
         }
@@ -371,6 +436,16 @@ impl ConversationContent {
             }
         }
         PartEffect::Step { ours: message == MessageRole::Answer, broken }
+    }
+}
+
+/// Makes the event of a piece of text.
+fn text_event(text: String, thinking: bool, parent: Option<&str>) -> Event {
+    match (thinking, parent.map(str::to_owned)) {
+        (false, None) => Event::Text { text },
+        (true, None) => Event::Thinking { text },
+        (false, Some(parent)) => Event::SubagentText { parent, text },
+        (true, Some(parent)) => Event::SubagentThinking { parent, text },
     }
 }
 

@@ -26,8 +26,6 @@ use crate::{
 const DATA: &[u8] = b"data:";
 /// Most steps of a plan that are emitted.
 const MAX_STEPS: usize = 1000;
-/// Prefix of the title that an untitled conversation has.
-const UNTITLED: &str = "New session";
 
 impl JsonLinesAgent for OpenCodeSession {
     const STREAM: &str = "events";
@@ -45,7 +43,8 @@ impl JsonLinesAgent for OpenCodeSession {
             && let Some(data) = line.strip_prefix(DATA)
             && let Some(OpenCodeDelta { properties, .. }) = hot::<OpenCodeDelta<'_>>(data)
         {
-            if properties.session == self.session && properties.field == "text" {
+            let whose = self.content.owner(properties.session, &self.session);
+            if whose != SessionOwner::Foreign && properties.field == "text" {
                 out.extend(self.content.delta(properties.part, properties.delta).map(Action::Event));
             }
             return true;
@@ -95,7 +94,7 @@ impl OpenCodeSession {
             return true;
         }
         let understood = match event.kind.as_ref() {
-            "message.updated" => event.properties().map(|MessageChanged { info }| self.message(&info)),
+            "message.updated" => event.properties().map(|MessageChanged { info }| self.message(&info, out)),
             "message.part.updated" => event.properties().map(|PartChanged { part }| self.part(part, out)),
             "session.status" => event.properties().map(|StatusChanged { session, status }| {
                 if session == self.session {
@@ -118,10 +117,8 @@ impl OpenCodeSession {
                 }
             }),
             "session.updated" => event.properties().map(|SessionChanged { info }| {
-                let title = info.title.filter(|title| info.id == self.session && !title.starts_with(UNTITLED));
-                if let Some(title) = title.filter(|title| self.title.as_ref() != Some(title)) {
-                    status("title", title.chars().take(1000).collect(), out);
-                    self.title = Some(title);
+                if info.id == self.session {
+                    self.looks.changed(&info, out);
                 }
             }),
             "session.deleted" => event.properties().map(|SessionChanged { info }| {
@@ -144,10 +141,11 @@ impl OpenCodeSession {
             _ => Some(()),
         };
         self.check_turn(out);
+        self.send_next_prompt(out);
         understood.is_some()
     }
 
-    pub(super) fn message(&mut self, info: &MessageInfo<'_>) {
+    pub(super) fn message(&mut self, info: &MessageInfo<'_>, out: &mut Vec<Action>) {
         let whose = self.content.owner(&info.session, &self.session);
         if whose == SessionOwner::Foreign {
             return;
@@ -158,6 +156,9 @@ impl OpenCodeSession {
         }
         if whose != SessionOwner::Own || self.compaction.is_some() {
             return;
+        }
+        if is_new_prompt {
+            self.looks.prompted(info, out);
         }
         if is_new_prompt && self.turn.as_ref().is_none_or(|turn| !turn.awaits_prompt()) {
             self.screen.prompt_shown(&info.id);
@@ -258,6 +259,9 @@ impl OpenCodeSession {
             SessionOwner::Own => None,
             SessionOwner::Child(call) => call,
         };
+        if let Some(tool) = &asked.tool {
+            self.content.asked_diff(&tool.call, &asked.metadata, out);
+        }
         let call = asked.tool.as_ref().and_then(|tool| self.content.call(&tool.call));
         let root = self.content.root.as_deref().unwrap_or(&self.settings.directory);
         let refused = self.permissions.open_permission(asked, PermissionContext { call, parent, root }, out);

@@ -7,12 +7,16 @@
 //! - When the event stream is cut, the adapter opens it again and queries what it missed. What sub-agents did meanwhile stays
 //!   missing, and a `session:lossy` reports that.
 //! - Usage is that of the turn so far, including its sub-agents; see `content.rs`.
+//! - A prompt that begins with the name of a slash command calls that command of the server. A command takes no system prompt.
+//! - A sub-agent is a conversation of its own: its text is emitted with the call that started it.
 //! - A native command is `{"method", "path", "body"}`, its answer `{"status", "body"}`.
 //! - A line that the adapter does not understand becomes a `log` event, so that nothing is lost.
 
 mod calls;
 mod content;
+mod diffs;
 mod events;
+mod looks;
 mod models;
 mod opening;
 mod operations;
@@ -123,12 +127,19 @@ impl Adapter for OpenCodeSession {
         if self.turn.is_some() {
             return Err(WireError::Busy);
         }
-        let body = self.settings.prompt_body(prompt);
+        self.turns += 1;
+        let (purpose, body) = match self.looks.command(prompt) {
+            Some((name, input)) => {
+                let body = self.settings.command_body(name, input, &prompt.parts[1..]);
+                (OpenCodeRequestPurpose::Command(self.turns), body)
+            }
+            None => (OpenCodeRequestPurpose::Prompt, self.settings.prompt_body(prompt)),
+        };
         self.turn = Some(OpenCodeTurn::new());
         // One that runs goes on in this one.
         self.screen = ScreenTurn::default();
         self.content.turn_begins();
-        self.send_prompt(OpenCodeRequestPurpose::Prompt, body, out);
+        self.send_prompt(purpose, body, out);
         Ok(())
     }
 

@@ -113,13 +113,19 @@ impl OpenCodeSession {
         match step {
             OpeningStep::MostRecent => {
                 let all: Vec<SessionInfo> = self.parse(body)?;
-                let newest = all.into_iter().next().map(|info| info.id);
-                self.session = newest.ok_or_else(|| self.missing("it has none in this directory".into()))?;
+                let newest = all.into_iter().next();
+                let newest = newest.ok_or_else(|| self.missing("it has none in this directory".into()))?;
+                self.looks.opened(&newest);
+                self.session = newest.id;
                 self.found(out);
             }
-            OpeningStep::Resume => self.found(out),
+            OpeningStep::Resume => {
+                self.looks.opened(&self.parse(body)?);
+                self.found(out);
+            }
             OpeningStep::Fork => {
                 let copy = self.parse::<SessionInfo>(body)?;
+                self.looks.opened(&copy);
                 self.session = copy.id;
                 self.content.forked_at = copy.time.created;
                 self.check(out);
@@ -173,11 +179,14 @@ impl OpenCodeSession {
         }
         self.phase = OpenCodePhase::Ready;
         out.push(Action::Ready { native_session_id: Some(self.session.clone()) });
+        self.looks.begin(self.settings.looks(), out);
         if !self.checked_thinking {
             // Query for the sizes of context windows; nothing waits for it.
             let path = self.settings.path("/config/providers");
             self.calls.send(OpenCodeRequestPurpose::Models, "GET", path, None, out);
         }
+        let path = self.settings.path("/command");
+        self.calls.send(OpenCodeRequestPurpose::Commands, "GET", path, None, out);
     }
 
     fn parse<'a, T: serde::Deserialize<'a>>(&self, body: &'a [u8]) -> Result<T> {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     calls::{OpenCodeRequestPurpose, OpenCodeResponse, OperationStep, refusal},
+    looks::PromptLooks,
     models::ProviderModels,
     session::{OpenCodeCompaction, OpenCodePhase, OpenCodeSession},
     wire::{AgentInfo, SessionInfo},
@@ -184,7 +185,9 @@ impl OpenCodeSession {
                 if let Some(level) = &self.settings.variant {
                     self.models.thinking(&model, level).map_err(|why| refused(&self.settings, why))?;
                 }
+                let set = PromptLooks { model: Some(format!("{}/{}", model.0, model.1)), ..PromptLooks::default() };
                 self.settings.model = Some(model);
+                self.looks.set(set, out);
                 Ok(Some(Json::null()))
             }
             OperationStep::Thinking(level) => {
@@ -206,7 +209,11 @@ impl OpenCodeSession {
                 self.ask(request, OperationStep::ModeRules(wanted), "PATCH", &path, Some(rules), out);
                 Ok(None)
             }
-            OperationStep::ModeRules(_) | OperationStep::Compact => Ok(Some(Json::null())),
+            OperationStep::ModeRules(mode) => {
+                self.looks.set(PromptLooks { mode: Some(mode), ..PromptLooks::default() }, out);
+                Ok(Some(Json::null()))
+            }
+            OperationStep::Compact => Ok(Some(Json::null())),
             OperationStep::CompactModel => {
                 let config: Value = self.decode(body)?;
                 let model = config["model"].as_str().map(|model| self.settings.parse_model(model)).transpose()?;

@@ -123,7 +123,7 @@ impl OpenCodeSession {
         let known = first.and_then(|first| all.iter().position(|message| message.info.id == first));
         let from = known.or_else(|| all.iter().rposition(|message| message.info.is_prompt())).unwrap_or(0);
         for WholeMessage { info, parts } in all.into_iter().skip(from) {
-            self.message(&info);
+            self.message(&info, out);
             if let Some(error) = &info.error
                 && let Some(turn) = &mut self.turn
                 && turn.has_begun()

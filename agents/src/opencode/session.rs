@@ -7,6 +7,7 @@ use ipc_protocol::{AgentEndpoint, Event, NativeResume, StopReason, WireError, me
 use super::{
     calls::{OpenCodeRequestPurpose, OpenCodeResponse, PendingCalls, refusal},
     content::{ConversationContent, SessionOwner},
+    looks::ConversationLooks,
     models::ProviderModels,
     permissions::{OpenCodePermissions, ServerCall},
     screen_turn::ScreenTurn,
@@ -63,11 +64,13 @@ pub(super) struct OpenCodeSession {
     attempts: u32,
     /// Id of the conversation on the server.
     pub(super) session: String,
-    pub(super) title: Option<String>,
+    pub(super) looks: ConversationLooks,
     pub(super) content: ConversationContent,
     pub(super) permissions: OpenCodePermissions,
     pub(super) models: ProviderModels,
     pub(super) turn: Option<OpenCodeTurn>,
+    /// Number of the last turn.
+    pub(super) turns: u64,
     /// Turn that was begun elsewhere: on the agent's screen.
     pub(super) screen: ScreenTurn,
     pub(super) compaction: Option<OpenCodeCompaction>,
@@ -97,11 +100,12 @@ impl OpenCodeSession {
             stream: 0,
             attempts: 0,
             session: String::new(),
-            title: None,
+            looks: ConversationLooks::default(),
             content: ConversationContent::default(),
             permissions: OpenCodePermissions::default(),
             models: ProviderModels::default(),
             turn: None,
+            turns: 0,
             screen: ScreenTurn::default(),
             compaction: None,
             waiting: VecDeque::new(),
@@ -183,18 +187,26 @@ impl OpenCodeSession {
     }
 
     /// Sends the next prompt. Each prompt has a connection of its own, so two at once could arrive in another order.
-    fn send_next_prompt(&mut self, out: &mut Vec<Action>) {
+    pub(super) fn send_next_prompt(&mut self, out: &mut Vec<Action>) {
         let on_its_way = |purpose: &OpenCodeRequestPurpose| {
             matches!(
                 purpose,
                 OpenCodeRequestPurpose::Prompt | OpenCodeRequestPurpose::Steer | OpenCodeRequestPurpose::Forget
             )
         };
-        if self.compaction.is_some() || self.calls.count(on_its_way) > 0 {
+        // The answer to a command comes when its run is over.
+        let is_command = |purpose: &OpenCodeRequestPurpose| *purpose == OpenCodeRequestPurpose::Command(self.turns);
+        let begins = self.turn.as_ref().is_some_and(|turn| !turn.has_begun());
+        if self.waiting.is_empty()
+            || self.compaction.is_some()
+            || self.calls.count(on_its_way) > 0
+            || (begins && self.calls.count(is_command) > 0)
+        {
             return;
         }
         if let Some((purpose, body)) = self.waiting.pop_front() {
-            let path = self.conversation("/prompt_async");
+            let is_command = matches!(purpose, OpenCodeRequestPurpose::Command(_));
+            let path = self.conversation(if is_command { "/command" } else { "/prompt_async" });
             self.send(purpose, "POST", &path, Some(body), out);
         }
     }
@@ -287,6 +299,15 @@ impl OpenCodeSession {
                     self.prompt_failed("prompt-refused", &why, out);
                 }
             }
+            OpenCodeRequestPurpose::Command(number) => {
+                // An error of its run is an event, too.
+                let begins = number == self.turns && self.turn.as_ref().is_some_and(|turn| !turn.has_begun());
+                if let Err(why) = success(answer)
+                    && begins
+                {
+                    self.prompt_failed("prompt-refused", &why, out);
+                }
+            }
             OpenCodeRequestPurpose::Steer => {
                 if let Err(why) = success(answer) {
                     out.push(Action::Event(Event::error("steer-refused", why, true)));
@@ -323,6 +344,11 @@ impl OpenCodeSession {
                 if let Ok((200, body)) = answer {
                     self.models = ProviderModels::parse(&body).unwrap_or_default();
                     self.emit_context_window(out);
+                }
+            }
+            OpenCodeRequestPurpose::Commands => {
+                if let Ok((200, body)) = answer {
+                    self.looks.offered(&body, out);
                 }
             }
             OpenCodeRequestPurpose::Resync(step) => self.resynced(step, answer, out),

@@ -3,7 +3,10 @@
 use ipc_protocol::{Prompt, PromptPart, WireError};
 use serde_json::{Map, Value, json};
 
-use super::wire::{AgentInfo, ServerRule};
+use super::{
+    looks::PromptLooks,
+    wire::{AgentInfo, ServerRule},
+};
 use crate::{
     AdapterSetup, Result,
     uri::{self, encode},
@@ -141,6 +144,39 @@ impl PromptSettings {
             }
         }
         Value::from(body).to_string().into_bytes()
+    }
+
+    /// Makes the body that calls a command of the server. It takes files and pictures beside its input.
+    pub(super) fn command_body(&self, name: &str, input: &str, rest: &[PromptPart]) -> Vec<u8> {
+        let is_text = |part: &&PromptPart| matches!(part, PromptPart::Text(_));
+        let texts = rest.iter().filter_map(|part| match part {
+            PromptPart::Text(text) => Some(text.as_str()),
+            _ => None,
+        });
+        let input: Vec<&str> = std::iter::once(input).chain(texts).filter(|text| !text.is_empty()).collect();
+        let files: Vec<Value> = rest.iter().filter(|part| !is_text(part)).map(|part| self.part(part)).collect();
+        let mut body = Map::new();
+        body.insert("command".into(), json!(name));
+        body.insert("arguments".into(), json!(input.join("\n")));
+        if !files.is_empty() {
+            body.insert("parts".into(), files.into());
+        }
+        let model = self.model.as_ref().map(|(provider, model)| format!("{provider}/{model}"));
+        for (key, value) in [("model", &model), ("agent", &self.mode), ("variant", &self.variant)] {
+            if let Some(value) = value {
+                body.insert(key.into(), json!(value));
+            }
+        }
+        Value::from(body).to_string().into_bytes()
+    }
+
+    /// Returns the settings of the next prompt, as people see them.
+    pub(super) fn looks(&self) -> PromptLooks {
+        PromptLooks {
+            model: self.model.as_ref().map(|(provider, model)| format!("{provider}/{model}")),
+            mode: self.mode.clone(),
+            thinking: self.variant.clone(),
+        }
     }
 
     fn part(&self, part: &PromptPart) -> Value {

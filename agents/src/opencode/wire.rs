@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, Deserializer, de::IgnoredAny};
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 
 use crate::kit::bounds::words;
 
@@ -93,6 +93,23 @@ pub(super) struct SessionInfo {
     pub(super) directory: Option<String>,
     #[serde(default, deserialize_with = "or_default")]
     pub(super) time: MessageTimes,
+    /// Mode of the last prompt. Not every server tells it, nor the model.
+    #[serde(default)]
+    pub(super) agent: Value,
+    /// Model of the last prompt: `id`, `providerID` and `variant`.
+    #[serde(default)]
+    pub(super) model: Value,
+}
+
+/// Slash command, as an entry of `GET /command`.
+#[derive(Debug, Deserialize)]
+pub(super) struct CommandInfo {
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) description: Option<String>,
+    /// Placeholders of the command's template.
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) hints: Vec<String>,
 }
 
 /// Times in milliseconds since 1970.
@@ -184,6 +201,12 @@ pub(super) struct MessageInfo<'a> {
     #[serde(rename = "modelID", default)]
     pub(super) model: Option<String>,
     pub(super) path: Option<MessagePath>,
+    /// Mode of a prompt.
+    #[serde(default)]
+    pub(super) agent: Value,
+    /// Model of a prompt: `modelID`, `providerID` and `variant`.
+    #[serde(rename = "model", default)]
+    pub(super) prompt_model: Value,
 }
 
 /// Directory in which an answer is made.
@@ -245,6 +268,11 @@ pub(super) struct MessagePart<'a> {
     pub(super) reason: Option<String>,
     pub(super) tokens: Option<StepTokens>,
     pub(super) cost: Option<f64>,
+    /// Type and contents of a file in an answer.
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) mime: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) url: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -257,6 +285,23 @@ pub(super) struct ToolState<'a> {
     pub(super) error: Option<String>,
     #[serde(borrow, default)]
     metadata: Option<&'a RawValue>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(super) attachments: Vec<AttachedFile>,
+}
+
+/// File that a tool returns beside its text.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct AttachedFile {
+    pub(super) mime: String,
+    /// Contents, as a `data:` URL.
+    pub(super) url: String,
+}
+
+/// Returns the contents of a file in base64, if it is a picture.
+pub(super) fn picture<'a>(mime: &str, url: &'a str) -> Option<&'a str> {
+    let (_, data) = url.strip_prefix("data:")?.split_once(";base64,")?;
+    Some(data).filter(|_| mime.starts_with("image/"))
 }
 
 /// Fields of a tool's metadata that are used.
@@ -271,6 +316,11 @@ pub(super) struct ToolMetadata {
 
 impl ToolState<'_> {
     pub(super) fn metadata(&self) -> ToolMetadata {
+        self.metadata.and_then(|metadata| serde_json::from_str(metadata.get()).ok()).unwrap_or_default()
+    }
+
+    /// Returns all of the metadata; `null` if there is none.
+    pub(super) fn all_metadata(&self) -> Value {
         self.metadata.and_then(|metadata| serde_json::from_str(metadata.get()).ok()).unwrap_or_default()
     }
 }
@@ -338,7 +388,7 @@ pub(super) struct PermissionAsked {
     #[serde(default, deserialize_with = "or_default")]
     pub(super) patterns: Vec<String>,
     #[serde(default, deserialize_with = "or_default")]
-    pub(super) metadata: serde_json::Value,
+    pub(super) metadata: Value,
     #[serde(default, deserialize_with = "or_default")]
     pub(super) always: Vec<String>,
     pub(super) tool: Option<CallReference>,
@@ -351,7 +401,7 @@ pub(super) struct QuestionAsked {
     #[serde(rename = "sessionID")]
     pub(super) session: String,
     #[serde(default, deserialize_with = "or_default")]
-    pub(super) questions: serde_json::Value,
+    pub(super) questions: Value,
     pub(super) tool: Option<CallReference>,
 }
 

@@ -32,6 +32,12 @@ pub(crate) const TRANSCRIPTS: [(&str, &str); 17] = [
     ("sample-resume", include_str!("transcripts/sample-resume.jsonl")),
 ];
 
+/// Commands, as the real server lists them.
+pub(crate) const COMMANDS: &str = r#"[
+{"name":"init","description":"guided AGENTS.md setup","source":"command","template":"Create or update","hints":["$ARGUMENTS"]},
+{"name":"review","description":"review changes [commit|branch|pr], defaults to uncommitted","source":"command","template":"You are","subtask":true,"hints":["$ARGUMENTS"]}
+]"#;
+
 pub(crate) const PROVIDERS: &str = r#"{"providers":[{"id":"mock","models":{
     "mock-model":{"limit":{"context":128000,"output":8192},"variants":{"low":{},"high":{}}},
     "mock-two":{"limit":{"context":0},"variants":null}}}],"default":{}}"#;
@@ -350,6 +356,7 @@ pub(crate) fn default_answer(request: &HttpRequest) -> (u16, String) {
     match (request.method, path) {
         ("GET", "/config/providers") => (200, PROVIDERS.into()),
         ("GET", "/agent") => (200, MODES.into()),
+        ("GET", "/command") => (200, COMMANDS.into()),
         ("GET", "/config") => (200, r#"{"model":"mock/mock-model"}"#.into()),
         ("POST", "/session") => (200, r#"{"id":"ses_1"}"#.into()),
         ("POST", path) if path.ends_with("/prompt_async") => (204, String::new()),

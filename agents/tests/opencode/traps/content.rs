@@ -1,7 +1,7 @@
 //! What is told of an answer.
 
 use agents::{Action, HttpPatience};
-use ipc_protocol::{AgentSessionConfig, Event, Operation, Usage};
+use ipc_protocol::{AgentSessionConfig, Event, FileChange, Operation, Usage, message::AgentFact};
 use serde_json::{Value, json};
 
 use super::*;
@@ -137,8 +137,17 @@ fn trap_a_sub_agent_is_a_session_of_its_own() {
         replay.event("message.part.updated", json!({ "sessionID": "ses_child", "part": part }));
     };
     let before = replay.actions.len();
+    child(&mut replay, "prt_1", json!({ "type": "text", "text": "" }));
+    let piece = json!({ "sessionID": "ses_child", "messageID": "msg_c", "partID": "prt_1", "field": "text", "delta": "its own " });
+    replay.event("message.part.delta", piece);
     child(&mut replay, "prt_1", json!({ "type": "text", "text": "its own words", "time": { "end": 1 } }));
-    assert_eq!(replay.actions[before..], [], "no text of the answer");
+    let of_child = |text: &str| Action::Event(Event::SubagentText { parent: "prt_task".into(), text: text.into() });
+    assert_eq!(replay.actions[before..], [of_child("its own "), of_child("words")], "no text of the answer");
+    let task = json!({ "id": "msg_b", "sessionID": "ses_child", "role": "user", "time": {} });
+    replay.event("message.updated", json!({ "sessionID": "ses_child", "info": task }));
+    let asked_of_it = json!({ "id": "prt_b", "messageID": "msg_b", "sessionID": "ses_child", "type": "text", "text": "look" });
+    replay.event("message.part.updated", json!({ "sessionID": "ses_child", "part": asked_of_it }));
+    assert_eq!(replay.actions[before + 2..], [], "its task is no text of its own");
     let ls = json!({ "status": "running", "input": { "command": "ls" } });
     child(&mut replay, "prt_2", json!({ "type": "tool", "tool": "bash", "callID": "call_2", "state": ls }));
     asked(&mut replay, "per_1", json!({ "sessionID": "ses_child", "tool": { "callID": "call_2" } }));
@@ -175,4 +184,85 @@ fn trap_without_a_model_the_server_takes_its_own() {
         requests(&replay.actions).pop().expect("a request").2,
         json!({ "parts": [{ "type": "text", "text": "hi" }] })
     );
+}
+
+#[test]
+fn diffs_are_told_as_they_become_known() {
+    let mut replay = running();
+    let write = |status: &str, metadata: Value| {
+        let input = json!({ "filePath": "/srv/repo/a", "content": "one\n" });
+        let state = json!({ "status": status, "input": input, "metadata": metadata });
+        json!({ "type": "tool", "tool": "write", "callID": "call_1", "state": state })
+    };
+    part(&mut replay, "prt_w", "msg_2", write("running", json!({})));
+    let diff = "--- /srv/repo/a\n+++ /srv/repo/a\n@@ -1,1 +1,1 @@\n-zero\n+one\n";
+    let metadata = json!({ "filepath": "/srv/repo/a", "diff": diff });
+    asked(&mut replay, "per_1", json!({ "permission": "edit", "metadata": metadata, "tool": { "callID": "call_1" } }));
+    part(&mut replay, "prt_w", "msg_2", write("completed", json!({ "exists": true })));
+    let found: Vec<_> = told(&replay)
+        .into_iter()
+        .filter_map(|event| match event {
+            Event::Diff(diff) => {
+                assert_eq!((diff.tool_call_id.as_str(), diff.path.as_str()), ("prt_w", "/srv/repo/a"));
+                let [hunk] = &diff.hunks[..] else { panic!("{diff:?}") };
+                Some((diff.change, hunk.old_text.clone(), hunk.new_text.clone()))
+            }
+            _ => None,
+        })
+        .collect();
+    let one = || Some("one\n".to_owned());
+    assert_eq!(found, [(None, None, one()), (Some(FileChange::Modified), Some("zero\n".to_owned()), one())]);
+}
+
+#[test]
+fn pictures_are_told() {
+    let mut replay = running();
+    let url = "data:image/png;base64,iVBORw0KGgo=";
+    let attachments = json!([{ "type": "file", "mime": "image/png", "url": url }, { "mime": "text/plain", "url": url }]);
+    let state = json!({ "status": "completed", "input": {}, "output": "read", "attachments": attachments });
+    part(&mut replay, "prt_r", "msg_2", json!({ "type": "tool", "tool": "read", "callID": "call_1", "state": state }));
+    for _ in 0..2 {
+        part(&mut replay, "prt_f", "msg_2", json!({ "type": "file", "mime": "image/png", "url": url }));
+    }
+    let calls: Vec<_> = told(&replay)
+        .into_iter()
+        .filter_map(|event| match event {
+            Event::Image(image) => Some((image.mime_type, image.bytes, image.tool_call_id)),
+            _ => None,
+        })
+        .collect();
+    let picture = |call: Option<&str>| ("image/png".to_owned(), 8, call.map(str::to_owned));
+    assert_eq!(calls, [picture(Some("prt_r")), picture(None)]);
+}
+
+#[test]
+fn model_and_mode_are_those_of_the_last_prompt() {
+    let mut replay = ready(config());
+    let prompt = |replay: &mut Replay, id: &str, mode: &str, model: &str| {
+        replay.prompt("hi").expect("taken");
+        let model = json!({ "providerID": "mock", "modelID": model });
+        let info = json!({ "id": id, "sessionID": "ses_1", "role": "user", "time": {}, "agent": mode, "model": model });
+        for _ in 0..2 {
+            replay.event("message.updated", json!({ "sessionID": "ses_1", "info": info }));
+        }
+        busy(replay);
+        answer(replay, &format!("{id}-a"), id, true);
+        idle(replay);
+    };
+    prompt(&mut replay, "msg_1", "build", "mock-model");
+    let before = replay.actions.len();
+    prompt(&mut replay, "msg_3", "build", "mock-model");
+    prompt(&mut replay, "msg_5", "plan", "mock-two");
+    let settings = |actions: &[Action]| -> Vec<String> {
+        let setting = |action: &Action| match action {
+            Action::Event(Event::SessionModel { model, .. }) => Some(format!("model {model}")),
+            Action::Event(Event::SessionMode { mode, .. }) => Some(format!("mode {mode}")),
+            Action::Fact(AgentFact::Settings { model, mode, .. }) => Some(format!("begins {model:?} {mode:?}")),
+            _ => None,
+        };
+        actions.iter().filter_map(setting).collect()
+    };
+    let begins = ["begins Some(\"mock/mock-model\") None", "begins None Some(\"build\")"];
+    assert_eq!(settings(&replay.actions[..before]), begins);
+    assert_eq!(settings(&replay.actions[before..]), ["model mock/mock-two", "mode plan"]);
 }

@@ -256,3 +256,38 @@ fn trap_messages_that_a_fork_copies_are_not_told_again() {
     });
     assert_eq!(usage.and_then(|usage| usage.output_tokens), Some(5), "of the new answer alone");
 }
+
+#[test]
+fn a_prompt_with_the_name_of_a_command_calls_it() {
+    let mut replay = ready(config());
+    let command = "/session/ses_1/command";
+    replay.hold("POST", command);
+    replay.prompt(" /review main and more").expect("taken");
+    let (method, path, body) = requests(&replay.actions).pop().expect("a request");
+    assert_eq!((method, path.split('?').next()), ("POST", Some(command)));
+    let expected = json!({ "command": "review", "arguments": "main and more", "model": "mock/mock-model" });
+    assert_eq!(body, expected);
+    replay.steer("and the tests").expect("taken");
+    assert_eq!(sent(&replay, "POST", PROMPT), 0, "it would overtake the command");
+    shown(&mut replay, "msg_1");
+    busy(&mut replay);
+    assert_eq!(sent(&replay, "POST", PROMPT), 1);
+    shown(&mut replay, "msg_2");
+    answer(&mut replay, "msg_3", "msg_2", true);
+    idle(&mut replay);
+    assert_eq!(ends(&replay), 1, "its answer may come later");
+    replay.prompt("/nothing of the kind").expect("taken");
+    assert_eq!(sent(&replay, "POST", PROMPT), 2, "no command of that name");
+    replay.answer_to("POST", command, 500, "{}");
+    assert_eq!((ends(&replay), errors(&replay)), (1, Vec::new()), "of a turn that is over");
+}
+
+#[test]
+fn a_command_that_is_refused_ends_its_turn() {
+    let mut replay = ready(config());
+    replay.hold("POST", "/session/ses_1/command");
+    replay.prompt("/init").expect("taken");
+    replay.answer_to("POST", "/session/ses_1/command", 400, r#"{"message":"no"}"#);
+    assert_eq!(errors(&replay), [("prompt-refused".to_owned(), "status 400: no".to_owned())]);
+    assert_eq!(ends(&replay), 1);
+}
