@@ -73,7 +73,7 @@ impl CodexToolCalls {
             return true;
         }
         self.started(item, thread, parent, out);
-        emit_picture(item, id, parent, out);
+        emit_pictures(item, id, parent, out);
         // A search starts before its query is known.
         if let Some(begun) = self.tool(id).filter(|begun| begun.input != now.input && now.kind == "fetch") {
             let title = Some(now.title).filter(|title| *title != begun.title);
@@ -194,8 +194,15 @@ pub(super) fn diffs(item: &Value) -> Vec<FoundDiff> {
     item["changes"].as_array().into_iter().flatten().filter_map(diff).collect()
 }
 
-/// Emits the picture that an item has made.
-fn emit_picture(item: &Value, id: &str, parent: Option<&str>, out: &mut Vec<Action>) {
+/// Emits the pictures that an item has made, or that its tool returned.
+fn emit_pictures(item: &Value, id: &str, parent: Option<&str>, out: &mut Vec<Action>) {
+    for content in item["result"]["content"].as_array().into_iter().flatten() {
+        if let ("image", Some(data), Some(mime)) =
+            (text(content, "type"), content["data"].as_str(), content["mimeType"].as_str())
+        {
+            out.push(Action::Event(image(mime, data, Some(id), parent)));
+        }
+    }
     if let ("imageGeneration", Some(data)) =
         (text(item, "type"), item["result"].as_str().filter(|data| !data.is_empty()))
     {

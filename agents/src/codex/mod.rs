@@ -7,8 +7,8 @@
 //!   Sub-agents are interrupted too.
 //! - Codex's token total is that of the whole conversation. [`Event::Usage`](ipc_protocol::Event::Usage) is that of a turn, and
 //!   counts cached tokens as input.
-//! - A sub-agent is a thread of its own. Its tool calls and requests are emitted with the call that started it; its text is not
-//!   emitted.
+//! - A sub-agent is a thread of its own. Its text, tool calls and requests are emitted with the call that started it.
+//! - Codex offers no slash commands: those of its screen are the screen's own.
 //! - If a conversation's file is broken after its first line, Codex continues with the part it can read, and answers `thread/resume`
 //!   as if the file were complete: preview and turns are in a separate database. So the host checks the file first.
 //! - Notifications without an event of ours remain available as raw lines. A line that is no message becomes a `log` event.

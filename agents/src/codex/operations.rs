@@ -10,7 +10,7 @@ use super::{
     state::{CodexPurpose, CodexReplyShape, CodexState},
     wire::CodexResponse,
 };
-use crate::{Action, Adapter as _, Result};
+use crate::{Action, Adapter as _, Result, kit::settings::AgentSettings};
 
 /// Most conversations in a list.
 const MAX_LISTED: u32 = 100;
@@ -31,14 +31,20 @@ impl CodexSession {
         }
         let id = thread.id.clone();
         let this = json!({ "threadId": id });
-        let settings = |key: &str, value: Value| {
-            ("thread/settings/update", json!({ "threadId": id, key: value }), CodexReplyShape::Done)
+        let settings = |key: &str, value: Value, set: AgentSettings| {
+            ("thread/settings/update", json!({ "threadId": id, key: value }), CodexReplyShape::Set(set))
         };
         let (method, params, shape) = match operation {
-            Operation::SetModel { model } => settings("model", json!(model)),
-            Operation::SetThinking { level } => settings("effort", json!(start::effort(level))),
+            Operation::SetModel { model } => settings("model", json!(model), AgentSettings::of_model(model)),
+            Operation::SetThinking { level } => {
+                let effort = start::effort(level);
+                settings("effort", json!(effort), AgentSettings::of_thinking(effort))
+            }
             Operation::SetMode { mode } => match start::mode(mode) {
-                Some(mode) => settings("collaborationMode", collaboration_mode(mode, &thread.model, &thread.effort)),
+                Some(mode) => {
+                    let value = collaboration_mode(mode, &thread.model, &thread.effort);
+                    settings("collaborationMode", value, AgentSettings::of_mode(mode))
+                }
                 None => return Err(self.unsupported(&format!("{}: it has build and plan", operation.describe()))),
             },
             Operation::CompactWith { .. } => {
@@ -82,13 +88,18 @@ impl CodexSession {
         out: &mut Vec<Action>,
     ) {
         let raw = std::str::from_utf8(line).ok().and_then(|line| Json::new(line.trim()).ok());
-        if let (CodexReplyShape::Reply, Some(reply)) = (shape, raw) {
+        if let (CodexReplyShape::Reply, Some(reply)) = (&shape, raw) {
             out.push(Action::Reply { request, reply: Ok(reply) });
             return;
         }
         let reply = match (shape, answer) {
             (CodexReplyShape::Compact, Ok(_)) => return,
-            (CodexReplyShape::Done, Ok(_)) => Ok(Value::Null),
+            (CodexReplyShape::Set(set), Ok(_)) => {
+                if let CodexState::Ready(thread) = &mut self.state {
+                    thread.emitted.set(set, out);
+                }
+                Ok(Value::Null)
+            }
             (CodexReplyShape::Result | CodexReplyShape::Reply, Ok(result)) => Ok(result),
             (CodexReplyShape::Sessions, Ok(list)) => Ok(sessions(&list)),
             // If its turn has already ended, the operation has its reply.

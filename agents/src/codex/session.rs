@@ -20,7 +20,8 @@ use crate::{
         bounds::{MAX_ID, words},
         json_lines::{AgentOutput, JsonLinesAgent},
         json_rpc::{RpcDropped, RpcIncoming, RpcMessage, RpcPeer},
-        missing_conversation, session_status,
+        missing_conversation, session_status, session_title,
+        settings::{AgentSettings, EmittedSettings},
     },
 };
 
@@ -33,6 +34,8 @@ pub(super) struct CodexSession {
     pub(super) config: AgentSessionConfig,
     protocol_config: Value,
     resume: Option<NativeResume>,
+    /// Name of the conversation that was opened, until the session is ready.
+    name: Option<String>,
     pub(super) state: CodexState,
     pub(super) output: AgentOutput,
     pub(super) peer: RpcPeer<CodexPurpose>,
@@ -54,6 +57,7 @@ impl CodexSession {
             config,
             protocol_config,
             resume,
+            name: None,
             state: CodexState::New,
             output: AgentOutput::default(),
             peer: RpcPeer::new(wire::RPC),
@@ -200,6 +204,7 @@ impl CodexSession {
             (Err(refusal), Some(_)) => return Err(self.missing(refusal.message)),
             (Err(refusal), None) => return Err(self.refused("thread/start", &refusal)),
         };
+        self.name = result["thread"]["name"].as_str().filter(|name| !name.is_empty()).map(words);
         let id = result["thread"]["id"].as_str().filter(|id| !id.is_empty() && id.len() <= MAX_ID);
         let id = id.ok_or_else(|| WireError::AgentProtocol {
             agent: self.agent.clone(),
@@ -209,6 +214,8 @@ impl CodexSession {
             id: id.to_owned(),
             model: result["model"].as_str().map(words).unwrap_or_default(),
             effort: result["reasoningEffort"].clone(),
+            mode: result["collaborationMode"]["mode"].as_str().map(words),
+            emitted: EmittedSettings::default(),
             tokens: if self.resume.is_some() { ThreadTokens::default() } else { ThreadTokens::of_new() },
             turn: None,
             screen: None,
@@ -248,13 +255,24 @@ impl CodexSession {
         Ok(())
     }
 
-    fn ready(&mut self, thread: CodexThread, out: &mut Vec<Action>) {
+    fn ready(&mut self, mut thread: CodexThread, out: &mut Vec<Action>) {
         out.push(Action::Ready { native_session_id: Some(thread.id.clone()) });
+        let asked = AgentSettings {
+            model: None,
+            mode: self.config.mode.as_deref().and_then(start::mode).map(str::to_owned),
+            thinking: self.config.thinking.as_deref().map(|level| start::effort(level).to_owned()),
+        };
+        let settings = asked.or(thread.settings());
+        thread.emitted.change(settings, out);
+        if let Some(name) = self.name.take().filter(|name| *name != self.config.session_id.as_str()) {
+            out.push(Action::Event(session_title(&name)));
+        }
         self.state = CodexState::Ready(thread);
     }
 
     /// Handles a notification. Notifications of other methods remain available as raw lines.
     fn handle_notification(&mut self, method: &str, params: &Value, out: &mut Vec<Action>) {
+        let is_ready = matches!(self.state, CodexState::Ready(_));
         let thread = match &mut self.state {
             CodexState::Ready(thread) => thread,
             CodexState::Starting(Some(thread)) if method == "thread/settings/updated" => thread,
@@ -266,12 +284,27 @@ impl CodexSession {
         match method {
             "thread/settings/updated" if ours => {
                 let settings = &params["threadSettings"];
+                let before = thread.settings();
                 thread.model = settings["model"].as_str().map(words).unwrap_or_default();
                 thread.effort = settings["effort"].clone();
+                thread.mode = settings["collaborationMode"]["mode"].as_str().map(words);
+                let now = thread.settings();
+                // An answer to an operation may overtake what Codex tells of the one before.
+                let now = AgentSettings {
+                    model: now.model.filter(|model| before.model.as_ref() != Some(model)),
+                    mode: now.mode.filter(|mode| before.mode.as_ref() != Some(mode)),
+                    thinking: now.thinking.filter(|level| before.thinking.as_ref() != Some(level)),
+                };
+                if is_ready {
+                    thread.emitted.change(now, out);
+                }
             }
             "thread/name/updated" if ours => {
-                if let Some(name) = params["threadName"].as_str() {
-                    out.push(status("title", words(name)));
+                // The session's id is a name of ours.
+                if let Some(name) =
+                    params["threadName"].as_str().filter(|name| *name != self.config.session_id.as_str())
+                {
+                    out.push(Action::Event(session_title(name)));
                 }
             }
             "model/rerouted" if ours => {
@@ -303,9 +336,11 @@ impl JsonLinesAgent for CodexSession {
     fn delta(&mut self, line: &[u8], out: &mut Vec<Action>) -> bool {
         let CodexState::Ready(thread) = &self.state else { return false };
         let Some(delta) = CodexDelta::parse(line) else { return false };
-        // A sub-agent's text is not part of the answer.
         if delta.thread() == thread.id {
             self.piece(delta, out);
+        } else if let Some(parent) = self.sub_agents.parent(delta.thread(), &self.calls) {
+            self.sub_agents.record_streamed(delta.item());
+            out.push(Action::Event(of_sub_agent(delta.event(), parent)));
         }
         true
     }
@@ -342,6 +377,15 @@ impl JsonLinesAgent for CodexSession {
             // The line may have contained the end of a call.
             RpcDropped::Notification => self.calls.end_all(None, out),
         }
+    }
+}
+
+/// Makes the event of a sub-agent's text: it is not part of the answer.
+pub(super) fn of_sub_agent(event: Event, parent: String) -> Event {
+    match event {
+        Event::Text { text } => Event::SubagentText { parent, text },
+        Event::Thinking { text } => Event::SubagentThinking { parent, text },
+        event => event,
     }
 }
 

@@ -4,6 +4,10 @@ use ipc_protocol::message::RequestId;
 use serde_json::Value;
 
 use super::usage::ThreadTokens;
+use crate::kit::{
+    bounds::words,
+    settings::{AgentSettings, EmittedSettings},
+};
 
 /// Purpose of one of our requests.
 #[derive(Debug)]
@@ -42,6 +46,9 @@ pub(super) struct CodexThread {
     pub(super) id: String,
     pub(super) model: String,
     pub(super) effort: Value,
+    /// Mode that Codex told last.
+    pub(super) mode: Option<String>,
+    pub(super) emitted: EmittedSettings,
     pub(super) tokens: ThreadTokens,
     pub(super) turn: Option<CodexTurn>,
     /// Turn that was begun elsewhere: on the agent's screen.
@@ -50,6 +57,17 @@ pub(super) struct CodexThread {
     pub(super) unseen_inputs: usize,
     /// Operation that compacts the conversation, until the turn for it has ended.
     pub(super) compaction: Option<RequestId>,
+}
+
+impl CodexThread {
+    /// Returns the settings that Codex told last.
+    pub(super) fn settings(&self) -> AgentSettings {
+        AgentSettings {
+            model: Some(self.model.clone()).filter(|model| !model.is_empty()),
+            mode: self.mode.clone(),
+            thinking: self.effort.as_str().map(words),
+        }
+    }
 }
 
 /// Turn in progress that is not ours.
@@ -81,10 +99,10 @@ pub(super) struct CodexTurn {
 }
 
 /// Conversion of the agent's answer to a reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CodexReplyShape {
-    /// `null`: the request succeeded.
-    Done,
+    /// `null`: the request succeeded, and these settings are in use.
+    Set(AgentSettings),
     /// The unchanged result.
     Result,
     /// The complete answer, even if it is an error.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     errors, items,
-    session::{CodexSession, status},
+    session::{CodexSession, of_sub_agent, status},
     state::{CodexPurpose, CodexState, ScreenTurn},
     usage::{self, TokenUsageUpdate},
     wire::CodexResponse,
@@ -182,7 +182,15 @@ impl CodexSession {
         } else {
             self.calls.started(item, thread, parent.as_deref(), out)
         };
-        if is_tool || !ours {
+        if is_tool {
+            return;
+        }
+        if !ours {
+            if let (Some(parent), true) = (parent, done)
+                && !self.sub_agents.is_streamed(items::id(item).unwrap_or_default())
+            {
+                out.extend(whole_text(item).map(|event| Action::Event(of_sub_agent(event, parent))));
+            }
             return;
         }
         let kind = item["type"].as_str().unwrap_or_default();
@@ -191,7 +199,11 @@ impl CodexSession {
             self.output.answer.settle();
         }
         match (kind, done) {
-            ("agentMessage" | "plan" | "reasoning", true) => self.whole_text(item, kind == "reasoning", out),
+            ("agentMessage" | "plan" | "reasoning", true)
+                if !self.streamed.contains(items::id(item).unwrap_or_default()) =>
+            {
+                out.extend(whole_text(item).map(Action::Event));
+            }
             ("userMessage", true) => self.user_message(item, out),
             ("contextCompaction", _) => out.push(status("compaction", stage_name(done))),
             ("enteredReviewMode" | "exitedReviewMode", true) => {
@@ -204,25 +216,6 @@ impl CodexSession {
             && let Some(turn) = &mut thread.turn
         {
             turn.failed_attempts = 0;
-        }
-    }
-
-    /// Emits the text of an item that has ended, if the text did not come in pieces.
-    fn whole_text(&mut self, item: &Value, thinking: bool, out: &mut Vec<Action>) {
-        let id = items::id(item).unwrap_or_default();
-        if self.streamed.contains(id) {
-            return;
-        }
-        if !thinking {
-            if let Some(text) = item["text"].as_str().filter(|text| !text.is_empty()) {
-                out.push(Action::Event(Event::Text { text: text.to_owned() }));
-            }
-            return;
-        }
-        let parts = ["summary", "content"].into_iter().flat_map(|key| item[key].as_array().into_iter().flatten());
-        let text = parts.filter_map(Value::as_str).collect::<Vec<_>>().join("\n\n");
-        if !text.is_empty() {
-            out.push(Action::Event(Event::Thinking { text }));
         }
     }
 
@@ -348,4 +341,18 @@ impl CodexSession {
 
 fn stage_name(done: bool) -> String {
     if done { "done".to_owned() } else { "begun".to_owned() }
+}
+
+/// Makes the event for the whole text of an item that has ended.
+fn whole_text(item: &Value) -> Option<Event> {
+    let text = match item["type"].as_str()? {
+        "agentMessage" | "plan" => item["text"].as_str()?.to_owned(),
+        "reasoning" => {
+            let parts = ["summary", "content"].into_iter().flat_map(|key| item[key].as_array().into_iter().flatten());
+            parts.filter_map(Value::as_str).collect::<Vec<_>>().join("\n\n")
+        }
+        _ => return None,
+    };
+    let thinking = item["type"] == "reasoning";
+    (!text.is_empty()).then(|| if thinking { Event::Thinking { text } } else { Event::Text { text } })
 }

@@ -5,6 +5,7 @@
 //! | [`json_lines`] | an agent that speaks JSON lines: the adapter implements [`JsonLinesAgent`](json_lines::JsonLinesAgent), and gets whole messages |
 //! | [`json_rpc`] | JSON-RPC on those lines: messages, requests, replies and refusals |
 //! | [`pending`] | our requests that the agent has not answered, each with its purpose |
+//! | [`settings`] | model, mode and thinking level: what was told first, and changes of it |
 //! | [`tool_calls`] | the ledger of tool calls: their starts, updates and ends, and the pace of their output |
 //! | [`diffs`] | diffs of files, in one shape, each emitted once |
 //! | [`answer`] | how much of the model's answer is void when the agent asks for it again |
@@ -20,6 +21,7 @@ pub(crate) mod json_lines;
 pub(crate) mod json_rpc;
 pub(crate) mod lines;
 pub(crate) mod pending;
+pub(crate) mod settings;
 pub(crate) mod tool_calls;
 
 use ipc_protocol::{Event, ImageOutput, NativeResume, SettingSource, SlashCommand, WireError};

@@ -202,7 +202,9 @@ mod tests {
 
     #[test]
     fn what_may_have_keys_in_it_is_not_told() {
-        for path in ["/session", "/command", "/session/ses_1/message?directory=%2Fa..", "/permission", "/question", "/agent?x"] {
+        for path in
+            ["/session", "/command", "/session/ses_1/message?directory=%2Fa..", "/permission", "/question", "/agent?x"]
+        {
             assert!(emits_raw(path), "{path}");
         }
         for path in

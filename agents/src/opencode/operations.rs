@@ -8,12 +8,11 @@ use serde_json::{Value, json};
 
 use super::{
     calls::{OpenCodeRequestPurpose, OpenCodeResponse, OperationStep, refusal},
-    looks::PromptLooks,
     models::ProviderModels,
     session::{OpenCodeCompaction, OpenCodePhase, OpenCodeSession},
     wire::{AgentInfo, SessionInfo},
 };
-use crate::{Action, Result};
+use crate::{Action, Result, kit::settings::AgentSettings};
 
 /// Most operations in progress; more are refused.
 const MAX_OPERATIONS: usize = 16;
@@ -185,9 +184,8 @@ impl OpenCodeSession {
                 if let Some(level) = &self.settings.variant {
                     self.models.thinking(&model, level).map_err(|why| refused(&self.settings, why))?;
                 }
-                let set = PromptLooks { model: Some(format!("{}/{}", model.0, model.1)), ..PromptLooks::default() };
+                self.looks.settings.set(AgentSettings::of_model(format!("{}/{}", model.0, model.1)), out);
                 self.settings.model = Some(model);
-                self.looks.set(set, out);
                 Ok(Some(Json::null()))
             }
             OperationStep::Thinking(level) => {
@@ -210,7 +208,7 @@ impl OpenCodeSession {
                 Ok(None)
             }
             OperationStep::ModeRules(mode) => {
-                self.looks.set(PromptLooks { mode: Some(mode), ..PromptLooks::default() }, out);
+                self.looks.settings.set(AgentSettings::of_mode(mode), out);
                 Ok(Some(Json::null()))
             }
             OperationStep::Compact => Ok(Some(Json::null())),

@@ -3,12 +3,10 @@
 use ipc_protocol::{Prompt, PromptPart, WireError};
 use serde_json::{Map, Value, json};
 
-use super::{
-    looks::PromptLooks,
-    wire::{AgentInfo, ServerRule},
-};
+use super::wire::{AgentInfo, ServerRule};
 use crate::{
     AdapterSetup, Result,
+    kit::settings::AgentSettings,
     uri::{self, encode},
 };
 
@@ -171,8 +169,8 @@ impl PromptSettings {
     }
 
     /// Returns the settings of the next prompt, as people see them.
-    pub(super) fn looks(&self) -> PromptLooks {
-        PromptLooks {
+    pub(super) fn looks(&self) -> AgentSettings {
+        AgentSettings {
             model: self.model.as_ref().map(|(provider, model)| format!("{provider}/{model}")),
             mode: self.mode.clone(),
             thinking: self.variant.clone(),

@@ -7,7 +7,7 @@ use agents::{
 use ipc_protocol::{
     AgentSandbox, AgentSessionConfig, EnvVars, Event, Json, McpServer, McpTransport, NativeResume, Operation,
     PermissionAnswer, PermissionMode, PermissionPolicy, PermissionRule, Prompt, PromptPart, ResolvedBy, RuleDecision,
-    StopReason, WireError, terminal::Surface,
+    SettingSource, StopReason, WireError, message::AgentFact, terminal::Surface,
 };
 use serde_json::{Value, json};
 
@@ -22,7 +22,8 @@ fn with(config: AgentSessionConfig) -> Replay {
     let mut replay = Replay::new(codex::make, setup(config));
     replay.says(&json!({"id": 1, "result": {"userAgent": "x"}}));
     replay.says(&json!({"id": 2, "result": {"thread": {"id": "t"}, "model": "m", "reasoningEffort": null}}));
-    assert!(matches!(replay.actions.last(), Some(Action::Ready { .. })), "{:?}", replay.actions);
+    let is_ready = |action: &Action| matches!(action, Action::Ready { .. });
+    assert!(replay.actions.iter().any(is_ready), "{:?}", replay.actions);
     replay.clear();
     replay
 }
@@ -540,4 +541,99 @@ fn a_conversation_has_a_file_before_its_screen_comes() {
     replay.says(&json!({"id": 1, "result": {"userAgent": "x"}}));
     replay.says(&json!({"id": 2, "result": {"thread": {"id": "t"}, "model": "m", "reasoningEffort": null}}));
     assert_eq!(last_write(&replay)["method"], "thread/name/set");
+}
+
+/// Settings of actions, in words.
+fn settings_of(actions: &[Action]) -> Vec<String> {
+    let setting = |action: &Action| match action {
+        Action::Event(Event::SessionModel { model, .. }) => Some(format!("model {model}")),
+        Action::Event(Event::SessionMode { mode, .. }) => Some(format!("mode {mode}")),
+        Action::Event(Event::SessionThinking { level, .. }) => Some(format!("thinks {level}")),
+        Action::Fact(AgentFact::Settings { model, mode, thinking }) => {
+            Some(format!("begins {model:?} {mode:?} {thinking:?}"))
+        }
+        _ => None,
+    };
+    actions.iter().filter_map(setting).collect()
+}
+
+#[test]
+fn settings_are_told_once_whoever_changes_them() {
+    let mut replay = ready();
+    let told = |replay: &mut Replay, model: &str, mode: &str, effort: Value| {
+        let settings = json!({"model": model, "effort": effort, "collaborationMode": {"mode": mode}});
+        replay.says(&notification("thread/settings/updated", json!({ "threadSettings": settings })));
+    };
+    told(&mut replay, "m", "default", Value::Null);
+    assert_eq!(settings_of(&replay.actions), ["begins None Some(\"default\") None"]);
+    replay.clear();
+    // Two operations, whose notifications come late.
+    for operation in [Operation::SetMode { mode: "plan".into() }, Operation::SetModel { model: "n".into() }] {
+        replay.step(&Step::Operate(operation)).expect("taken");
+        let id = writes(&replay.actions).last().expect("a request")["id"].clone();
+        replay.says(&json!({"id": id, "result": {}}));
+    }
+    told(&mut replay, "m", "plan", Value::Null);
+    told(&mut replay, "n", "plan", Value::Null);
+    assert_eq!(settings_of(&replay.actions), ["mode plan", "model n"]);
+    replay.clear();
+    told(&mut replay, "o", "plan", json!("low"));
+    told(&mut replay, "o", "plan", json!("high"));
+    assert_eq!(settings_of(&replay.actions), ["model o", "begins None None Some(\"low\")", "thinks high"]);
+}
+
+#[test]
+fn a_name_is_a_title_unless_it_is_ours() {
+    let mut replay = with(AgentSessionConfig { session_id: "s-7".parse().expect("an id"), ..AgentSessionConfig::new("codex") });
+    for name in ["s-7", "Plums"] {
+        replay.says(&notification("thread/name/updated", json!({ "threadName": name })));
+    }
+    let title = Event::SessionTitle { title: "Plums".into(), by: SettingSource::Agent };
+    assert_eq!(events(&replay.actions), [title]);
+}
+
+/// Text of a sub-agent comes in pieces or whole, and belongs to the call that started it.
+#[test]
+fn the_text_of_a_sub_agent_has_its_parent() {
+    let mut replay = in_turn();
+    let call = json!({"type": "collabAgentToolCall", "id": "c", "tool": "spawnAgent", "receiverThreadIds": ["sub"], "prompt": "look"});
+    replay.says(&notification("item/completed", json!({ "item": call })));
+    replay.clear();
+    let of = |method: &str, thread: &str, params: Value| {
+        let mut params = params;
+        params["threadId"] = json!(thread);
+        json!({ "method": method, "params": params })
+    };
+    let piece = |id: &str, text: &str| json!({ "itemId": id, "delta": text });
+    replay.says(&of("item/agentMessage/delta", "sub", piece("a", "hel")));
+    replay.says(&of("item/reasoning/summaryTextDelta", "sub", piece("r", "hm")));
+    for item in [
+        json!({"type": "agentMessage", "id": "a", "text": "hel"}),
+        json!({"type": "agentMessage", "id": "b", "text": "whole"}),
+        json!({"type": "reasoning", "id": "q", "summary": ["so"], "content": []}),
+        json!({"type": "userMessage", "id": "u", "content": [{"type": "text", "text": "look"}]}),
+    ] {
+        replay.says(&of("item/completed", "sub", json!({ "item": item })));
+    }
+    replay.says(&of("item/agentMessage/delta", "of nobody", piece("z", "?")));
+    let text = |text: &str| Event::SubagentText { parent: "c".into(), text: text.into() };
+    let thinking = |text: &str| Event::SubagentThinking { parent: "c".into(), text: text.into() };
+    assert_eq!(events(&replay.actions), [text("hel"), thinking("hm"), text("whole"), thinking("so")]);
+}
+
+#[test]
+fn a_picture_that_a_tool_returns_is_told() {
+    let mut replay = in_turn();
+    let content =
+        json!([{"type": "text", "text": "x"}, {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}]);
+    let item = json!({"type": "mcpToolCall", "id": "c", "server": "s", "tool": "t", "status": "completed", "result": {"content": content}});
+    replay.says(&notification("item/completed", json!({ "item": item })));
+    let pictures: Vec<_> = events(&replay.actions)
+        .into_iter()
+        .filter_map(|event| match event {
+            Event::Image(image) => Some((image.mime_type, image.bytes, image.tool_call_id)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(pictures, [("image/png".to_owned(), 8, Some("c".to_owned()))]);
 }

@@ -187,7 +187,13 @@ fn a_conversation_is_gone_on_with() {
         all.iter().map(|(method, path, _)| (*method, path.split('?').next().expect("a path"))).collect();
     assert_eq!(
         steps,
-        [("GET", "/event"), ("GET", "/session/ses_old"), ("PATCH", "/session/ses_old"), ("GET", "/config/providers"), ("GET", "/command")]
+        [
+            ("GET", "/event"),
+            ("GET", "/session/ses_old"),
+            ("PATCH", "/session/ses_old"),
+            ("GET", "/config/providers"),
+            ("GET", "/command")
+        ]
     );
     assert_eq!(opened(resume(Some("ses_old"), true)).session, "ses_2", "the copy");
 }

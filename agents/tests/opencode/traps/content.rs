@@ -145,7 +145,8 @@ fn trap_a_sub_agent_is_a_session_of_its_own() {
     assert_eq!(replay.actions[before..], [of_child("its own "), of_child("words")], "no text of the answer");
     let task = json!({ "id": "msg_b", "sessionID": "ses_child", "role": "user", "time": {} });
     replay.event("message.updated", json!({ "sessionID": "ses_child", "info": task }));
-    let asked_of_it = json!({ "id": "prt_b", "messageID": "msg_b", "sessionID": "ses_child", "type": "text", "text": "look" });
+    let asked_of_it =
+        json!({ "id": "prt_b", "messageID": "msg_b", "sessionID": "ses_child", "type": "text", "text": "look" });
     replay.event("message.part.updated", json!({ "sessionID": "ses_child", "part": asked_of_it }));
     assert_eq!(replay.actions[before + 2..], [], "its task is no text of its own");
     let ls = json!({ "status": "running", "input": { "command": "ls" } });
@@ -218,7 +219,8 @@ fn diffs_are_told_as_they_become_known() {
 fn pictures_are_told() {
     let mut replay = running();
     let url = "data:image/png;base64,iVBORw0KGgo=";
-    let attachments = json!([{ "type": "file", "mime": "image/png", "url": url }, { "mime": "text/plain", "url": url }]);
+    let attachments =
+        json!([{ "type": "file", "mime": "image/png", "url": url }, { "mime": "text/plain", "url": url }]);
     let state = json!({ "status": "completed", "input": {}, "output": "read", "attachments": attachments });
     part(&mut replay, "prt_r", "msg_2", json!({ "type": "tool", "tool": "read", "callID": "call_1", "state": state }));
     for _ in 0..2 {
