@@ -6,10 +6,13 @@
 //! - Pi has no MCP client. Our extension is one: `provision/pi-mcp.js`.
 //! - Pi asks for no permission. Our extension does, before each tool call: `provision/pi-permissions.js`.
 //! - [`Event::Usage`](ipc_protocol::Event::Usage) is the sum over the requests of a turn. The context window is that of the last request.
+//! - Slash commands are asked for once the session is ready. A prompt that begins with one is run by Pi.
+//! - Pi tells no sub-agents, and makes no plans.
 //! - Conversations are listed from the files that Pi writes.
 //! - Events without an event of ours remain available as raw lines. A line that is no message becomes a `log` event.
 
 mod dialogs;
+mod diffs;
 mod operations;
 mod session;
 mod state;

@@ -6,13 +6,16 @@ use ipc_protocol::{Json, Operation, WireError, message::RequestId};
 use serde_json::{Map, Value, json};
 
 use super::{
-    session::PiSession,
+    session::{PiSession, model_name},
     state::{PiPurpose, PiReplyShape, PiState},
     wire::PiResponse,
 };
 use crate::{
     Action, Adapter as _, ListedFile, Result,
-    kit::bounds::{rfc3339, title, words},
+    kit::{
+        bounds::{rfc3339, title, words},
+        settings::AgentSettings,
+    },
 };
 
 /// Most file lists awaited at once.
@@ -104,10 +107,16 @@ impl PiSession {
                 Some(got) if got != level => {
                     Err(self.unsupported(&format!("think {level:?} with this model, only {:?}", words(got))))
                 }
-                _ => Ok(Json::null()),
+                _ => {
+                    self.settings.set(AgentSettings::of_thinking(level), out);
+                    Ok(Json::null())
+                }
             },
             (PiReplyShape::Done, Ok(model)) => {
                 self.record_model(&model);
+                if let Some(name) = model_name(&model) {
+                    self.settings.set(AgentSettings::of_model(name), out);
+                }
                 Ok(Json::null())
             }
             (PiReplyShape::Data | PiReplyShape::Compacted, Ok(data)) => Ok(Json::from(&data)),

@@ -18,9 +18,14 @@ use crate::{
         json_lines::{AgentOutput, JsonLinesAgent},
         missing_conversation,
         pending::PendingRequests,
-        session_status, stderr_line,
+        session_commands, session_status, session_title,
+        settings::{AgentSettings, EmittedSettings},
+        stderr_line,
     },
 };
+
+/// Id of the request for slash commands: no other command has it.
+const COMMANDS_ID: u64 = 0;
 
 #[derive(Debug)]
 pub(super) struct PiSession {
@@ -46,6 +51,7 @@ pub(super) struct PiSession {
     /// Provider of the model; `context_window` is the model's size in tokens.
     pub(super) provider: Option<String>,
     pub(super) context_window: Option<u64>,
+    pub(super) settings: EmittedSettings,
     /// True once pieces of the current text block have arrived.
     streamed: bool,
     /// The last thing the agent said that was no message: why it does not start.
@@ -73,9 +79,36 @@ impl PiSession {
             file: None,
             provider: None,
             context_window: None,
+            settings: EmittedSettings::default(),
             streamed: false,
             last_output: String::new(),
         }
+    }
+
+    /// Asks for the slash commands. Nothing waits for the answer.
+    fn request_commands(&mut self, out: &mut Vec<Action>) {
+        wire::command(COMMANDS_ID, "get_commands", Value::Null, out);
+    }
+
+    /// Handles the answer to that; older agents do not know the command.
+    fn handle_commands(&mut self, message: &Value, out: &mut Vec<Action>) -> bool {
+        let is_it = message["command"] == "get_commands";
+        let id = message["id"].as_str();
+        if !is_it || !(id == Some("0") || (id.is_none() && message["success"] == false)) {
+            return false;
+        }
+        let commands = message["data"]["commands"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let menu = commands.iter().filter_map(|it| Some((it["name"].as_str()?, it["description"].as_str(), None)));
+        if !commands.is_empty() && matches!(self.state, PiState::Ready(_)) {
+            out.push(Action::Event(session_commands(menu)));
+        }
+        true
+    }
+
+    /// Emits what is known of model and thinking level.
+    pub(super) fn emit_settings(&mut self, model: &Value, level: &Value, out: &mut Vec<Action>) {
+        let now = AgentSettings { model: model_name(model), mode: None, thinking: level.as_str().map(words) };
+        self.settings.change(now, out);
     }
 
     /// Sends a command.
@@ -94,6 +127,9 @@ impl PiSession {
 
     /// Handles a response. Older agents leave out the id for an unknown command.
     fn handle_response(&mut self, message: &Value, line: &[u8], out: &mut Vec<Action>) -> bool {
+        if self.handle_commands(message, out) {
+            return true;
+        }
         let id = match message["id"].as_str() {
             Some(id) => id.parse().ok(),
             None if message["success"] == false => self.pending.find(|pending| message["command"] == *pending.command),
@@ -182,6 +218,9 @@ impl PiSession {
         }
         self.state = PiState::Ready(None);
         out.push(Action::Ready { native_session_id: Some(id) });
+        self.emit_settings(&state["model"], &state["thinkingLevel"], out);
+        emit_title(&state["sessionName"], out);
+        self.request_commands(out);
         Ok(())
     }
 
@@ -209,7 +248,14 @@ impl PiSession {
         match event {
             "message_start" if message["message"]["role"] == "assistant" => self.output.answer.begin(),
             "message_update" => self.handle_update(&message["assistantMessageEvent"], out),
-            "message_end" => self.message_ended(&message["message"], out),
+            "message_end" => {
+                let said = &message["message"];
+                if said["role"] == "assistant" {
+                    let model = json!({ "provider": said["provider"], "id": said["model"] });
+                    self.emit_settings(&model, &Value::Null, out);
+                }
+                self.message_ended(said, out);
+            }
             "tool_execution_start" => self.calls.started(id, name, &message["args"], out),
             "tool_execution_update" => self.calls.output(id, name, &message["partialResult"], out),
             "tool_execution_end" => self.calls.ended(id, name, &message["result"], message["isError"] == true, out),
@@ -229,7 +275,8 @@ impl PiSession {
                 self.record_state(message);
                 out.extend(self.native_id.clone().filter(|id| before.as_ref() != Some(id)).map(Action::NativeSession));
             }
-            "session_info_changed" => out.push(status("title", words(text("name")))),
+            "session_info_changed" => emit_title(&message["name"], out),
+            "thinking_level_changed" => self.emit_settings(&Value::Null, &message["level"], out),
             "extension_error" => {
                 let error = words(text("error"));
                 out.push(Action::Event(Event::ActionFailed { action: "extension".to_owned(), error }));
@@ -313,6 +360,17 @@ impl JsonLinesAgent for PiSession {
         self.record_output(line);
         out.push(stderr_line(line));
     }
+}
+
+/// Returns the name of a model, as sessions have it.
+pub(super) fn model_name(model: &Value) -> Option<String> {
+    Some(words(&format!("{}/{}", model["provider"].as_str()?, model["id"].as_str()?)))
+}
+
+/// Emits the name of a conversation; one without a name has none.
+fn emit_title(name: &Value, out: &mut Vec<Action>) {
+    let name = name.as_str().filter(|name| !name.trim().is_empty());
+    out.extend(name.map(|name| Action::Event(session_title(name))));
 }
 
 pub(super) fn status(status: &str, detail: String) -> Action {

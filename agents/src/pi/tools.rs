@@ -3,10 +3,12 @@
 use ipc_protocol::{ToolStart, ToolStatus, ToolUpdate};
 use serde_json::Value;
 
+use super::diffs;
 use crate::{
     Action,
     kit::{
         bounds::{self, MAX_ID, title, words},
+        image,
         tool_calls::{ToolCallLedger, emit_update, no_update},
     },
     permission,
@@ -17,6 +19,8 @@ use crate::{
 pub(super) struct PiToolCall {
     /// True once the input was emitted.
     input_is_complete: bool,
+    /// File that the call edits.
+    edited: Option<String>,
 }
 
 /// Calls of the conversation.
@@ -39,14 +43,24 @@ impl PiToolCalls {
                     status: ToolStatus::Pending,
                     parent: None,
                 };
-                self.start(start, PiToolCall { input_is_complete: !input.is_null() }, out);
+                self.start(start, PiToolCall { input_is_complete: !input.is_null(), edited: None }, out);
+                self.propose(id, name, input, out);
             }
             Some(call) if !call.input_is_complete && !input.is_null() => {
                 call.input_is_complete = true;
-                let (title, input) = (Some(describe(name, input)), Some(bounds::json(input)));
-                emit_update(ToolUpdate { title, input, ..no_update(id) }, out);
+                let (title, shown) = (Some(describe(name, input)), Some(bounds::json(input)));
+                emit_update(ToolUpdate { title, input: shown, ..no_update(id) }, out);
+                self.propose(id, name, input, out);
             }
             Some(_) => {}
+        }
+    }
+
+    /// Emits what the input of a call would change.
+    fn propose(&mut self, id: &str, name: &str, input: &Value, out: &mut Vec<Action>) {
+        if let (Some(diff), Some(call)) = (diffs::proposed(name, input), self.get_mut(id)) {
+            call.edited = Some(diff.path.clone());
+            self.diff(id, None, vec![diff], out);
         }
     }
 
@@ -71,6 +85,12 @@ impl PiToolCalls {
     pub(super) fn ended(&mut self, id: &str, name: &str, result: &Value, failed: bool, out: &mut Vec<Action>) {
         self.called(id, name, &Value::Null, out);
         let status = if failed { ToolStatus::Failed } else { ToolStatus::Completed };
+        if let Some(path) = self.get(id).and_then(|call| call.edited.clone()).filter(|_| !failed) {
+            self.diff(id, None, diffs::done(&path, result).into_iter().collect(), out);
+        }
+        if self.is_running(id) {
+            out.extend(pictures(result).map(|(mime, data)| Action::Event(image(mime, data, Some(id), None))));
+        }
         self.end(id, status, Some(content(result)), out);
     }
 }
@@ -101,7 +121,7 @@ pub(super) fn paths(name: &str, input: &Value) -> Vec<String> {
 }
 
 /// Normalizes a path as Pi's tools do: without a leading `@`, and with plain spaces.
-fn plain(path: &str) -> String {
+pub(super) fn plain(path: &str) -> String {
     let is_space = |char| matches!(char, '\u{a0}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}');
     path.strip_prefix('@').unwrap_or(path).replace(is_space, " ")
 }
@@ -114,6 +134,13 @@ pub(super) fn describe(name: &str, input: &Value) -> String {
         Some(about) => title(&format!("{name} {about}")),
         None => title(name),
     }
+}
+
+/// Returns types and contents of the pictures in a result.
+fn pictures(result: &Value) -> impl Iterator<Item = (&str, &str)> {
+    let parts = result["content"].as_array().into_iter().flatten();
+    let pictures = parts.filter(|part| part["type"] == "image");
+    pictures.filter_map(|part| Some((part["mimeType"].as_str()?, part["data"].as_str()?)))
 }
 
 /// Returns the text of a result.

@@ -2,8 +2,8 @@
 
 use agents::{Action, AdapterSetup, ListedFile, pi};
 use ipc_protocol::{
-    AgentSessionConfig, Event, Json, NativeResume, Operation, PermissionAnswer, Prompt, PromptPart, StopReason,
-    WireError, terminal::Surface,
+    AgentSessionConfig, Event, FileChange, Json, NativeResume, Operation, PermissionAnswer, Prompt, PromptPart,
+    SettingSource, StopReason, WireError, message::AgentFact, terminal::Surface,
 };
 use serde_json::{Value, json};
 
@@ -37,7 +37,10 @@ fn started(config: AgentSessionConfig, resume: Option<NativeResume>, state: &Val
 /// An adapter that is ready, and no actions yet.
 pub(crate) fn ready() -> Replay {
     let mut replay = started(AgentSessionConfig::new("pi"), None, &state("1", &json!({})));
-    assert_eq!(replay.actions, [Action::Ready { native_session_id: Some("s-1".into()) }]);
+    let (model, thinking) = (Some("p/m".into()), Some("off".into()));
+    let settings = Action::Fact(AgentFact::Settings { model, mode: None, thinking });
+    assert_eq!(replay.actions[..2], [Action::Ready { native_session_id: Some("s-1".into()) }, settings]);
+    assert_eq!(writes(&replay.actions), [json!({"id": "0", "type": "get_commands"})]);
     replay.clear();
     replay
 }
@@ -389,4 +392,74 @@ fn another_conversation_on_the_screen_is_the_sessions() {
     assert_eq!(replay.actions, []);
     replay.says(&conversation("s-2"));
     assert_eq!(replay.actions, [Action::NativeSession("s-2".into())]);
+}
+
+#[test]
+fn slash_commands_are_told_where_there_are_some() {
+    let mut replay = ready();
+    let answer = |commands: Value| {
+        let data = json!({ "commands": commands });
+        json!({"id": "0", "type": "response", "command": "get_commands", "success": true, "data": data})
+    };
+    replay.says(&answer(json!([])));
+    assert_eq!(replay.actions, []);
+    let fix = json!({"name": "fix-tests", "description": "Fix failing tests", "source": "prompt"});
+    replay.says(&answer(json!([fix, {"name": "ask", "source": "extension"}, {"source": "skill"}])));
+    let names: Vec<_> = events(&replay.actions)
+        .into_iter()
+        .flat_map(|event| match event {
+            Event::SessionCommands { commands } => commands,
+            event => panic!("{event:?}"),
+        })
+        .map(|command| (command.name, command.description))
+        .collect();
+    assert_eq!(names, [("fix-tests".to_owned(), Some("Fix failing tests".to_owned())), ("ask".to_owned(), None)]);
+    replay.clear();
+    // Of an agent that does not know the request, which leaves out its id.
+    replay.says(&json!({"type": "response", "command": "get_commands", "success": false, "error": "Unknown command"}));
+    assert_eq!(replay.actions, []);
+}
+
+#[test]
+fn name_model_and_level_are_told_when_they_change() {
+    let mut replay = ready();
+    replay.says(&json!({"type": "session_info_changed", "name": "Plums"}));
+    replay.says(&json!({"type": "session_info_changed"}));
+    replay.says(&json!({"type": "thinking_level_changed", "level": "low"}));
+    for model in ["m", "n"] {
+        let message = json!({"role": "assistant", "provider": "p", "model": model, "content": []});
+        replay.says(&json!({"type": "message_end", "message": message}));
+    }
+    let by = SettingSource::Agent;
+    let expected = [
+        Event::SessionTitle { title: "Plums".into(), by },
+        Event::SessionThinking { level: "low".into(), by },
+        Event::SessionModel { model: "p/n".into(), by },
+    ];
+    assert_eq!(events(&replay.actions), expected);
+}
+
+#[test]
+fn an_edit_is_told_as_it_is_proposed_and_as_it_was_done() {
+    let mut replay = in_turn();
+    let input = json!({"path": "a.txt", "edits": [{"oldText": "x", "newText": "y"}]});
+    replay.says(&json!({"type": "tool_execution_start", "toolCallId": "c", "toolName": "edit", "args": input}));
+    let details = json!({"diff": "…", "patch": "--- a.txt\n+++ a.txt\n@@ -3,1 +3,1 @@\n-x\n+y\n"});
+    let content =
+        json!([{"type": "text", "text": "done"}, {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}]);
+    let result = json!({"content": content, "details": details});
+    replay.says(&json!({"type": "tool_execution_end", "toolCallId": "c", "toolName": "edit", "result": result, "isError": false}));
+    let (mut lines, mut pictures) = (Vec::new(), Vec::new());
+    for event in events(&replay.actions) {
+        match event {
+            Event::Diff(diff) => {
+                assert_eq!((&*diff.tool_call_id, &*diff.path, diff.change), ("c", "a.txt", Some(FileChange::Modified)));
+                lines.extend(diff.hunks.into_iter().map(|hunk| (hunk.old_line, hunk.new_text)));
+            }
+            Event::Image(image) => pictures.push((image.bytes, image.tool_call_id)),
+            _ => {}
+        }
+    }
+    assert_eq!(lines, [(None, Some("y".to_owned())), (Some(3), Some("y\n".to_owned()))]);
+    assert_eq!(pictures, [(8, Some("c".to_owned()))]);
 }
