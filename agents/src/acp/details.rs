@@ -87,9 +87,9 @@ pub(super) fn terminal_output(meta: Option<&Meta>) -> Option<&str> {
     meta?.get("terminal_output_delta")?.get("data")?.as_str()
 }
 
-/// The tool call of the sub-agent that is meant.
+/// The tool call of the sub-agent that is meant, as the wrapper of Claude Code or Qwen Code tells it.
 pub(super) fn parent(meta: Option<&Meta>) -> Option<String> {
-    claude(meta, "parentToolUseId")
+    claude(meta, "parentToolUseId").or_else(|| text(meta?, "parentToolCallId"))
 }
 
 fn claude(meta: Option<&Meta>, field: &str) -> Option<String> {
@@ -127,6 +127,14 @@ mod tests {
             assert_eq!(command(kind, Some(&input)).as_deref(), line, "{input}");
         }
         assert_eq!(command("execute", None), None);
+    }
+
+    #[test]
+    fn a_parent_is_found_in_either_place() {
+        let of = |meta: serde_json::Value| parent(meta.as_object());
+        assert_eq!(of(json!({"claudeCode": {"parentToolUseId": "a"}})).as_deref(), Some("a"));
+        assert_eq!(of(json!({"parentToolCallId": "b", "subagentType": "general"})).as_deref(), Some("b"));
+        assert_eq!((of(json!({"parentToolCallId": null})), of(json!({}))), (None, None));
     }
 
     #[test]

@@ -215,7 +215,7 @@ impl AcpToolCalls {
         }
         let kind = kind(fields.kind.unwrap_or_default());
         let name = fields.name.clone().or_else(|| details::name(meta)).unwrap_or_else(|| kind.clone());
-        let parent = details::parent(meta);
+        let parent = details::parent(meta).filter(|parent| parent != id);
         let said = fields.status.map(tool_status).filter(|status| !is_end(*status));
         let start = ToolStart {
             id: id.to_owned(),

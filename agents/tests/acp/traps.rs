@@ -334,6 +334,34 @@ fn a_sub_agent_is_told_from_its_agent() {
     assert_eq!(events(&replay.actions), [said], "no text of the answer");
 }
 
+/// Qwen Code has the parent in a field of its own: these are its lines.
+#[test]
+fn a_sub_agent_of_qwen_code_is_told_from_its_agent() {
+    let mut replay = in_turn("qwen-code", json!({}));
+    let meta = json!({"parentToolCallId": "call_1_0", "subagentType": "general-purpose"});
+    let call = json!({
+        "sessionUpdate": "tool_call", "toolCallId": "call_2_0", "status": "pending",
+        "title": "Shell: expr 40 + 2 (a command of the script)", "content": [], "locations": [], "kind": "execute",
+        "rawInput": {"command": "expr 40 + 2", "description": "a command of the script"},
+        "_meta": {"toolName": "run_shell_command", "provenance": "subagent", "parentToolCallId": "call_1_0", "subagentType": "general-purpose"},
+    });
+    replay.stdout(&update(&call));
+    let Event::ToolStart(start) = &events(&replay.actions)[0] else { panic!("{:?}", replay.actions) };
+    assert_eq!((start.name.as_str(), start.parent.as_deref()), ("run_shell_command", Some("call_1_0")));
+    replay.clear();
+    let chunk =
+        json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "done: "}, "_meta": meta});
+    replay.stdout(&update(&chunk));
+    let said = Event::SubagentText { parent: "call_1_0".into(), text: "done: ".into() };
+    assert_eq!(events(&replay.actions), [said], "no text of the answer");
+    replay.clear();
+    // A call is not its own parent.
+    let own = json!({"sessionUpdate": "tool_call", "toolCallId": "call_1_0", "title": "Agent", "_meta": meta});
+    replay.stdout(&update(&own));
+    let Event::ToolStart(start) = &events(&replay.actions)[0] else { panic!("{:?}", replay.actions) };
+    assert_eq!(start.parent, None);
+}
+
 /// A call that nobody ends would stop the clocks for ever.
 #[test]
 fn every_call_ends_with_its_turn() {
