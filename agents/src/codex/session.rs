@@ -18,6 +18,7 @@ use crate::{
     Action, AdapterSetup, Result,
     kit::{
         bounds::{MAX_ID, words},
+        emit_title,
         json_lines::{AgentOutput, JsonLinesAgent},
         json_rpc::{RpcDropped, RpcIncoming, RpcMessage, RpcPeer},
         missing_conversation, session_status, session_title,
@@ -304,7 +305,7 @@ impl CodexSession {
                 if let Some(name) =
                     params["threadName"].as_str().filter(|name| *name != self.config.session_id.as_str())
                 {
-                    out.push(Action::Event(session_title(name)));
+                    emit_title(name, out);
                 }
             }
             "model/rerouted" if ours => {

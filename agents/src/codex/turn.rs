@@ -354,5 +354,8 @@ fn whole_text(item: &Value) -> Option<Event> {
         _ => return None,
     };
     let thinking = item["type"] == "reasoning";
-    (!text.is_empty()).then(|| if thinking { Event::Thinking { text } } else { Event::Text { text } })
+    if text.is_empty() {
+        return None;
+    }
+    Some(if thinking { Event::Thinking { text } } else { Event::Text { text } })
 }

@@ -53,6 +53,12 @@ pub(crate) fn session_title(title: &str) -> Event {
     Event::SessionTitle { title: bounds::title(title), by: SettingSource::Agent }
 }
 
+/// Emits a new title, and the status that earlier releases had for it.
+pub(crate) fn emit_title(title: &str, out: &mut Vec<Action>) {
+    out.push(Action::Event(session_status("title", bounds::words(title))));
+    out.push(Action::Event(session_title(title)));
+}
+
 /// A `session:model` event of the agent's.
 pub(crate) fn session_model(model: &str) -> Event {
     Event::SessionModel { model: bounds::words(model), by: SettingSource::Agent }

@@ -70,22 +70,25 @@ mod tests {
 
     use super::*;
 
-    fn texts(diff: &FoundDiff) -> (Option<FileChange>, Vec<(Option<&str>, Option<&str>)>) {
-        let hunk = |hunk: &'_ ipc_protocol::DiffHunk| (hunk.old_text.clone(), hunk.new_text.clone());
-        let hunks: Vec<_> = diff.hunks.iter().map(hunk).collect();
-        let leak = |text: Option<String>| text.map(|text| &*text.leak());
-        (diff.change, hunks.into_iter().map(|(old, new)| (leak(old), leak(new))).collect())
+    type Texts = (Option<FileChange>, Vec<(Option<String>, Option<String>)>);
+
+    fn texts(diff: FoundDiff) -> Texts {
+        (diff.change, diff.hunks.into_iter().map(|hunk| (hunk.old_text, hunk.new_text)).collect())
+    }
+
+    fn hunk(old: Option<&str>, new: Option<&str>) -> (Option<String>, Option<String>) {
+        (old.map(str::to_owned), new.map(str::to_owned))
     }
 
     #[test]
     fn inputs_propose_changes() {
-        let found = |name, input: Value| proposed(name, &input).as_ref().map(texts);
+        let found = |name, input: Value| proposed(name, &input).map(texts);
         let edit = json!({ "filePath": "/a", "oldString": "x", "newString": "y" });
-        assert_eq!(found("edit", edit.clone()), Some((Some(FileChange::Modified), vec![(Some("x"), Some("y"))])));
+        assert_eq!(found("edit", edit.clone()), Some((Some(FileChange::Modified), vec![hunk(Some("x"), Some("y"))])));
         let make = json!({ "filePath": "/a", "oldString": "", "newString": "y" });
-        assert_eq!(found("edit", make), Some((Some(FileChange::Created), vec![(None, Some("y"))])));
+        assert_eq!(found("edit", make), Some((Some(FileChange::Created), vec![hunk(None, Some("y"))])));
         let write = json!({ "filePath": "/a", "content": "all" });
-        assert_eq!(found("write", write.clone()), Some((None, vec![(None, Some("all"))])));
+        assert_eq!(found("write", write.clone()), Some((None, vec![hunk(None, Some("all"))])));
         for (name, input) in [("read", edit), ("edit", write), ("write", json!({ "content": "x" })), ("edit", json!(7))]
         {
             assert_eq!(found(name, input.clone()), None, "{name} {input}");
@@ -95,13 +98,13 @@ mod tests {
     #[test]
     fn metadata_tells_what_is_changed() {
         let patch = "--- /a\n+++ /a\n@@ -1,1 +1,1 @@\n-x\n+y\n";
-        let modified = (Some(FileChange::Modified), vec![(Some("x\n"), Some("y\n"))]);
+        let modified = || (Some(FileChange::Modified), vec![hunk(Some("x\n"), Some("y\n"))]);
         let of_edit = json!({ "diff": "…", "filediff": { "file": "/a", "patch": patch, "additions": 1 } });
-        assert_eq!(told(&of_edit).iter().map(texts).collect::<Vec<_>>(), [modified.clone()]);
+        assert_eq!(told(&of_edit).into_iter().map(texts).collect::<Vec<_>>(), [modified()]);
         let of_request = json!({ "filepath": "/a", "diff": patch });
-        assert_eq!(told(&of_request).iter().map(texts).collect::<Vec<_>>(), [modified]);
+        assert_eq!(told(&of_request).into_iter().map(texts).collect::<Vec<_>>(), [modified()]);
         let new = json!({ "filepath": "/a", "diff": "--- /a\n+++ /a\n@@ -0,0 +1,1 @@\n+y\n" });
-        assert_eq!(told(&new).iter().map(texts).collect::<Vec<_>>(), [(None, vec![(None, Some("y\n"))])]);
+        assert_eq!(told(&new).into_iter().map(texts).collect::<Vec<_>>(), [(None, vec![hunk(None, Some("y\n"))])]);
         assert_eq!(told(&json!({ "output": "x" })), []);
         let files = json!({ "diff": "…", "files": [
             { "filePath": "/a", "type": "add", "patch": "@@ -0,0 +1,1 @@\n+y\n" },

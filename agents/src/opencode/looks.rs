@@ -12,7 +12,7 @@ use crate::{
     Action,
     kit::{
         bounds::words,
-        session_commands, session_title,
+        emit_title, session_commands, session_title,
         settings::{AgentSettings, EmittedSettings},
     },
 };
@@ -56,7 +56,7 @@ impl ConversationLooks {
     /// Handles a change of the conversation.
     pub(super) fn changed(&mut self, info: &SessionInfo, out: &mut Vec<Action>) {
         if let Some(title) = title(info).filter(|title| self.title.as_ref() != Some(title)) {
-            out.push(Action::Event(session_title(&title)));
+            emit_title(&title, out);
             self.title = Some(title);
         }
     }

@@ -15,6 +15,7 @@ use crate::{
     Action, Adapter as _, AdapterSetup, Result,
     kit::{
         bounds::{self, MAX_ID, words},
+        emit_title,
         json_lines::{AgentOutput, JsonLinesAgent},
         missing_conversation,
         pending::PendingRequests,
@@ -219,7 +220,7 @@ impl PiSession {
         self.state = PiState::Ready(None);
         out.push(Action::Ready { native_session_id: Some(id) });
         self.emit_settings(&state["model"], &state["thinkingLevel"], out);
-        emit_title(&state["sessionName"], out);
+        out.extend(conversation_name(&state["sessionName"]).map(|name| Action::Event(session_title(name))));
         self.request_commands(out);
         Ok(())
     }
@@ -275,7 +276,11 @@ impl PiSession {
                 self.record_state(message);
                 out.extend(self.native_id.clone().filter(|id| before.as_ref() != Some(id)).map(Action::NativeSession));
             }
-            "session_info_changed" => emit_title(&message["name"], out),
+            "session_info_changed" => {
+                if let Some(name) = conversation_name(&message["name"]) {
+                    emit_title(name, out);
+                }
+            }
             "thinking_level_changed" => self.emit_settings(&Value::Null, &message["level"], out),
             "extension_error" => {
                 let error = words(text("error"));
@@ -367,10 +372,9 @@ pub(super) fn model_name(model: &Value) -> Option<String> {
     Some(words(&format!("{}/{}", model["provider"].as_str()?, model["id"].as_str()?)))
 }
 
-/// Emits the name of a conversation; one without a name has none.
-fn emit_title(name: &Value, out: &mut Vec<Action>) {
-    let name = name.as_str().filter(|name| !name.trim().is_empty());
-    out.extend(name.map(|name| Action::Event(session_title(name))));
+/// Returns the name of a conversation that has one.
+fn conversation_name(name: &Value) -> Option<&str> {
+    name.as_str().filter(|name| !name.trim().is_empty())
 }
 
 pub(super) fn status(status: &str, detail: String) -> Action {

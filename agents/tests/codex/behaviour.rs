@@ -584,12 +584,14 @@ fn settings_are_told_once_whoever_changes_them() {
 
 #[test]
 fn a_name_is_a_title_unless_it_is_ours() {
-    let mut replay = with(AgentSessionConfig { session_id: "s-7".parse().expect("an id"), ..AgentSessionConfig::new("codex") });
+    let mut replay =
+        with(AgentSessionConfig { session_id: "s-7".parse().expect("an id"), ..AgentSessionConfig::new("codex") });
     for name in ["s-7", "Plums"] {
         replay.says(&notification("thread/name/updated", json!({ "threadName": name })));
     }
     let title = Event::SessionTitle { title: "Plums".into(), by: SettingSource::Agent };
-    assert_eq!(events(&replay.actions), [title]);
+    let status = Event::SessionStatus { status: "title".into(), detail: "Plums".into() };
+    assert_eq!(events(&replay.actions), [status, title]);
 }
 
 /// Text of a sub-agent comes in pieces or whole, and belongs to the call that started it.

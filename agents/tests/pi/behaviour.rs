@@ -432,6 +432,7 @@ fn name_model_and_level_are_told_when_they_change() {
     }
     let by = SettingSource::Agent;
     let expected = [
+        Event::SessionStatus { status: "title".into(), detail: "Plums".into() },
         Event::SessionTitle { title: "Plums".into(), by },
         Event::SessionThinking { level: "low".into(), by },
         Event::SessionModel { model: "p/n".into(), by },
