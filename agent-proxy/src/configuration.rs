@@ -10,9 +10,21 @@ use proxy_server::{ConfigurationSource, LoadedConfiguration, ProblemDetails};
 /// # Errors
 /// `invalid-config` with file, entry and field.
 pub(crate) fn read(given: Option<&Path>) -> Result<LoadedConfiguration, ProblemDetails> {
+    read_with_prices(given, None)
+}
+
+/// Reads the same, with the prices of this file.
+///
+/// # Errors
+/// As [`read`]; `system` if there is no such file.
+pub(crate) fn read_with_prices(
+    given: Option<&Path>,
+    prices: Option<&Path>,
+) -> Result<LoadedConfiguration, ProblemDetails> {
+    let prices = prices.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
     let directory = directory_path(given).map(ConfigDir::new);
     let variable = |name: &str| std::env::var(name).ok();
-    LoadedConfiguration::read(ConfigurationSource { directory, places: places(), variable })
+    LoadedConfiguration::read(ConfigurationSource { directory, prices, places: places(), variable })
 }
 
 /// Returns the path of the given directory, or of the one that the environment names; `None` where it names none.

@@ -29,6 +29,7 @@ mod model_config;
 pub mod opencode;
 pub mod permission;
 pub mod pi;
+mod prices;
 mod profile;
 pub mod provision;
 mod terminal;
@@ -49,6 +50,7 @@ pub use catalog::{
 pub use config_dir::{ConfigDir, ConfigError, SaveMode};
 pub use kit::lines::LineSplitter;
 pub use model_config::{KeySource, ModelApi, ModelConfig, Secret, StoredModel};
+pub use prices::{ModelPrice, PriceError, PriceTable};
 pub use profile::{
     Profile, ProfileError, ProfileLimits, ProfilePermissions, ProfileRule, ProfileSandbox, ProfileTimeouts, Profiles,
 };

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use agents::{AgentSpec, Catalog, ModelConfig, Profiles};
+use agents::{AgentSpec, Catalog, ModelConfig, PriceTable, Profiles};
 use ipc_protocol::{Containment, EnvVars};
 
 use event_log::Retention;
@@ -115,6 +115,13 @@ impl ManagerBuilder {
     #[must_use]
     pub fn models(mut self, models: impl IntoIterator<Item = ModelConfig>) -> Self {
         self.agent_defaults.models = models.into_iter().map(|model| (model.name.clone(), model)).collect();
+        self
+    }
+
+    /// Sets the prices of models: what a turn costs where its agent does not tell. None by default, and none is built in.
+    #[must_use]
+    pub fn prices(self, prices: PriceTable) -> Self {
+        self.agent_defaults.prices.replace(prices);
         self
     }
 

@@ -43,6 +43,7 @@ mod history;
 mod homes;
 mod launch;
 mod manager;
+mod prices;
 mod process_details;
 mod recorded_offset;
 mod records;
@@ -75,7 +76,10 @@ pub mod answers {
 /// Agents, profiles and model configurations.
 pub mod catalog {
     #[doc(inline)]
-    pub use agents::{AgentSpec, Catalog, HomeFile, HomeFiles, ModelApi, ModelConfig, Profile, Profiles, Secret};
+    pub use agents::{
+        AgentSpec, Catalog, HomeFile, HomeFiles, ModelApi, ModelConfig, ModelPrice, PriceError, PriceTable, Profile,
+        Profiles, Secret,
+    };
 }
 
 /// Configuration of a session.
@@ -182,7 +186,10 @@ pub use self::{
     answers::{
         Answer, AnswerChunk, SilentHandler, StreamHandler, StreamInfo, StreamOptions, ToolCall, TurnStep, TurnStream,
     },
-    catalog::{AgentSpec, Catalog, HomeFile, HomeFiles, ModelApi, ModelConfig, Profile, Profiles, Secret},
+    catalog::{
+        AgentSpec, Catalog, HomeFile, HomeFiles, ModelApi, ModelConfig, ModelPrice, PriceError, PriceTable, Profile,
+        Profiles, Secret,
+    },
     config::{
         EnvVars, Home, HomePart, HostDeath, Lifecycle, McpServer, McpTransport, OnAgentExit, OnMissing, OnUsageLimit,
         Restart, ResumeFallback, ResumeFrom, ResumeRequest,

@@ -1,10 +1,10 @@
 //! User's configuration: further agents, profiles, model configurations.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use agents::{
-    AgentSpec, Catalog, ConfigDir, ConfigError, KeySource, ModelApi, ModelConfig, PROTOCOLS, Profile, Profiles,
-    SaveMode, StoredModel,
+    AgentSpec, Catalog, ConfigDir, ConfigError, KeySource, ModelApi, ModelConfig, PROTOCOLS, PriceTable, Profile,
+    Profiles, SaveMode, StoredModel,
     discovery::{self, SearchPaths},
 };
 use proxy_manager::{AgentSessionConfig, ManagerBuilder};
@@ -22,10 +22,20 @@ use crate::{
 pub struct ConfigurationSource {
     /// Directory of the configuration; `None` if there is none.
     pub directory: Option<ConfigDir>,
+    /// File with the prices of models, in the place of the directory's own. It has to be there.
+    pub prices: Option<PathBuf>,
     /// Folders in which agents are looked for.
     pub places: SearchPaths,
     /// Value of an environment variable, for keys and for what agents inherit.
     pub variable: fn(&str) -> Option<String>,
+}
+
+impl ConfigurationSource {
+    /// Returns the metadata of the files, but for those of keys.
+    fn stamps(&self) -> FileStamps {
+        let stamps = self.directory.as_ref().map(FileStamps::of).unwrap_or_default();
+        stamps.with_prices(self.prices.as_deref())
+    }
 }
 
 /// Configuration as it was read.
@@ -38,6 +48,8 @@ pub struct LoadedConfiguration {
     pub profiles: Profiles,
     /// Model configurations, by name.
     pub models: BTreeMap<String, StoredModel>,
+    /// Prices of models.
+    pub prices: PriceTable,
     /// Metadata of its files before they were read.
     stamps: FileStamps,
 }
@@ -49,7 +61,12 @@ impl LoadedConfiguration {
     /// `invalid-config` with file, entry and field.
     pub fn read(source: ConfigurationSource) -> Result<Self, ProblemDetails> {
         let directory = &source.directory;
-        let stamps = directory.as_ref().map(FileStamps::of).unwrap_or_default();
+        let stamps = source.stamps();
+        let prices = match (&source.prices, directory) {
+            (Some(file), _) => PriceTable::read(file)?,
+            (None, Some(directory)) => directory.prices()?,
+            (None, None) => PriceTable::default(),
+        };
         let (mut catalog, mut profiles, models) = match directory {
             Some(directory) => (directory.catalog(&PROTOCOLS)?, directory.profiles()?, directory.models()?),
             None => Default::default(),
@@ -62,13 +79,16 @@ impl LoadedConfiguration {
             Some(directory) => stamps.with_keys(directory, models.values()),
             None => stamps,
         };
-        Ok(Self { source, catalog, profiles, models, stamps })
+        Ok(Self { source, catalog, profiles, models, prices, stamps })
     }
 
     /// Returns true if the files have changed since they were read.
     pub fn has_changed(&self) -> bool {
-        let directory = self.source.directory.as_ref();
-        directory.is_some_and(|at| FileStamps::of(at).with_keys(at, self.models.values()) != self.stamps)
+        let now = match &self.source.directory {
+            Some(at) => self.source.stamps().with_keys(at, self.models.values()),
+            None => self.source.stamps(),
+        };
+        now != self.stamps
     }
 
     /// Reads the same files again.
@@ -118,7 +138,8 @@ impl LoadedConfiguration {
 
     /// Configures a manager's builder with all of this.
     pub fn apply_to(&self, builder: ManagerBuilder) -> ManagerBuilder {
-        builder.catalog(self.catalog.clone()).profiles(self.profiles.clone()).models(self.usable_models())
+        let builder = builder.catalog(self.catalog.clone()).profiles(self.profiles.clone());
+        builder.models(self.usable_models()).prices(self.prices.clone())
     }
 
     /// Resolves the model configurations with their keys. One whose key cannot be read is left out, with a warning

@@ -35,6 +35,7 @@ impl ConfigurationReloader {
             })?;
             let models = changed.usable_models();
             manager.configure(changed.catalog.clone(), changed.profiles.clone(), models);
+            manager.set_prices(changed.prices.clone());
             tracing::info!("reloaded the changed configuration");
             *current = changed;
             Ok(())

@@ -10,7 +10,7 @@ use std::{
 use agents::{ConfigDir, KeySource, StoredModel};
 
 /// Files that [`ConfigDir`] reads besides the directory of rows.
-const FILES: [&str; 4] = ["agents.toml", "agents.json", "profiles.toml", "models.toml"];
+const FILES: [&str; 5] = ["agents.toml", "agents.json", "profiles.toml", "models.toml", "prices.toml"];
 /// Name of the directory of rows.
 const ROWS: &str = "agents.d";
 
@@ -39,6 +39,14 @@ impl FileStamps {
             stamps.add(entry.path());
         }
         stamps
+    }
+
+    /// Adds the metadata of a file with prices outside of the directory.
+    pub(crate) fn with_prices(mut self, file: Option<&Path>) -> Self {
+        if let Some(file) = file {
+            self.add(file.to_owned());
+        }
+        self
     }
 
     /// Adds the metadata of the key files.
@@ -94,7 +102,7 @@ mod tests {
             assert_eq!(last, FileStamps::of(&directory).with_keys(&directory, [&model]), "{what}, and nothing else");
         };
         fs::create_dir_all(at(ROWS)).expect("made");
-        for name in ["agents.toml", "profiles.toml", "models.toml", "agents.d/one.json", "key"] {
+        for name in ["agents.toml", "profiles.toml", "models.toml", "prices.toml", "agents.d/one.json", "key"] {
             fs::write(at(name), "").expect("written");
             changes(&format!("{name} is there"));
             fs::write(at(name), "x").expect("written");

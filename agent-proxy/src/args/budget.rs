@@ -37,7 +37,7 @@ pub(crate) struct BudgetArgs {
     /// Of these, tokens written
     #[arg(long, value_name = "N")]
     max_output_tokens: Option<u64>,
-    /// Cost in US dollars that the turns may have together, where the agent reports it
+    /// Cost in US dollars that the turns may have together, where the agent reports it or prices give it
     #[arg(long, value_name = "USD")]
     max_cost: Option<Usd>,
     /// Action when the budget is used up [default: end-turn]

@@ -310,6 +310,12 @@ pub(crate) struct ServeArgs {
     /// Durability of sessions and events.
     #[command(flatten)]
     pub(crate) durability: DurabilityArgs,
+    /// Prices of models, for costs that an agent does not tell [default: prices.toml of the configuration]
+    ///
+    /// A table [models."NAME"] for each model, with `input`, `output`, and where they differ `cached_input` and `cache_write`: US
+    /// dollars for a million tokens. The file is read again when it changes.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) prices: Option<PathBuf>,
     /// Make the sessions' cgroups below this one [default: the daemon's own, or the nearest above it that is writable]
     #[arg(long, value_name = "DIR")]
     pub(crate) cgroup_parent: Option<PathBuf>,
@@ -402,6 +408,9 @@ pub(crate) struct RunArgs {
     /// Its terminal.
     #[command(flatten)]
     pub(crate) terminal: ForegroundTerminalArgs,
+    /// Prices of models, for costs that the agent does not tell [default: prices.toml of the configuration]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) prices: Option<PathBuf>,
     /// Options of the start.
     #[command(flatten)]
     pub(crate) start: AgentArgs,

@@ -39,7 +39,7 @@ pub(super) async fn run(
     if args.terminal.tty {
         return tty::run(child, args, directory).await;
     }
-    let configuration = configuration::read(directory)?;
+    let configuration = configuration::read_with_prices(directory, args.prices.as_deref())?;
     let config = config::foreground(&configuration, args.agent, args.start)?;
     let full = configuration.with_profile(&config)?;
     let prompt = match &args.prompt {

@@ -16,6 +16,6 @@ pub(super) async fn run(
     global: &GlobalArgs,
     socket: &SocketPath,
 ) -> Result<(), CommandFailure> {
-    let configuration = configuration::read(global.config_dir.as_deref())?;
+    let configuration = configuration::read_with_prices(global.config_dir.as_deref(), args.prices.as_deref())?;
     daemon::serve(child, args, configuration, socket, global.json).await
 }

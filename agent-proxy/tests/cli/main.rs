@@ -21,6 +21,7 @@ mod network;
 mod operations;
 mod orphans;
 mod peers;
+mod prices;
 mod profiles;
 mod reach;
 mod release;

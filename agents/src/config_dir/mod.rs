@@ -2,6 +2,7 @@
 //!
 //! - `agents.toml`, `agents.json`, `agents.d/*.toml` and `*.json`: rows of the catalog.
 //! - `profiles.toml`: a table for each [`Profile`].
+//! - `prices.toml`: prices of models, as [`PriceTable`] has them.
 //! - `models.toml`: a table for each [`StoredModel`]. A file that contains a key has to be private to its owner (mode 0600).
 //!
 //! Writing keeps the comments and the order of a file, creates it with mode 0600, and replaces the old file atomically.
@@ -17,8 +18,8 @@ use std::{
 use toml_edit::Table;
 
 use crate::{
-    Catalog, FileFormat, KeySource, LoadError, ModelConfig, Profile, ProfileError, Profiles, RowError, Secret,
-    StoredModel,
+    Catalog, FileFormat, KeySource, LoadError, ModelConfig, PriceError, PriceTable, Profile, ProfileError, Profiles,
+    RowError, Secret, StoredModel,
 };
 
 /// Failure of an access to a configuration directory.
@@ -61,6 +62,14 @@ pub enum ConfigError {
         name: String,
         /// Field with its error.
         field: RowError,
+    },
+    /// A price is wrong.
+    #[error("{}, {error}", path.display())]
+    Price {
+        /// Path of the file.
+        path: PathBuf,
+        /// Line, key and reason.
+        error: PriceError,
     },
     /// Other users can read a key.
     #[error("{} holds a key and others may read it (mode {mode:04o}): chmod 600 it", path.display())]
@@ -211,6 +220,20 @@ impl ConfigDir {
         tables::edit(&self.path, &self.profiles_path(), |document| tables::remove(document, (PROFILE, name)))
     }
 
+    /// Loads the prices of models. None without a file.
+    ///
+    /// # Errors
+    /// [`ConfigError::Price`] names file, line and key; [`ConfigError::Read`].
+    pub fn prices(&self) -> Result<PriceTable, ConfigError> {
+        let path = self.prices_path();
+        tables::read(&path)?.map_or_else(|| Ok(PriceTable::default()), |text| prices(&path, &text))
+    }
+
+    /// Returns the path of the file with the prices.
+    pub fn prices_path(&self) -> PathBuf {
+        self.path.join("prices.toml")
+    }
+
     fn models_path(&self) -> PathBuf {
         self.path.join("models.toml")
     }
@@ -281,6 +304,22 @@ impl ConfigDir {
     pub fn delete_model(&self, name: &str) -> Result<(), ConfigError> {
         tables::edit(&self.path, &self.models_path(), |document| tables::remove(document, (MODEL, name)))
     }
+}
+
+impl PriceTable {
+    /// Reads a file, which has to be there.
+    ///
+    /// # Errors
+    /// As [`ConfigDir::prices`].
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        let text = tables::read(path)?;
+        prices(path, &text.ok_or_else(|| ConfigError::Read { path: path.to_owned(), source: missing() })?)
+    }
+}
+
+fn prices(path: &Path, text: &str) -> Result<PriceTable, ConfigError> {
+    PriceTable::parse(text).map_err(|error| ConfigError::Price { path: path.to_owned(), error })
 }
 
 /// Converts a model configuration to a table. This is the only place that writes a key: `Secret` cannot be serialized.

@@ -155,7 +155,7 @@ struct UsageFields {
     cache_read_tokens: Option<u64>,
     /// Part of the input that was put into a cache.
     cache_write_tokens: Option<u64>,
-    /// Cost in US dollars; `null` if nobody knows it.
+    /// Cost in US dollars: the agent's own, else by the user's prices; `null` if neither is known.
     cost_usd: Option<f64>,
     /// Source of the cost; `null` without one.
     cost_source: Option<CostSource>,

@@ -6,7 +6,10 @@ use agents::{AgentSpec, Catalog, CatalogError, ModelConfig, ProfileError, Profil
 use ipc_protocol::{AgentSessionConfig, EnvVars};
 
 use super::invalid;
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    prices::SharedPrices,
+};
 
 /// Catalog, configurations and defaults that a manager applies to every session.
 #[derive(Clone, Debug, Default)]
@@ -14,6 +17,7 @@ pub(crate) struct AgentDefaults {
     pub(crate) catalog: Catalog,
     pub(crate) profiles: Profiles,
     pub(crate) models: BTreeMap<String, ModelConfig>,
+    pub(crate) prices: SharedPrices,
     pub(crate) base_env: EnvVars,
     /// Working directory of sessions that name none.
     pub(crate) cwd: String,

@@ -45,6 +45,7 @@ use crate::{
     description::{SessionDescription, SessionMetadata, SessionSettings},
     error::{Error, Result},
     homes::{SessionHomes, ShimDir, home_copy::HomeCopy},
+    prices::SharedPrices,
     state::SessionJournal,
     supervision::SessionSlot,
 };
@@ -85,6 +86,8 @@ pub(crate) struct SessionLaunch {
     pub(crate) slot: Option<SessionSlot>,
     /// Detach settings, if the session may outlive this host.
     pub(crate) detach: Option<Box<DetachSpec>>,
+    /// Prices of models.
+    pub(crate) prices: SharedPrices,
 }
 
 /// An attempt to start the agent.
@@ -227,6 +230,7 @@ impl SessionLaunch {
             journal,
             slot,
             detach,
+            prices: kit.prices.clone(),
         })
     }
 

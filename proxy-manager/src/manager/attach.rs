@@ -280,6 +280,7 @@ impl ProxyManager {
             source_base: handoff.source_base,
             slot,
             interrupted: undone.take_begun(),
+            prices: self.agent_defaults().prices.clone(),
         };
         // Before its task is there: what waits comes before anything else.
         let undone = undone.load(&session);

@@ -27,7 +27,7 @@ use std::{
     time::Duration,
 };
 
-use agents::{Catalog, ModelConfig, Profiles};
+use agents::{Catalog, ModelConfig, PriceTable, Profiles};
 use event_log::{EventLog, LogMetrics, ReadLimit};
 use ipc_protocol::{
     AbortPolicy, EndReason, Envelope, ErrorChain, KillOptions, ProcessId, ProcessInfo, Prompt, Proof, Receipt, SHAPES,
@@ -264,6 +264,11 @@ impl ProxyManager {
     pub fn set_models(&self, models: impl IntoIterator<Item = ModelConfig>) {
         let models = models.into_iter().map(|model| (model.name.clone(), model)).collect();
         self.change_agent_defaults(|kit| kit.models = models);
+    }
+
+    /// Replaces the prices of models, for sessions that have started, too: from the next usage on that an agent tells.
+    pub fn set_prices(&self, prices: PriceTable) {
+        self.agent_defaults().prices.replace(prices);
     }
 
     /// Replaces agents, profiles and model configurations at once. Sessions that have started are not affected.

@@ -47,6 +47,7 @@ use crate::{
     fork_server::ForkServerEvent,
     history::{HeldCommit, HistoryWriter, RETRY},
     launch::{LaunchAttempt, NewLease, OpenConversation, SessionLaunch},
+    prices::SharedPrices,
     state::{JournalRecord, JournalResult, SessionJournal},
     supervision::SessionSlot,
 };
@@ -72,6 +73,7 @@ pub(crate) struct SessionAdoption {
     pub(crate) slot: SessionSlot,
     /// What an earlier host began and did not see the end of, and the number of its turn.
     pub(crate) interrupted: Option<(AcceptedPrompt, u64)>,
+    pub(crate) prices: SharedPrices,
 }
 
 /// Receiver of a start's result.
@@ -134,6 +136,8 @@ pub(crate) struct SessionDriver {
     orders: VecDeque<ToForkServer>,
     /// Session to be swept by the host, in the place of a dead fork server.
     sweep: Option<JournalRecord>,
+    /// Prices of models.
+    prices: SharedPrices,
 }
 
 impl SessionDriver {
@@ -147,15 +151,17 @@ impl SessionDriver {
         launch: SessionLaunch,
         host: ProcessId,
     ) -> Result<(Box<Self>, StartResult)> {
-        let SessionLaunch { attempt, fallback, resumed, enclosure, conversation, journal, slot, detach, .. } = launch;
+        let SessionLaunch { attempt, fallback, resumed, enclosure, conversation, journal, slot, .. } = launch;
+        let SessionLaunch { detach, prices, .. } = launch;
         let source_base = detach.map(|_| log.source());
         let rules = SessionRules::of(&attempt.config);
         let can_sweep = journal.is_some();
-        let setup = CoreSetup { can_sweep, source_base, ..setup(&session, &log, host, rules, enclosure) };
+        let setup = CoreSetup { can_sweep, source_base, ..setup(&session, &log, host, rules, enclosure, &prices) };
         match SessionCore::new(setup, start_of(attempt), Instant::now()) {
             Ok((core, ready)) => {
                 let mut driver = Self::new(core, session, log, conversation, journal, slot);
                 (driver.fallback, driver.resumed, driver.holds_fork) = (fallback, resumed, true);
+                driver.prices = prices;
                 driver.carry_out(Instant::now());
                 Ok((driver, ready))
             }
@@ -176,9 +182,10 @@ impl SessionDriver {
         adoption: SessionAdoption,
     ) -> Result<(Box<Self>, StartResult)> {
         let SessionAdoption { host, wire, rules, enclosure, started_at, after_seq, interrupted, .. } = adoption;
-        let SessionAdoption { journal, conversation, slot, source_base, .. } = adoption;
+        let SessionAdoption { journal, conversation, slot, source_base, prices, .. } = adoption;
         let (can_sweep, source_base) = (journal.is_some(), Some(source_base));
-        let setup = CoreSetup { wire, can_sweep, source_base, ..setup(&session, &log, host, rules, enclosure) };
+        let setup =
+            CoreSetup { wire, can_sweep, source_base, ..setup(&session, &log, host, rules, enclosure, &prices) };
         let now = Instant::now();
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let handover = HostHandover {
@@ -189,7 +196,9 @@ impl SessionDriver {
             last_request: u64::try_from(since.as_micros()).unwrap_or(u64::MAX >> 1),
         };
         let (core, ready) = SessionCore::adopt(setup, handover, now)?;
-        Ok((Self::new(core, session, log, conversation, journal, Some(slot)), ready))
+        let mut driver = Self::new(core, session, log, conversation, journal, Some(slot));
+        driver.prices = prices;
+        Ok((driver, ready))
     }
 
     /// Boxed: it is moved several times before it runs.
@@ -224,6 +233,7 @@ impl SessionDriver {
             resumed: None,
             orders: VecDeque::new(),
             sweep: None,
+            prices: SharedPrices::default(),
         })
     }
 
@@ -474,7 +484,7 @@ impl SessionDriver {
     }
 
     fn observe(&mut self) -> Instant {
-        self.core.observe(conditions(&self.session, &self.log));
+        self.core.observe(conditions(&self.session, &self.log, &self.prices));
         Instant::now()
     }
 
@@ -628,6 +638,7 @@ fn setup(
     host: ProcessId,
     rules: SessionRules,
     enclosure: ContainmentSpec,
+    prices: &SharedPrices,
 ) -> CoreSetup {
     CoreSetup {
         id: session.id().clone(),
@@ -636,7 +647,7 @@ fn setup(
         deadlines: *session.deadlines(),
         queue: session.queue().clone(),
         past: past(session, log),
-        conditions: conditions(session, log),
+        conditions: conditions(session, log, prices),
         rules,
         enclosure,
         wire: WireFormat::Bincode,
@@ -647,10 +658,11 @@ fn setup(
 
 /// What earlier incarnations leave to this one.
 fn past(session: &ManagedSession, log: &HistoryWriter) -> SessionPast {
-    let (turns, native, is_kept, agent_status) = {
+    let (turns, native, is_kept, agent_status, model) = {
         let view = session.view.borrow();
         let NativeConversation { native_session_id, resumable, .. } = &view.conversation;
-        (view.turns, native_session_id.clone(), *resumable, view.agent_status.clone())
+        let (status, model) = (view.agent_status.clone(), view.settings.model.clone());
+        (view.turns, native_session_id.clone(), *resumable, status, model)
     };
     SessionPast {
         has_been: session.is_resumed(),
@@ -661,12 +673,18 @@ fn past(session: &ManagedSession, log: &HistoryWriter) -> SessionPast {
         native,
         is_kept,
         agent_status,
+        model,
         batched: log.batched(),
     }
 }
 
-fn conditions(session: &ManagedSession, log: &HistoryWriter) -> HostConditions {
-    HostConditions { wall_clock: SystemTime::now(), is_draining: session.is_draining(), is_durable: log.is_durable() }
+fn conditions(session: &ManagedSession, log: &HistoryWriter, prices: &SharedPrices) -> HostConditions {
+    HostConditions {
+        wall_clock: SystemTime::now(),
+        is_draining: session.is_draining(),
+        is_durable: log.is_durable(),
+        prices: prices.table(),
+    }
 }
 
 fn start_of(LaunchAttempt { config, command, preamble, restart_reason: anew, .. }: LaunchAttempt) -> AgentStart {

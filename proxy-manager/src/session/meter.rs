@@ -3,6 +3,7 @@
 //! Agents count a turn from its beginning each time, and not every event has all numbers: a number that one omits was
 //! in another.
 
+use agents::ModelPrice;
 use ipc_protocol::{Budget, BudgetAction, BudgetExceeded, BudgetKind, CostSource, Event, Usage, Usd};
 
 use crate::description::TurnUsage;
@@ -49,6 +50,31 @@ impl UsageMeter {
         self.exhausted
     }
 
+    /// Completes the usage in an event of a turn with its cost by `price`, unless the agent tells the cost itself.
+    pub(crate) fn price(&self, turn: u64, event: &mut Event, price: &ModelPrice) {
+        let usage = match event {
+            Event::Usage(usage) => usage,
+            Event::Complete { usage: Some(usage), .. } => usage,
+            _ => return,
+        };
+        let known = if turn == self.current_turn.turn { self.current_turn.usage } else { Usage::default() };
+        let is_told = known.cost_usd.is_some() && known.cost_source != Some(CostSource::Prices);
+        if usage.cost_usd.is_some() || is_told {
+            return;
+        }
+        // What this event leaves out was in another.
+        let so_far = Usage {
+            input_tokens: usage.input_tokens.max(known.input_tokens),
+            output_tokens: usage.output_tokens.max(known.output_tokens),
+            cache_read_tokens: usage.cache_read_tokens.max(known.cache_read_tokens),
+            cache_write_tokens: usage.cache_write_tokens.max(known.cache_write_tokens),
+            ..Usage::default()
+        };
+        if let Some(cost) = price.cost(&so_far) {
+            (usage.cost_usd, usage.cost_source) = (Some(cost), Some(CostSource::Prices));
+        }
+    }
+
     /// Applies an event of a turn. Returns the budgets that it used up, each reported once, or `None` for an event
     /// without usage.
     pub(crate) fn record(&mut self, turn: u64, event: &Event) -> Option<Vec<BudgetExceeded>> {
@@ -73,8 +99,12 @@ impl UsageMeter {
             // Usage never decreases.
             *known = said.max(*known);
         }
-        if let Some(cost) = cost_usd.filter(|cost| cost.is_finite() && *cost >= now.cost_usd.unwrap_or_default()) {
-            (now.cost_usd, now.cost_source) = (Some(cost), cost_source.or(Some(CostSource::Agent)));
+        let source = cost_source.unwrap_or(CostSource::Agent);
+        // The agent's own cost takes the place of one by prices; else it never decreases.
+        let is_better = source == CostSource::Agent && now.cost_source == Some(CostSource::Prices);
+        let least = if is_better { 0.0 } else { now.cost_usd.unwrap_or_default() };
+        if let Some(cost) = cost_usd.filter(|cost| cost.is_finite() && *cost >= least) {
+            (now.cost_usd, now.cost_source) = (Some(cost), Some(source));
         }
         Some(self.judge())
     }
@@ -183,6 +213,63 @@ mod tests {
         let mut next = UsageMeter::new(Budget { total_tokens: Some(100), ..Budget::default() }, total);
         assert!(next.exhausted().is_some());
         assert_eq!(next.record(1, &usage(Some(1), None, None)), Some(vec![]), "it was told");
+    }
+
+    /// A price of 2 dollars for a million tokens read, and 10 for those written.
+    fn price() -> ModelPrice {
+        let table = agents::PriceTable::parse("[models.m]\ninput = 2\noutput = 10\n").expect("prices");
+        *table.price("m").expect("a price")
+    }
+
+    fn cost(event: &Event) -> Option<(f64, CostSource)> {
+        let usage = match event {
+            Event::Usage(usage) => usage,
+            Event::Complete { usage: Some(usage), .. } => usage,
+            _ => return None,
+        };
+        Some((usage.cost_usd?, usage.cost_source.expect("a source")))
+    }
+
+    #[test]
+    fn prices_complete_what_an_agent_leaves_out() {
+        let mut meter = UsageMeter::new(Budget::default(), Usage::default());
+        let told = |meter: &mut UsageMeter, turn: u64, mut event: Event| {
+            meter.price(turn, &mut event, &price());
+            meter.record(turn, &event);
+            cost(&event)
+        };
+        let by_prices = |cost: f64| Some((cost, CostSource::Prices));
+        assert_eq!(told(&mut meter, 1, usage(Some(1_000_000), None, None)), None, "half of it is not known");
+        assert_eq!(told(&mut meter, 1, usage(None, Some(100_000), None)), by_prices(3.0), "with the input of before");
+        let said = Usage { input_tokens: Some(1_500_000), ..Usage::default() };
+        let end = Event::Complete { stop_reason: StopReason::EndTurn, usage: Some(Box::new(said)) };
+        assert_eq!(told(&mut meter, 1, end), by_prices(4.0));
+        let none = Event::Complete { stop_reason: StopReason::EndTurn, usage: None };
+        assert_eq!(told(&mut meter, 2, none), None, "nothing is told");
+        assert_eq!(told(&mut meter, 2, usage(Some(1_000_000), Some(0), None)), by_prices(2.0), "of this turn alone");
+        assert_eq!(meter.total().cost_usd, Some(6.0));
+        assert_eq!(meter.total().cost_source, Some(CostSource::Prices));
+    }
+
+    #[test]
+    fn a_price_changes_nothing_that_an_agent_tells() {
+        let mut meter = UsageMeter::new(Budget::default(), Usage::default());
+        let mut said = usage(Some(1_000_000), Some(100_000), Some(0.5));
+        let before = said.clone();
+        meter.price(1, &mut said, &price());
+        assert_eq!(said, before);
+        meter.record(1, &said);
+        let mut later = usage(Some(2_000_000), Some(100_000), None);
+        meter.price(1, &mut later, &price());
+        assert_eq!(cost(&later), None, "it tells it in other events");
+        // What it tells at the end takes the place of what was computed.
+        let mut computed = usage(Some(1_000_000), Some(100_000), None);
+        meter.price(2, &mut computed, &price());
+        meter.record(2, &computed);
+        assert_eq!(cost(&computed), Some((3.0, CostSource::Prices)));
+        meter.record(2, &usage(Some(1_000_000), Some(100_000), Some(0.25)));
+        let total = meter.total();
+        assert_eq!((total.cost_usd, total.cost_source), (Some(0.75), Some(CostSource::Agent)));
     }
 
     #[test]

@@ -11,7 +11,7 @@ async fn profiles_and_models_are_created_read_changed_and_deleted() {
     let directory = tempfile::tempdir().expect("a directory");
     let places = SearchPaths { path: vec!["/usr/bin".into()], home: None };
     let directory_of = Some(ConfigDir::new(directory.path().to_owned()));
-    let source = ConfigurationSource { directory: directory_of, places, variable: |_| None };
+    let source = ConfigurationSource { directory: directory_of, prices: None, places, variable: |_| None };
     let configuration = ConfigurationReloader::new(LoadedConfiguration::read(source).expect("readable"));
     let mut api = ApiUnderTest::new().await;
     let options = ServerOptions::default().with_configuration(configuration);

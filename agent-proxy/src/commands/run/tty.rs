@@ -27,7 +27,7 @@ const COMMAND: &str = "command";
 pub(super) async fn run(child: ChildProgram, args: RunArgs, directory: Option<&Path>) -> Result<(), CommandFailure> {
     require_terminal("--tty")?;
     let given = args.terminal.config()?;
-    let configuration = configuration::read(directory)?;
+    let configuration = configuration::read_with_prices(directory, args.prices.as_deref())?;
     let (mut agent, mut start) = (args.agent, args.start);
     if agent.is_none() && start.profile.is_none() {
         agent = Some(take_known_program(&configuration, &mut start.argv).unwrap_or_else(|| COMMAND.to_owned()));

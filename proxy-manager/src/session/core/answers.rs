@@ -272,6 +272,9 @@ impl SessionCore {
         let surface = self.screen.surface_of(turn, &event);
         self.note_screen(turn, &event, now);
         self.process_ledger.record(&event, now);
+        if let Some(price) = self.price() {
+            self.meter.price(turn, &mut event, &price);
+        }
         let metered = self.meter.record(turn, &event);
         let turn_is_over = matches!(event, Event::Complete { .. });
         self.batched += 1;

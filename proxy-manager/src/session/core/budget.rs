@@ -1,5 +1,6 @@
 //! Actions when the session has used up its budget.
 
+use agents::ModelPrice;
 use ipc_protocol::{BudgetAction, BudgetExceeded, EndReason, Event, KillOptions};
 use tokio::time::Instant;
 
@@ -31,6 +32,13 @@ impl SessionCore {
                 BudgetAction::EndSession => self.end(KillOptions::default(), reason, now),
             }
         }
+    }
+
+    /// The user's price of the model in use.
+    pub(super) fn price(&self) -> Option<ModelPrice> {
+        let prices = self.conditions.prices.as_ref()?;
+        let model = self.agent_status.current_model.as_ref().or(self.model.as_ref())?;
+        prices.price(model).copied()
     }
 
     fn busy(&mut self) -> Option<&mut RunningTurn> {

@@ -1,7 +1,8 @@
 //! Effects of a session's core: values that say what its driver does next, in this order.
 
-use std::time::SystemTime;
+use std::{sync::Arc, time::SystemTime};
 
+use agents::PriceTable;
 use ipc_protocol::{Event, Json, ProcessId, message::ToForkServer, terminal::Surface};
 use tokio::time::Instant;
 
@@ -84,7 +85,7 @@ pub(crate) enum SessionEffect {
 }
 
 /// Conditions outside of the session, as they are when an input comes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct HostConditions {
     /// Time of day, in which agents say when a usage limit is reset.
     pub(crate) wall_clock: SystemTime,
@@ -92,4 +93,6 @@ pub(crate) struct HostConditions {
     pub(crate) is_draining: bool,
     /// True if events outlive this manager.
     pub(crate) is_durable: bool,
+    /// The user's prices of models, if there are any.
+    pub(crate) prices: Option<Arc<PriceTable>>,
 }

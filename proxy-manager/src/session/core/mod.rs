@@ -207,6 +207,8 @@ pub(crate) struct SessionPast {
     pub(crate) is_kept: bool,
     /// What the agent told of itself.
     pub(crate) agent_status: AgentStatus,
+    /// Model that it was started with.
+    pub(crate) model: Option<String>,
     /// Number of events that wait to be committed.
     pub(crate) batched: usize,
 }
@@ -294,6 +296,8 @@ pub(crate) struct SessionCore {
     open_permissions: OpenPermissions,
     /// What the agent tells of itself.
     agent_status: AgentStatus,
+    /// Model that the session was started with.
+    model: Option<String>,
     /// Changes that the agent told while the operation that makes them was outstanding.
     told_changes: Vec<SettingChange>,
 }
@@ -376,6 +380,7 @@ impl SessionCore {
             can_sweep: setup.can_sweep,
             open_permissions: OpenPermissions::default(),
             agent_status: past.agent_status,
+            model: past.model,
             told_changes: Vec::new(),
         }
     }

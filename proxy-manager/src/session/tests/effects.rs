@@ -21,6 +21,7 @@ pub(super) fn setup(config: &AgentSessionConfig, deadlines: Deadlines) -> CoreSe
         native: None,
         is_kept: true,
         agent_status: Default::default(),
+        model: None,
         batched: 0,
     };
     CoreSetup {
@@ -30,7 +31,12 @@ pub(super) fn setup(config: &AgentSessionConfig, deadlines: Deadlines) -> CoreSe
         deadlines,
         queue: Arc::default(),
         past,
-        conditions: HostConditions { wall_clock: SystemTime::UNIX_EPOCH, is_draining: false, is_durable: false },
+        conditions: HostConditions {
+            wall_clock: SystemTime::UNIX_EPOCH,
+            is_draining: false,
+            is_durable: false,
+            prices: None,
+        },
         rules: SessionRules::of(config),
         enclosure: ContainmentSpec::default(),
         wire: WireFormat::Bincode,

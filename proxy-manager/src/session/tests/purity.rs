@@ -11,6 +11,8 @@ const ALLOWED: &[&str] = &[
     "tokio::sync::oneshot",
     "tokio::time::Instant",
     "serde::de::IgnoredAny",
+    "agents::ModelPrice",
+    "agents::PriceTable",
     "ipc_protocol::",
     "crate::deadlines::",
     "crate::description::",
