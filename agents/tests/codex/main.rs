@@ -27,8 +27,9 @@ pub(crate) const CALLS_END_WITH_TURN: bool = false;
 pub(crate) const SNAPSHOTS: &str = "../codex/snapshots";
 
 /// The recordings, each of the real agent with a scripted model.
-pub(crate) const TRANSCRIPTS: [(&str, &str); 14] = [
+pub(crate) const TRANSCRIPTS: [(&str, &str); 15] = [
     ("basic", include_str!("../transcripts/codex-basic.jsonl")),
+    ("files", include_str!("../transcripts/codex-files.jsonl")),
     ("permission", include_str!("../transcripts/codex-permission.jsonl")),
     ("plan", include_str!("../transcripts/codex-plan.jsonl")),
     ("sub-agent", include_str!("../transcripts/codex-sub-agent.jsonl")),

@@ -27,8 +27,9 @@ pub(crate) const CALLS_END_WITH_TURN: bool = true;
 pub(crate) const SNAPSHOTS: &str = "../pi/snapshots";
 
 /// The recordings, each of the real agent with a scripted model; `legacy` is an old one.
-pub(crate) const TRANSCRIPTS: [(&str, &str); 16] = [
+pub(crate) const TRANSCRIPTS: [(&str, &str); 17] = [
     ("basic", include_str!("../transcripts/pi-basic.jsonl")),
+    ("files", include_str!("../transcripts/pi-files.jsonl")),
     ("permission", include_str!("../transcripts/pi-permission.jsonl")),
     ("questions", include_str!("../transcripts/pi-questions.jsonl")),
     ("abort", include_str!("../transcripts/pi-abort.jsonl")),
