@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use interprocess::local_socket::tokio::Stream;
 use nix::sys::socket::{getsockopt, sockopt};
 use proxy_manager::SessionId;
-use proxy_server::{ProblemDetails, api::TERMINAL_PROTOCOL, mcp::ApiService};
+use proxy_server::{ApiService, ProblemDetails, api::TERMINAL_PROTOCOL};
 use registry::PidFd;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;

@@ -16,7 +16,11 @@
 //! router behind its listeners.
 
 mod access;
+#[cfg(feature = "acp")]
+pub mod acp;
 pub mod api;
+#[cfg(any(feature = "acp", feature = "mcp"))]
+mod api_client;
 mod configuration;
 mod configuration_reloader;
 mod docs_page;
@@ -55,6 +59,8 @@ use std::sync::Arc;
 use axum::Router;
 use proxy_manager::ProxyManager;
 
+#[cfg(any(feature = "acp", feature = "mcp"))]
+pub use self::api_client::{ApiService, service_of};
 pub use self::{
     access::{
         AuditLog, Identity, LoginLink, LoginStore, NetworkAccess, OidcVerifier, Peer, Policy, PolicyRules, Role,

@@ -18,7 +18,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
         "Daemon and sessions",
         &[
             "serve", "stop", "restart", "status", "start", "attach", "sessions", "wait", "suspend", "resume", "rename",
-            "tag", "archive", "delete", "prune", "mcp",
+            "tag", "archive", "delete", "prune", "acp", "mcp",
         ],
     ),
     ("Talking to an agent", &["prompt", "steer", "queue", "abort", "permit", "set", "compact"]),

@@ -245,6 +245,11 @@ pub(crate) enum CliCommand {
     Log(LogArgs),
     /// Record what an agent does outside of agent-proxy, by hooks in your settings of it
     Hooks(HooksArgs),
+    /// Be an agent for an editor: any agent of the catalog, by the Agent Client Protocol on standard input and output
+    ///
+    /// Each of the editor's sessions is one of ours: in the daemon if one answers, else in this process. When the editor ends, sessions
+    /// whose conversation can go on are suspended, so that it can load them again, and the others are killed.
+    Acp(AcpArgs),
     /// Serve a client of the Model Context Protocol on standard input and output
     ///
     /// Its tools start sessions and talk to them: in the daemon if one answers, else in this process, whose sessions end with the client.
@@ -259,6 +264,16 @@ pub(crate) enum CliCommand {
     Completions(CompletionsArgs),
     /// Explain a command or a topic
     Help(HelpArgs),
+}
+
+/// Arguments of `acp`.
+#[derive(Debug, Args)]
+pub(crate) struct AcpArgs {
+    /// Agent to start for each session [default: the profile's, else the first that is found]
+    #[arg(long)]
+    pub(crate) agent: Option<String>,
+    #[command(flatten)]
+    pub(crate) start: AgentArgs,
 }
 
 /// Arguments of `mcp`.

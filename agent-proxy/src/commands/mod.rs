@@ -1,6 +1,7 @@
 //! Commands of the program, one module each.
 
 mod abort;
+mod acp;
 mod agents;
 mod ask;
 mod attach;
@@ -28,6 +29,7 @@ mod permit;
 mod persistence;
 mod profiles;
 mod prompt;
+mod protocol_backend;
 mod prune;
 mod ps;
 mod records;
@@ -89,6 +91,7 @@ pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), CommandFailur
             restart::run(&DaemonClient::new(socket.clone()), &socket, &args, global.json).await
         }
         CliCommand::Serve(args) => serve::run(child, args, &global, &socket(&global)?).await,
+        CliCommand::Acp(args) => acp::run(child, &client(&global)?, args, global.config_dir.as_deref()).await,
         CliCommand::Mcp(args) => mcp::run(child, &client(&global)?, &args, global.config_dir.as_deref()).await,
         CliCommand::Orphans(args) => orphans::run(args, global.config_dir.as_deref(), global.json).await,
         CliCommand::Leaktest(args) => leaktest::run(child, args, global.json).await,
@@ -179,6 +182,7 @@ async fn run_client(command: CliCommand, client: &DaemonClient, as_json: bool) -
         | CliCommand::Restart(_)
         | CliCommand::Top(_)
         | CliCommand::Serve(_)
+        | CliCommand::Acp(_)
         | CliCommand::Mcp(_)
         | CliCommand::Orphans(_)
         | CliCommand::Leaktest(_)

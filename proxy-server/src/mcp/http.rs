@@ -13,10 +13,9 @@ use axum::{
 use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
 };
-use tower::ServiceExt;
 
-use super::{ApiService, McpServer, ToolNames};
-use crate::{Peer, ProblemDetails, access::Identity, requests::MAX_BODY};
+use super::{McpServer, ToolNames};
+use crate::{Peer, ProblemDetails, access::Identity, api_client::service_of, requests::MAX_BODY};
 
 /// The server over HTTP.
 type McpService = StreamableHttpService<McpServer, LocalSessionManager>;
@@ -28,12 +27,6 @@ pub(crate) fn routes(routes: Router) -> Router {
     let config = StreamableHttpServerConfig::default().disable_allowed_hosts().with_max_request_body_bytes(MAX_BODY);
     let service: McpService = StreamableHttpService::new(move || Ok(server.clone()), Arc::default(), config);
     Router::new().route("/mcp", any(serve)).with_state(service)
-}
-
-/// Makes a service of a router in this process.
-pub fn service_of(routes: Router) -> ApiService {
-    // The router never fails.
-    ApiService::new(ServiceExt::<Request>::map_err(routes, |never| match never {}))
 }
 
 async fn serve(State(service): State<McpService>, request: Request) -> Response {

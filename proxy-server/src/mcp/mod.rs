@@ -3,7 +3,6 @@
 //! Each tool calls routes of the API, as its caller: so it has the same checks, bounds and answers, and the same entry in the audit log.
 //! [`McpServer`] serves one client over a pair of streams; the router has the same at `/mcp`, over streamable HTTP.
 
-mod api_client;
 mod http;
 mod resources;
 mod tools;
@@ -20,10 +19,9 @@ use rmcp::{
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 
-pub use self::api_client::ApiService;
 pub(crate) use self::http::routes;
-pub use self::http::service_of;
-use self::{api_client::ApiClient, tools::ToolCall};
+use self::tools::ToolCall;
+use crate::api_client::{ApiClient, ApiService};
 
 /// What a client's model is told of this server.
 const INSTRUCTIONS: &str = "Runs coding agents (Claude Code, Codex, OpenCode, Pi, Gemini and others), each in a session whose processes are \

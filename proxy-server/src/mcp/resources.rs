@@ -9,8 +9,8 @@ use rmcp::{
 };
 use serde_json::Value;
 
-use super::api_client::ApiClient;
 use crate::ProblemDetails;
+use crate::api_client::ApiClient;
 
 const SCHEME: &str = "agent-proxy://";
 

@@ -10,7 +10,7 @@ use rmcp::{
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
-use super::api_client::{ApiClient, LineStream};
+use crate::api_client::{ApiClient, LineStream};
 use crate::requests::RouteResult;
 
 /// Longest text of a progress notification, in characters.

@@ -9,7 +9,6 @@ mod turns;
 use std::{any::Any, sync::Arc};
 
 use futures_util::future::BoxFuture;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rmcp::{
     RoleServer,
     handler::server::common::schema_for_type,
@@ -20,8 +19,12 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{ToolNames, api_client::ApiClient};
-use crate::{ProblemDetails, requests::RouteResult};
+use super::ToolNames;
+use crate::{
+    ProblemDetails,
+    api_client::{ApiClient, session_path},
+    requests::RouteResult,
+};
 
 /// Group of all names.
 const GROUP: &str = "coding_agent";
@@ -61,15 +64,10 @@ pub(super) struct ToolCall {
 impl ToolCall {
     /// Returns the whole id that `id` is, or is the beginning of, with what the API tells of the session.
     async fn session(&self, id: &str) -> RouteResult<(String, Value)> {
-        let session = self.api.get(&path(id, "")).await?;
+        let session = self.api.get(&session_path(id, "")).await?;
         let id = session["sessionId"].as_str().unwrap_or(id).to_owned();
         Ok((id, session))
     }
-}
-
-/// Path of a route of a session.
-fn path(id: &str, route: &str) -> String {
-    format!("/v1/sessions/{}{route}", utf8_percent_encode(id, NON_ALPHANUMERIC))
 }
 
 /// Row of the table.

@@ -4,8 +4,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{McpTool, ToolCall, ToolEffect, path};
-use crate::{ProblemDetails, requests::RouteResult};
+use super::{McpTool, ToolCall, ToolEffect};
+use crate::{
+    ProblemDetails,
+    api_client::{encode, session_path},
+    requests::RouteResult,
+};
 
 /// Lists the permission requests that wait for an answer, of one session or of all.
 #[derive(Deserialize, JsonSchema)]
@@ -21,7 +25,8 @@ impl McpTool for ListPermissions {
     const EFFECT: ToolEffect = ToolEffect::Reads;
 
     async fn run(self, call: ToolCall) -> RouteResult<Value> {
-        let route = self.session_id.map_or_else(|| "/v1/permissions".to_owned(), |id| path(&id, "/permissions"));
+        let route =
+            self.session_id.map_or_else(|| "/v1/permissions".to_owned(), |id| session_path(&id, "/permissions"));
         Ok(json!({ "permissions": call.api.get(&route).await? }))
     }
 }
@@ -55,8 +60,10 @@ impl McpTool for AnswerPermission {
             (answer @ ("allow" | "deny"), None) => json!(answer),
             (option, None) => json!({ "option": option }),
         };
-        let id = percent_encoding::utf8_percent_encode(&self.permission_id, percent_encoding::NON_ALPHANUMERIC);
-        call.api.post(&path(&self.session_id, &format!("/permissions/{id}")), &json!({ "answer": answer })).await?;
+        let id = encode(&self.permission_id);
+        call.api
+            .post(&session_path(&self.session_id, &format!("/permissions/{id}")), &json!({ "answer": answer }))
+            .await?;
         Ok(json!({ "status": "answered" }))
     }
 }

@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{McpTool, ToolCall, ToolEffect, path};
-use crate::requests::RouteResult;
+use super::{McpTool, ToolCall, ToolEffect};
+use crate::{api_client::session_path, requests::RouteResult};
 
 /// Kills a session: every process that it ever started gets SIGTERM, and after the grace SIGKILL, until none is left. The receipt proves it.
 #[derive(Deserialize, JsonSchema)]
@@ -45,7 +45,7 @@ impl McpTool for ListProcesses {
     const EFFECT: ToolEffect = ToolEffect::Reads;
 
     async fn run(self, call: ToolCall) -> RouteResult<Value> {
-        let processes = call.api.get(&path(&self.session_id, "/processes")).await?;
+        let processes = call.api.get(&session_path(&self.session_id, "/processes")).await?;
         Ok(json!({ "processes": processes }))
     }
 
@@ -99,7 +99,7 @@ impl McpTool for KillProcess {
 }
 
 async fn kill(call: &ToolCall, id: &str, order: Value) -> RouteResult<Value> {
-    let receipt = call.api.post(&path(id, "/kill"), &order).await?;
+    let receipt = call.api.post(&session_path(id, "/kill"), &order).await?;
     Ok(json!({ "receipt": receipt }))
 }
 

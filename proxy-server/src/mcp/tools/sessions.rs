@@ -4,8 +4,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{McpTool, ToolCall, ToolEffect, path, turns::SendMessage};
-use crate::{ProblemDetails, requests::RouteResult};
+use super::{McpTool, ToolCall, ToolEffect, turns::SendMessage};
+use crate::{
+    ProblemDetails,
+    api_client::{encode, session_path},
+    requests::RouteResult,
+};
 
 /// Starts a coding agent in a session of its own. Every process that it starts is tracked, and is gone when the session is killed.
 #[derive(Deserialize, JsonSchema)]
@@ -127,7 +131,7 @@ impl McpTool for ListSessions {
         let mut query = vec![("limit", self.limit.unwrap_or(50).to_string())];
         query.extend(self.status.map(|status| ("status", status)));
         query.extend(self.agent_type.map(|agent| ("agent", agent)));
-        let sessions = call.api.get(&format!("/v1/sessions?{}", encode(&query))).await?;
+        let sessions = call.api.get(&format!("/v1/sessions?{}", query_text(&query))).await?;
         Ok(json!({ "sessions": sessions }))
     }
 
@@ -172,7 +176,7 @@ impl McpTool for ReadEvents {
             ("raw", "false".to_owned()),
         ];
         query.extend(self.types.map(|types| ("type", types)));
-        let page = call.api.get(&path(&self.session_id, &format!("/events?{}", encode(&query)))).await?;
+        let page = call.api.get(&session_path(&self.session_id, &format!("/events?{}", query_text(&query)))).await?;
         let next = page["next"].as_str().and_then(|offset| offset.parse().ok()).unwrap_or(from);
         Ok(json!({ "events": page["events"], "next_offset": next, "more": page["more"] }))
     }
@@ -192,7 +196,7 @@ impl McpTool for SuspendSession {
     const EFFECT: ToolEffect = ToolEffect::Acts;
 
     async fn run(self, call: ToolCall) -> RouteResult<Value> {
-        call.api.post(&path(&self.session_id, "/suspend"), &json!({})).await
+        call.api.post(&session_path(&self.session_id, "/suspend"), &json!({})).await
     }
 }
 
@@ -210,14 +214,11 @@ impl McpTool for ResumeSession {
     const EFFECT: ToolEffect = ToolEffect::Acts;
 
     async fn run(self, call: ToolCall) -> RouteResult<Value> {
-        call.api.post(&path(&self.session_id, "/resume"), &json!({})).await
+        call.api.post(&session_path(&self.session_id, "/resume"), &json!({})).await
     }
 }
 
 /// Writes a query.
-fn encode(query: &[(&str, String)]) -> String {
-    let pair = |(name, value): &(&str, String)| {
-        format!("{name}={}", percent_encoding::utf8_percent_encode(value, percent_encoding::NON_ALPHANUMERIC))
-    };
-    query.iter().map(pair).collect::<Vec<_>>().join("&")
+fn query_text(query: &[(&str, String)]) -> String {
+    query.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect::<Vec<_>>().join("&")
 }

@@ -7,8 +7,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{McpTool, ToolCall, ToolEffect, path};
-use crate::{mcp::turn::TurnWait, requests::RouteResult};
+use super::{McpTool, ToolCall, ToolEffect};
+use crate::{
+    api_client::{last_offset, session_path},
+    mcp::turn::TurnWait,
+    requests::RouteResult,
+};
 
 /// How long a call waits for a turn, unless it says otherwise.
 const DEFAULT_WAIT: Duration = Duration::from_secs(600);
@@ -45,7 +49,7 @@ impl McpTool for SendMessage {
         let (id, session) = call.session(&self.session_id).await?;
         let from = last_offset(&session);
         let request = json!({ "text": self.message, "mode": "queue" });
-        let accepted = call.api.post(&path(&id, "/prompt"), &request).await?;
+        let accepted = call.api.post(&session_path(&id, "/prompt"), &request).await?;
         let turn = accepted["turn"].as_u64();
         if turn.is_none() || self.wait == Some(false) {
             return Ok(json!({ "session_id": id, "turn": turn, "status": "accepted", "next_offset": from }));
@@ -120,7 +124,7 @@ impl McpTool for Steer {
     const EFFECT: ToolEffect = ToolEffect::Acts;
 
     async fn run(self, call: ToolCall) -> RouteResult<Value> {
-        call.api.post(&path(&self.session_id, "/steer"), &json!({ "text": self.message })).await?;
+        call.api.post(&session_path(&self.session_id, "/steer"), &json!({ "text": self.message })).await?;
         Ok(json!({ "status": "steered" }))
     }
 }
@@ -146,14 +150,9 @@ impl McpTool for Abort {
             true => json!({ "policy": "killTurnProcesses" }),
             false => json!({}),
         };
-        let receipt = call.api.post(&path(&self.session_id, "/abort"), &body).await?;
+        let receipt = call.api.post(&session_path(&self.session_id, "/abort"), &body).await?;
         Ok(json!({ "status": "aborting", "receipt": receipt }))
     }
-}
-
-fn last_offset(session: &Value) -> u64 {
-    let offset = &session["lastOffset"];
-    offset.as_u64().or_else(|| offset.as_str()?.parse().ok()).unwrap_or(0)
 }
 
 /// Writes a turn for a model: its text, and what the model has to know to go on.

@@ -1,13 +1,15 @@
-//! Client of the API, whichever way its routes are reached.
+//! Client of the API, whichever way its routes are reached: for servers of other protocols, whose requests become calls of it.
 
 use axum::{
+    Router,
     body::{Body, BodyDataStream, to_bytes},
     http::{HeaderName, Method, Request, header, request::Parts},
     response::Response,
 };
 use futures_util::StreamExt as _;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
-use tower::{ServiceExt as _, util::BoxCloneSyncService};
+use tower::{ServiceExt, util::BoxCloneSyncService};
 
 use crate::{Peer, ProblemDetails, access::Identity, api::NDJSON, requests::RouteResult, stream::is_problem_line};
 
@@ -22,37 +24,37 @@ const LONGEST_LINE: usize = 128 * 1024 * 1024;
 
 /// Client of the API, for one caller.
 #[derive(Clone, derive_more::Debug)]
-pub(super) struct ApiClient {
+pub(crate) struct ApiClient {
     #[debug(skip)]
     service: ApiService,
     identity: Option<Identity>,
     peer: Option<Peer>,
     /// Number of sessions around the caller.
-    pub(super) depth: u32,
+    pub(crate) depth: u32,
 }
 
 impl ApiClient {
     /// Creates a client for a caller who is the host.
-    pub(super) fn new(service: ApiService, depth: u32) -> Self {
+    pub(crate) fn new(service: ApiService, depth: u32) -> Self {
         Self { service, identity: None, peer: None, depth }
     }
 
     /// Returns a client for whoever has sent this request.
-    pub(super) fn as_caller_of(&self, request: &Parts) -> Self {
+    pub(crate) fn as_caller_of(&self, request: &Parts) -> Self {
         let (identity, peer) = (request.extensions.get().cloned(), request.extensions.get().copied());
         Self { identity, peer, ..self.clone() }
     }
 
-    pub(super) async fn get(&self, path: &str) -> RouteResult<Value> {
+    pub(crate) async fn get(&self, path: &str) -> RouteResult<Value> {
         self.call(Method::GET, path, None).await
     }
 
-    pub(super) async fn post(&self, path: &str, body: &Value) -> RouteResult<Value> {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> RouteResult<Value> {
         self.call(Method::POST, path, Some(body)).await
     }
 
     /// Begins a stream of JSON lines.
-    pub(super) async fn lines(&self, path: &str) -> RouteResult<LineStream> {
+    pub(crate) async fn lines(&self, path: &str) -> RouteResult<LineStream> {
         let response = self.send(Method::GET, path, None, NDJSON).await?;
         Ok(LineStream { body: response.into_body().into_data_stream(), buffer: Vec::new(), at: 0 })
     }
@@ -101,7 +103,7 @@ async fn read(response: Response) -> RouteResult<Vec<u8>> {
 }
 
 /// Stream of JSON lines.
-pub(super) struct LineStream {
+pub(crate) struct LineStream {
     body: BodyDataStream,
     buffer: Vec<u8>,
     /// Place of the next line in the buffer.
@@ -113,7 +115,7 @@ impl LineStream {
     ///
     /// # Errors
     /// The problem that ended the stream.
-    pub(super) async fn next(&mut self) -> RouteResult<Option<Value>> {
+    pub(crate) async fn next(&mut self) -> RouteResult<Option<Value>> {
         loop {
             let rest = &self.buffer[self.at..];
             if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
@@ -143,4 +145,26 @@ impl LineStream {
             }
         }
     }
+}
+
+/// Path of a route of a session.
+pub(crate) fn session_path(id: &str, route: &str) -> String {
+    format!("/v1/sessions/{}{route}", encode(id))
+}
+
+/// Encodes a part of a path, or a value of a query.
+pub(crate) fn encode(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+/// Offset of a session's last event.
+pub(crate) fn last_offset(session: &Value) -> u64 {
+    let offset = &session["lastOffset"];
+    offset.as_u64().or_else(|| offset.as_str()?.parse().ok()).unwrap_or(0)
+}
+
+/// Makes a service of a router in this process.
+pub fn service_of(routes: Router) -> ApiService {
+    // The router never fails.
+    ApiService::new(ServiceExt::<Request<Body>>::map_err(routes, |never| match never {}))
 }

@@ -1,0 +1,248 @@
+//! Connection with an editor: JSON-RPC, one message a line.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use ipc_protocol::ErrorChain;
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader},
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+};
+
+use crate::{ProblemDetails, requests::MAX_BODY};
+
+/// Messages that wait for an editor that does not read. Behind them the events of its sessions wait.
+const OUTGOING: usize = 256;
+
+/// Longest message of an editor, in bytes: a prompt with its pictures, and what JSON adds to it.
+const LONGEST: usize = MAX_BODY;
+
+/// Message of the editor.
+pub(super) enum IncomingMessage {
+    /// Wants an answer.
+    Request {
+        /// As the editor wrote it.
+        id: Value,
+        method: String,
+        params: Value,
+    },
+    /// Wants none.
+    Notification { method: String, params: Value },
+}
+
+/// Error that an editor is told.
+#[derive(Debug)]
+pub(super) struct AcpError {
+    code: i64,
+    message: String,
+    data: Value,
+}
+
+impl AcpError {
+    /// For parameters that make no sense.
+    pub(super) fn invalid(message: String) -> Self {
+        Self { code: -32602, message, data: Value::Null }
+    }
+
+    /// For a method that there is not.
+    pub(super) fn unknown_method(method: &str) -> Self {
+        Self { code: -32601, message: format!("there is no method {method:?} here"), data: Value::Null }
+    }
+
+    /// For a turn that failed.
+    pub(super) fn failed(message: String) -> Self {
+        Self { code: -32603, message, data: Value::Null }
+    }
+
+    fn to_json(&self) -> Value {
+        match &self.data {
+            Value::Null => json!({ "code": self.code, "message": self.message }),
+            data => json!({ "code": self.code, "message": self.message, "data": data }),
+        }
+    }
+}
+
+impl From<ProblemDetails> for AcpError {
+    fn from(problem: ProblemDetails) -> Self {
+        // What the caller can mend is its own error; the rest is ours.
+        let code = if (400..500).contains(&problem.status) { -32602 } else { -32603 };
+        let data = serde_json::to_value(&problem).unwrap_or_default();
+        Self { code, message: problem.detail, data }
+    }
+}
+
+/// Requests that the editor has not answered, by their ids.
+type OpenRequests = HashMap<u64, oneshot::Sender<Result<Value, String>>>;
+
+/// Editor's end of the connection, as those that answer it have it.
+#[derive(Clone)]
+pub(super) struct AcpConnection {
+    out: mpsc::Sender<String>,
+    waiting: Arc<Mutex<OpenRequests>>,
+    last: Arc<AtomicU64>,
+}
+
+impl AcpConnection {
+    /// Reads and writes in tasks of their own, which end with the streams. Each says why it ended.
+    pub(super) fn start(
+        input: impl AsyncRead + Send + Unpin + 'static,
+        output: impl AsyncWrite + Send + Unpin + 'static,
+        received: mpsc::Sender<IncomingMessage>,
+    ) -> (Self, JoinSet<Result<(), ProblemDetails>>) {
+        let (out, outgoing) = mpsc::channel(OUTGOING);
+        let connection = Self { out, waiting: Arc::default(), last: Arc::default() };
+        let mut ends = JoinSet::new();
+        ends.spawn(write(output, outgoing));
+        let reader = connection.clone();
+        tokio::spawn(async move {
+            if let Err(problem) = reader.read(input, received).await {
+                tracing::warn!(why = problem.detail, "the editor is not read any more");
+            }
+            // Nobody will answer.
+            reader.waiting().clear();
+        });
+        (connection, ends)
+    }
+
+    /// Tells the editor something.
+    pub(super) async fn notify(&self, method: &str, params: Value) {
+        self.send(json!({ "jsonrpc": "2.0", "method": method, "params": params })).await;
+    }
+
+    /// Asks the editor; `None` if it is gone, or says that it cannot.
+    pub(super) async fn request(&self, method: &str, params: Value) -> Option<Value> {
+        let id = self.last.fetch_add(1, Ordering::Relaxed);
+        let (answer, answered) = oneshot::channel();
+        self.waiting().insert(id, answer);
+        let _forget = ForgetOnDrop { connection: self, id };
+        self.send(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;
+        match answered.await {
+            Ok(Ok(result)) => Some(result),
+            Ok(Err(why)) => {
+                tracing::info!(why, method, "the editor refused a request");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Answers a request.
+    pub(super) async fn reply(&self, id: Value, answer: Result<Value, AcpError>) {
+        self.send(match answer {
+            Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
+            Err(error) => json!({ "jsonrpc": "2.0", "id": id, "error": error.to_json() }),
+        })
+        .await;
+    }
+
+    async fn send(&self, message: Value) {
+        // An editor that is gone misses nothing.
+        let _ = self.out.send(format!("{message}\n")).await;
+    }
+
+    fn waiting(&self) -> std::sync::MutexGuard<'_, OpenRequests> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn read(
+        &self,
+        input: impl AsyncRead + Unpin,
+        received: mpsc::Sender<IncomingMessage>,
+    ) -> Result<(), ProblemDetails> {
+        let failed = |why: String| ProblemDetails::new("protocol-violation", why);
+        let mut input = BufReader::new(input);
+        loop {
+            let mut line = Vec::new();
+            let longest = u64::try_from(LONGEST).unwrap_or(u64::MAX);
+            let read = (&mut input).take(longest).read_until(b'\n', &mut line).await;
+            read.map_err(|error| failed(format!("reading from the editor failed: {}", ErrorChain(&error))))?;
+            if line.len() >= LONGEST {
+                return Err(failed(format!("the editor has sent a message of more than {LONGEST} bytes")));
+            }
+            if line.is_empty() {
+                return Ok(());
+            }
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            match serde_json::from_slice(&line) {
+                Ok(message) => match self.sort(message) {
+                    Ok(Some(message)) => {
+                        if received.send(message).await.is_err() {
+                            return Ok(());
+                        }
+                    }
+                    Ok(None) => {}
+                    Err(error) => self.reply(Value::Null, Err(error)).await,
+                },
+                Err(error) => {
+                    let message = format!("a line is no JSON: {error}");
+                    self.reply(Value::Null, Err(AcpError { code: -32700, message, data: Value::Null })).await;
+                }
+            }
+        }
+    }
+
+    /// Gives an answer to whoever waits for it, and returns anything else.
+    fn sort(&self, mut message: Value) -> Result<Option<IncomingMessage>, AcpError> {
+        let (id, params) = (message["id"].take(), message["params"].take());
+        if let Some(method) = message["method"].as_str() {
+            let method = method.to_owned();
+            return Ok(Some(match id {
+                Value::Null => IncomingMessage::Notification { method, params },
+                id => IncomingMessage::Request { id, method, params },
+            }));
+        }
+        let Some(id) = id.as_u64() else {
+            return Err(AcpError {
+                code: -32600,
+                message: "a message has a method, or the id of a request".to_owned(),
+                data: Value::Null,
+            });
+        };
+        // One that nobody waits for came too late.
+        if let Some(answer) = self.waiting().remove(&id) {
+            let result = match message.get("error") {
+                Some(error) => Err(error.to_string()),
+                None => Ok(message["result"].take()),
+            };
+            let _ = answer.send(result);
+        }
+        Ok(None)
+    }
+}
+
+/// Forgets a request that is not waited for any more.
+struct ForgetOnDrop<'a> {
+    connection: &'a AcpConnection,
+    id: u64,
+}
+
+impl Drop for ForgetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.connection.waiting().remove(&self.id);
+    }
+}
+
+async fn write(
+    mut output: impl AsyncWrite + Unpin,
+    mut outgoing: mpsc::Receiver<String>,
+) -> Result<(), ProblemDetails> {
+    while let Some(message) = outgoing.recv().await {
+        let written = async {
+            output.write_all(message.as_bytes()).await?;
+            output.flush().await
+        };
+        written.await.map_err(|error| {
+            ProblemDetails::new("protocol-violation", format!("writing to the editor failed: {}", ErrorChain(&error)))
+        })?;
+    }
+    Ok(())
+}
