@@ -3,6 +3,7 @@
 use std::fs;
 
 use ipc_protocol::{CostSource, Event, Usage};
+use nix::sys::signal::Signal;
 
 use crate::harness::{PROGRAM, Place};
 
@@ -57,4 +58,29 @@ fn a_price_that_is_wrong_is_named_with_its_line_and_key() {
     }
     let ran = place.run(&["serve", "--prices", "/nowhere/prices.toml"]);
     assert!(ran.stderr.contains("reading /nowhere/prices.toml failed"), "{}", ran.stderr);
+}
+
+#[test]
+fn the_daemon_reads_a_changed_file_for_sessions_that_run_too() {
+    let place = Place::new();
+    let file = place.directory.join("prices.toml");
+    fs::write(&file, PRICES).expect("written");
+    let daemon = place.serve_with(&["--prices", file.to_str().expect("UTF-8")]);
+    let start = |id: &str| {
+        daemon.run(&["start", "--id", id, "--agent", "acp", "--", PROGRAM, "fake-agent"]).exits(0);
+    };
+    let cost = |prompt: &str| {
+        daemon.run(&["prompt", "a", prompt]).exits(0);
+        let sessions = daemon.run(&["--json", "sessions"]).exits(0).json();
+        let all = sessions.as_array().expect("sessions");
+        let session = all.iter().find(|session| session["sessionId"] == "a").expect("the session");
+        (session["metrics"]["usage"]["costUsd"].clone(), session["metrics"]["usage"]["costSource"].clone())
+    };
+    start("a");
+    assert_eq!(cost("tokens 1000000 100000 0 0"), (3.0.into(), "prices".into()));
+    fs::write(&file, PRICES.replace("= 2", "= 20")).expect("written");
+    // A start looks at the files.
+    start("b");
+    assert_eq!(cost("tokens 1000000 100000 0 0"), (24.0.into(), "prices".into()));
+    daemon.end(Signal::SIGTERM).exits(0);
 }
