@@ -53,6 +53,8 @@ pub struct Agent {
     pub env: &'static [(&'static str, &'static str)],
     /// The row of the newest version of its wrapper, where that is another program.
     pub has_next: bool,
+    /// What people look at and it does not tell, by scenario, with the reason.
+    pub untold: &'static [(&'static str, &'static str)],
     /// Scenarios that it cannot, with the reason. Each has to end with a typed `Unsupported`.
     pub cannot: &'static [(&'static str, &'static str)],
 }
@@ -101,6 +103,16 @@ const CODEX: &[&str] =
 const NO_BOTH: &str = "its screen and its protocol exclude each other";
 /// Why it cannot be visited.
 const NO_SCREEN: &str = "it has no screen of its own";
+/// Why it tells no cost.
+const NO_COST: &str = "it tells no cost: a user's prices give it";
+/// Why it tells no title.
+const NO_TITLE: &str = "it gives none by itself";
+/// Why it tells no sub-agents.
+const NO_SUBAGENTS: &str = "it has no sub-agents";
+/// Why it tells no text of sub-agents.
+const SUBAGENT_CALLS: &str = "of a sub-agent it tells the tool calls; its text is what its call says";
+/// Why it tells no output of a tool that runs.
+const NO_LIVE: &str = "a tool's output comes at its end";
 const NO_INSTRUCTIONS: &str = "it takes no instructions for it";
 
 /// How large the mock model's context window is: of a model that it does not know OpenCode has to be told, to tell how full it is.
@@ -136,6 +148,12 @@ pub const AGENTS: &[Agent] = &[
         files: &[],
         env: &[("CLAUDE_CODE_MAX_RETRIES", "1")],
         has_next: false,
+        untold: &[
+            ("title", "it gives none where it is driven by its stream"),
+            ("subagents", SUBAGENT_CALLS),
+            ("live output", NO_LIVE),
+            ("thinking in use", "it does not tell how hard it thinks"),
+        ],
         cannot: &[
             ("screen", NO_BOTH),
             ("messages", "it has no request for the conversation, which it keeps in a file"),
@@ -163,6 +181,13 @@ pub const AGENTS: &[Agent] = &[
         files: &[],
         env: &[],
         has_next: false,
+        untold: &[
+            ("commands", "its app server offers none"),
+            ("title", NO_TITLE),
+            ("cost", NO_COST),
+            ("mode in use", "it tells it once it is changed"),
+            ("thinking in use", "it tells it once it is changed"),
+        ],
         cannot: &[("compact by words", NO_INSTRUCTIONS), ("tools", "it has no way to restrict its tools")],
     },
     Agent {
@@ -187,6 +212,7 @@ pub const AGENTS: &[Agent] = &[
         files: OPENCODE,
         env: &[],
         has_next: false,
+        untold: &[("thinking in use", "it tells it once it is changed")],
         cannot: &[("compact by words", NO_INSTRUCTIONS)],
     },
     Agent {
@@ -212,6 +238,12 @@ pub const AGENTS: &[Agent] = &[
         files: &[("work/.pi/settings.json", r#"{"retry":{"maxRetries":1,"baseDelayMs":100}}"#)],
         env: &[],
         has_next: false,
+        untold: &[
+            ("title", NO_TITLE),
+            ("plan", "it makes no plans"),
+            ("subagents", NO_SUBAGENTS),
+            ("mode in use", "it has no modes"),
+        ],
         cannot: &[("mode", "it has no modes")],
     },
     Agent {
@@ -236,6 +268,14 @@ pub const AGENTS: &[Agent] = &[
         files: &[("work/.gemini/settings.json", r#"{"general":{"maxAttempts":2}}"#)],
         env: &[("GEMINI_CLI_TRUST_WORKSPACE", "true")],
         has_next: false,
+        untold: &[
+            ("title", NO_TITLE),
+            ("plan", "it does not tell its plans"),
+            ("subagents", "its own policy lets it start none"),
+            ("live output", "it does not tell what a tool says"),
+            ("cost", NO_COST),
+            ("thinking in use", "it does not tell how hard it thinks"),
+        ],
         cannot: &[
             ("screen", NO_BOTH),
             ("compact by words", NO_INSTRUCTIONS),
@@ -269,6 +309,12 @@ pub const AGENTS: &[Agent] = &[
         files: &[],
         env: &[],
         has_next: false,
+        untold: &[
+            ("title", NO_TITLE),
+            ("plan", "it offers its model no tool for plans"),
+            ("live output", NO_LIVE),
+            ("cost", NO_COST),
+        ],
         cannot: &[
             ("screen", NO_BOTH),
             ("compact by words", NO_INSTRUCTIONS),
@@ -300,6 +346,12 @@ pub const AGENTS: &[Agent] = &[
         files: OPENCODE,
         env: &[],
         has_next: false,
+        untold: &[
+            ("title", "it does not tell its titles"),
+            ("plan", "it does not tell its plans"),
+            ("subagents", "it tells nothing of them, and what they ask for reaches nobody"),
+            ("thinking in use", "it tells it once it is changed"),
+        ],
         cannot: &[
             ("screen", NO_BOTH),
             ("visit", NO_SCREEN),
@@ -329,6 +381,7 @@ pub const AGENTS: &[Agent] = &[
         files: &[],
         env: &[("CLAUDE_CODE_MAX_RETRIES", "1")],
         has_next: true,
+        untold: &[("subagents", SUBAGENT_CALLS), ("live output", NO_LIVE)],
         cannot: &[("screen", NO_BOTH), ("visit", NO_SCREEN), ("messages", "it has no request for the conversation")],
     },
     Agent {
@@ -353,6 +406,14 @@ pub const AGENTS: &[Agent] = &[
         files: &[],
         env: &[],
         has_next: true,
+        untold: &[
+            ("title", NO_TITLE),
+            ("subagents", NO_SUBAGENTS),
+            ("live output", NO_LIVE),
+            ("cost", "it tells no usage, which prices would need"),
+            ("input tokens", "it tells no usage"),
+            ("thinking in use", "it tells it of models that it knows"),
+        ],
         cannot: &[
             ("screen", NO_BOTH),
             ("visit", NO_SCREEN),
@@ -430,6 +491,11 @@ impl Agent {
             home: Some(Home::Own),
             ..AgentSessionConfig::new(self.id)
         }
+    }
+
+    /// Whether it does not tell what `scenario` shows.
+    pub fn leaves_out(&self, scenario: &str) -> bool {
+        self.untold.iter().any(|(name, _)| *name == scenario)
     }
 
     /// Why it cannot do `scenario`, if that is known.

@@ -77,7 +77,7 @@ fn opencode(root_url: &str, key: &str) -> Vec<(&'static str, String)> {
             "npm": "@ai-sdk/openai-compatible",
             "name": "mock",
             "options": { "baseURL": format!("{root_url}/v1"), "apiKey": key },
-            "models": { "mock-model": { "name": "mock-model", "tool_call": true } },
+            "models": { "mock-model": { "name": "mock-model", "tool_call": true, "cost": { "input": 1, "output": 2 } } },
         } },
     });
     // It has run here before, and has its plugin library, which is 90 MB from the network.
@@ -90,8 +90,10 @@ fn opencode(root_url: &str, key: &str) -> Vec<(&'static str, String)> {
 }
 
 fn pi(root_url: &str, key: &str) -> Vec<(&'static str, String)> {
+    let cost = json!({ "input": 1, "output": 2, "cacheRead": 1, "cacheWrite": 1 });
+    let model = json!({ "id": "mock-model", "cost": cost });
     let provider = json!({
-        "baseUrl": format!("{root_url}/v1"), "api": "openai-completions", "apiKey": key, "models": [{ "id": "mock-model" }],
+        "baseUrl": format!("{root_url}/v1"), "api": "openai-completions", "apiKey": key, "models": [model],
     });
     vec![
         (".pi/agent/models.json", json!({ "providers": { "mock": provider } }).to_string()),

@@ -5,6 +5,7 @@ mod errors;
 mod given;
 mod home_copy;
 mod killing;
+mod looks;
 mod modes;
 mod operations;
 mod resume;
@@ -79,6 +80,21 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("list sessions", "its own conversations", |stage| Box::pin(resume::list(stage))),
     plain("usage", "tokens of each turn", |stage| Box::pin(answers::usage(stage))),
     plain("context window", "how full it is", |stage| Box::pin(answers::context_window(stage))),
+    plain("diff", "a file is made and edited", |stage| Box::pin(looks::diff(stage))),
+    plain("commands", "slash commands, and one that is called", |stage| Box::pin(looks::slash_commands(stage))),
+    plain("title", "a title of the conversation", |stage| Box::pin(looks::title(stage))),
+    plain("plan", "the steps of a plan", |stage| Box::pin(looks::plan(stage))),
+    plain("subagents", "text and tool calls of a sub-agent, with the call that started it", |stage| {
+        Box::pin(looks::subagents(stage))
+    }),
+    plain("live output", "output of a tool while it runs", |stage| Box::pin(looks::live_output(stage))),
+    plain("cost", "its own cost, else one by prices", |stage| Box::pin(looks::cost(stage))),
+    plain("input tokens", "all input, with the part from a cache", |stage| Box::pin(looks::input_tokens(stage))),
+    plain("model in use", "the model, without being asked", |stage| Box::pin(looks::model_in_use(stage))),
+    plain("mode in use", "the mode, without being asked", |stage| Box::pin(looks::mode_in_use(stage))),
+    plain("thinking in use", "how hard it thinks, without being asked", |stage| {
+        Box::pin(looks::thinking_in_use(stage))
+    }),
     plain("model", "the model of the session", |stage| Box::pin(answers::model(stage))),
     plain("set model", "another model from now on", |stage| Box::pin(operations::set_model(stage))),
     plain("set thinking", "how hard it thinks", |stage| Box::pin(operations::set_thinking(stage))),
