@@ -177,6 +177,8 @@ test("the form offers what the machine has", async () => {
   await form.locator("input[name=user]").fill("ivan");
   await form.locator("select[name=permissions]").selectOption("deny");
   await form.locator("select[name=containment]").selectOption("baseline");
+  await form.locator("textarea[name=allow]").fill("make *\n\ncargo test*");
+  await form.locator("textarea[name=deny]").fill("make install");
   await form.getByRole("button", { name: "Start" }).click();
   await page.locator("h1").waitFor();
   await page.getByRole("link", { name: "Processes" }).click();
@@ -185,6 +187,9 @@ test("the form offers what the machine has", async () => {
   const list = await daemon.call("GET", "v1/sessions");
   const started = list.find((session) => session.userId === "ivan");
   assert.deepEqual([started.agent, started.measures.layers], ["shown", ["baseline"]]);
+  const record = (await daemon.call("GET", "v1/records")).find((one) => one.sessionId === started.sessionId);
+  assert.deepEqual(record.config.permissions.rules.map(({ command, decision }) => `${decision} ${command}`), ["deny make install", "allow make *", "allow cargo test*"]);
+  assert.equal(record.config.permissionMode, "deny");
   await checkQuiet(page, [/404/]);
 });
 

@@ -8,6 +8,7 @@ import { safe } from "../lib/text.js";
 
 const LAST = "agent-proxy-start";
 const MODES = [["ask", "Ask me"], ["readOnly", "Allow reading, deny the rest"], ["allow", "Allow everything"], ["deny", "Deny everything"]];
+const SANDBOXES = [["", "none, or the profile's"], ["workspace", "writes its directory alone"], ["read-only", "writes nothing"]];
 const CONTAINMENTS = [["", "as the daemon has it"], ["auto", "auto: a cgroup if there is one"], ["baseline", "baseline"], ["cgroup", "cgroup"], ["strict", "strict: own namespaces"]];
 
 /** Splits a command line as a shell does its simplest case: words, with quotes. */
@@ -39,6 +40,10 @@ function configOf(form, agent) {
   if (config.surface === "terminal") { config.terminal = {}; delete config.surface; }
   put("containment", text("containment"));
   if (text("permissions") && text("permissions") !== "ask") put("permissionMode", text("permissions"));
+  // The first rule that matches decides: what is denied stays denied.
+  const rules = ["deny", "allow"].flatMap((decision) => (text(decision) ?? "").split("\n").map((line) => line.trim()).filter(Boolean).map((command) => ({ command, decision })));
+  if (rules.length) config.permissions = { rules };
+  if (text("sandbox")) config.sandbox = { mode: text("sandbox") };
   if (text("title")) config.lifecycle = { title: text("title") };
   const limits = {};
   const memory = amount(text("memory") ?? "", SIZES);
@@ -108,7 +113,7 @@ export function StartForm({ onClose }) {
         <label class="field"><span>Profile</span><select name="profile"><option value="">none</option>${found.profiles.filter((profile) => !profile.computed).map((profile) => html`<option value=${profile.name}>${safe(profile.name, 60)}</option>`)}</select></label>
         <label class="field"><span>Model configuration</span><select name="modelConfig"><option value="">the agent's own</option>${found.models.map((model) => html`<option value=${model.name}>${safe(`${model.name} (${model.provider})`, 80)}</option>`)}</select></label>
       </div>
-      <details><summary>Model, limits, containment</summary>
+      <details><summary>Model, limits, containment, rules</summary>
         <div class="fields">
           <label class="field"><span>Model</span><input name="model" type="text" spellcheck="false" placeholder=${safe(agent?.defaultModel ?? "the agent's choice", 60)}/></label>
           <label class="field"><span>Mode</span><input name="mode" type="text" list="modes" spellcheck="false" placeholder="the agent's choice"/></label>
@@ -119,10 +124,15 @@ export function StartForm({ onClose }) {
           <label class="field"><span>CPU, % of a core</span><input name="cpu" type="number" min="1" placeholder="no limit"/></label>
           <label class="field"><span>Time</span><input name="wall" type="text" placeholder="no limit, or 30m"/></label>
           <label class="field"><span>Containment</span><select name="containment">${CONTAINMENTS.map(([value, title]) => html`<option value=${value} disabled=${layer(value)?.verdict === "missing"}>${title}${layer(value)?.verdict === "missing" ? " (not on this machine)" : ""}</option>`)}</select></label>
+          <label class="field"><span>Sandbox of its files</span><select name="sandbox">${SANDBOXES.map(([value, title]) => html`<option value=${value}>${title}</option>`)}</select></label>
           <label class="field"><span>Driven by</span><select name="surface"><option value="machine">its protocol</option><option value="terminal">a terminal</option><option value="both">both at once</option></select></label>
           <label class="field"><span>User</span><input name="user" type="text" placeholder="optional"/></label>
           <label class="field"><span>Id</span><input name="id" type="text" spellcheck="false" pattern="[A-Za-z0-9._\\-]+" placeholder="a new one"/></label>
           <label class="check"><input type="checkbox" name="ownHome"/> A home of its own</label>
+        </div>
+        <div class="fields">
+          <label class="field"><span>Allowed commands, one in a line</span><textarea name="allow" rows="2" class="mono" spellcheck="false" placeholder="cargo test*"></textarea></label>
+          <label class="field"><span>Denied commands</span><textarea name="deny" rows="2" class="mono" spellcheck="false" placeholder="git push*"></textarea></label>
         </div></details>
       ${problem && html`<p class="error" role="alert">${safe(problem, 1000)}</p>`}
       <div class="row end"><button type="button" onClick=${onClose}>Cancel</button><button type="submit" class="primary" disabled=${busy || !agent}>${busy ? "Starting…" : "Start"}</button></div>
