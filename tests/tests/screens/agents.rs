@@ -40,9 +40,7 @@ pub(crate) const SCREEN_AGENTS: &[ScreenAgent] = &[
         asks: "Do you want to proceed?",
         quit: "/exit",
         varies: &[
-            (" for 0s · done ", "time of a turn"),
-            (" for 1s · done ", "time of a turn"),
-            (" for 2s · done ", "time of a turn"),
+            ("s · done ", "time of a turn"),
             ("claude --resume ", "id to resume"),
             ("A command of the script", "blinking dot"),
             (" manual mode on · ", "hints, which go some time after the start"),

@@ -9,7 +9,7 @@ use std::{
 };
 
 /// Longest wait for a text.
-const TEXT_TIMEOUT: Duration = Duration::from_secs(45);
+const TEXT_TIMEOUT: Duration = Duration::from_secs(180);
 /// Time between two looks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Looks in a row that show the same, of a screen that has come to rest.
