@@ -224,8 +224,9 @@ impl SideWalk<'_> {
                 for variable in &environment {
                     words.extend(["--env", variable]);
                 }
-                // For prompts beside its screen it would have an extension of ours, which it shows.
-                if agent.id == "pi" {
+                // For prompts beside its screen Pi would have an extension of ours, which it shows; Codex' conversation has the
+                // session's name, which it shows, too.
+                if ["codex", "pi"].contains(&agent.id) {
                     words.extend(["--surface", "terminal"]);
                 }
                 walk.ours(&words)?;
