@@ -7,10 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use proxy_manager::{AgentSessionConfig, Error, Home, KillOptions, ProxyManager, SessionId, SessionInfo, SessionState};
+use proxy_manager::{
+    AgentSessionConfig, Error, Home, KillOptions, ProxyManager, ResumeOptions, SessionId, SessionInfo, SessionState,
+};
 use serde::{Deserialize, Serialize};
 
-use crate::{ProblemDetails, requests::RouteResult};
+use crate::{ProblemDetails, access::Caller, requests::RouteResult};
 
 /// Beginning of the sessions' ids.
 const PREFIX: &str = "instance-";
@@ -118,14 +120,14 @@ impl InstancePool {
     /// Returns the instance of this name, started if it does not run. The start goes on if the caller leaves.
     ///
     /// # Errors
-    /// `usage` for a name that cannot be one; `too-many-sessions`; those of a start.
-    pub(crate) async fn ready(&self, name: &str) -> RouteResult<AgentInstance> {
+    /// `usage` for a name that cannot be one; `too-many-sessions`; `refused` beyond the policy; those of a start.
+    pub(crate) async fn ready(&self, caller: Caller, name: &str) -> RouteResult<AgentInstance> {
         let (pool, name) = (self.0.clone(), name.to_owned());
         let id = session_id(&name)?;
         let started = tokio::spawn(async move {
             let _one_at_a_time = pool.changes.lock().await;
             pool.note_use(&name);
-            pool.start(&name, &id).await?;
+            pool.start(&caller, &name, &id).await?;
             pool.note_use(&name);
             pool.manager.session(&id).map(|session| pool.describe(&name, &session.info())).map_err(ProblemDetails::from)
         });
@@ -180,8 +182,8 @@ impl PoolState {
         sessions.filter_map(named).collect()
     }
 
-    /// Starts the instance, or resumes it, unless it runs.
-    async fn start(&self, name: &str, id: &SessionId) -> RouteResult<()> {
+    /// Starts the instance for a caller, or resumes it, unless it runs.
+    async fn start(&self, caller: &Caller, name: &str, id: &SessionId) -> RouteResult<()> {
         let state = self.manager.session(id).ok().map(|session| session.info().state);
         if state.as_ref().is_some_and(runs) {
             return Ok(());
@@ -192,7 +194,9 @@ impl PoolState {
             return Err(ProblemDetails::new("too-many-sessions", detail));
         }
         if state.as_ref().is_some_and(SessionState::is_suspended) {
+            caller.check_resume(id, &ResumeOptions::default())?;
             self.manager.resume_session(id).await?;
+            caller.has_started(id);
             return Ok(());
         }
         let mut config = self.options.config.clone();
@@ -203,7 +207,9 @@ impl PoolState {
         if self.options.names_model {
             config.model_config = Some(name.to_owned());
         }
+        caller.apply_policy(&mut config)?;
         self.manager.start_session(config).await?;
+        caller.has_started(id);
         Ok(())
     }
 

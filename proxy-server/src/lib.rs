@@ -43,6 +43,7 @@ mod metrics;
 #[cfg(feature = "openapi")]
 pub mod openapi;
 mod problem;
+mod request_bounds;
 mod requests;
 mod route_table;
 mod routes;
@@ -54,7 +55,7 @@ mod terminal_socket;
 mod traces;
 mod websocket;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::Router;
 use proxy_manager::ProxyManager;
@@ -63,8 +64,8 @@ use proxy_manager::ProxyManager;
 pub use self::api_client::{ApiService, service_of};
 pub use self::{
     access::{
-        AuditLog, Identity, LoginLink, LoginStore, NetworkAccess, OidcVerifier, Peer, Policy, PolicyRules, Role,
-        TokenError, TokenFile, TokenInfo, TrustedProxy, require_token, write_private,
+        AuditLog, Identity, KeyFetch, LoginLink, LoginStore, NetworkAccess, OidcVerifier, Peer, Policy, PolicyRules,
+        Role, TokenError, TokenFile, TokenInfo, TrustedProxy, require_token, write_private,
     },
     configuration::{ConfigurationSource, LoadedConfiguration, model_json, profile_json},
     configuration_reloader::ConfigurationReloader,
@@ -105,6 +106,8 @@ pub struct ServerOptions {
     pub policy: Option<Policy>,
     /// Logins of pages, for `POST /v1/login-links`.
     pub logins: Option<LoginStore>,
+    /// Time for the answer of a route that waits for nobody; 60 s by default.
+    pub answer_time: Option<Duration>,
 }
 
 impl ServerOptions {
@@ -136,6 +139,12 @@ impl ServerOptions {
     #[must_use]
     pub fn with_logins(self, logins: LoginStore) -> Self {
         Self { logins: Some(logins), ..self }
+    }
+
+    /// Sets the time for the answer of a route that waits for nobody. A later one is the problem `deadline`.
+    #[must_use]
+    pub fn with_answer_time(self, answer_time: Duration) -> Self {
+        Self { answer_time: Some(answer_time), ..self }
     }
 
     /// Serves metrics.
@@ -171,8 +180,19 @@ impl ServerOptions {
 
 /// Builds the router of the whole API. Its routes begin with `/v1`.
 pub fn router(manager: ProxyManager, options: ServerOptions) -> Router {
-    let ServerOptions { configuration, stop, metrics, page, doctor, instances, daemon, audit, policy, logins } =
-        options;
+    let ServerOptions {
+        configuration,
+        stop,
+        metrics,
+        page,
+        doctor,
+        instances,
+        daemon,
+        audit,
+        policy,
+        logins,
+        answer_time,
+    } = options;
     let policy = policy.filter(|policy| !policy.is_empty()).map(Arc::new);
     let starters = access::SessionStarters::default();
     routes::router(ApiState {
@@ -187,6 +207,7 @@ pub fn router(manager: ProxyManager, options: ServerOptions) -> Router {
         audit,
         policy,
         logins,
+        answer_time: answer_time.unwrap_or(request_bounds::ANSWER_TIME),
         starters,
     })
 }
@@ -205,6 +226,7 @@ pub(crate) struct ApiState {
     audit: Option<AuditLog>,
     policy: Option<Arc<Policy>>,
     logins: Option<LoginStore>,
+    answer_time: Duration,
     /// Callers who have started the sessions that live.
     starters: access::SessionStarters,
 }

@@ -120,9 +120,7 @@ pub(crate) fn events(
             if !body.send().await || done {
                 return;
             }
-            if let Some(reader) = &reader {
-                reader.advance(body.seen);
-            }
+            advance(reader.as_ref(), &body);
         }
     });
     response
@@ -164,6 +162,7 @@ pub(crate) async fn all_events(
             if !body.send().await {
                 return;
             }
+            advance(reader.as_ref(), &body);
             page = match manager.read_all(body.seen, PAGE).await {
                 Ok(page) => page,
                 Err(error) => return body.fail(error).await,
@@ -173,18 +172,25 @@ pub(crate) async fn all_events(
             return body.end().await;
         }
         body.flush();
-        // It stands among the readers for as long as it follows.
-        let _reader = reader;
         match manager.follow_all(FeedStart::After(body.seen)).await {
-            Ok(feed) => follow_all(feed, body).await,
+            Ok(feed) => follow_all(feed, body, reader).await,
             Err(error) => body.fail(error).await,
         }
     });
     Ok(response)
 }
 
-async fn follow_all(mut feed: EventFeed, mut body: EventBody) {
+/// Notes how far a reader is.
+fn advance(reader: Option<&CountedReader>, body: &EventBody) {
+    if let Some(reader) = reader {
+        reader.advance(body.seen);
+    }
+}
+
+/// Sends events until the reader leaves, which stands among the readers for as long.
+async fn follow_all(mut feed: EventFeed, mut body: EventBody, reader: Option<CountedReader>) {
     while body.send().await {
+        advance(reader.as_ref(), &body);
         tokio::select! {
             page = feed.next_page(PAGE) => match page {
                 Ok(page) => body.push_page(&page),

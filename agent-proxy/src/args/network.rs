@@ -53,8 +53,8 @@ pub(crate) struct NetworkArgs {
     /// Audience that those tokens have to name
     #[arg(long, value_name = "NAME", requires = "oidc_issuer")]
     pub(crate) oidc_audience: Option<String>,
-    /// Keys of the issuer: a JWKS file; read again when it has changed
-    #[arg(long, value_name = "FILE", requires = "oidc_issuer")]
+    /// Keys of the issuer: a JWKS file, read again when it has changed; or its address, https://…
+    #[arg(long, value_name = "FILE|URL", requires = "oidc_issuer")]
     pub(crate) oidc_keys: Option<PathBuf>,
     /// Claim with the user
     #[arg(long, value_name = "CLAIM", default_value = "sub")]

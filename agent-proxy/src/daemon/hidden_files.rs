@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use ipc_protocol::HiddenFiles;
 use proxy_server::ProblemDetails;
 
-use crate::{args::ServeArgs, socket_path::SocketPath, term};
+use crate::{args::ServeArgs, serve_config::is_address, socket_path::SocketPath, term};
 
 /// Lists the files that sessions of this daemon must not see; none for a daemon that does not listen on the network.
 ///
@@ -28,7 +28,9 @@ pub(super) async fn find(
         files.extend(["", ".lock"].map(|ending| with_ending(&socket.path, ending)));
     }
     let network = &args.network;
-    let named = [&args.state_dir, &args.log_file, &network.tls_key, &network.oidc_keys, &network.policy];
+    let keys = network.oidc_keys.as_ref().filter(|keys| !keys.to_str().is_some_and(is_address));
+    let named =
+        [args.state_dir.as_ref(), args.log_file.as_ref(), network.tls_key.as_ref(), keys, network.policy.as_ref()];
     files.extend(named.into_iter().flatten().cloned().chain(audit.map(Path::to_owned)));
     let files: Result<Vec<PathBuf>, ProblemDetails> = files.into_iter().map(super::absolute).collect();
     let files = files?;

@@ -4,6 +4,7 @@ mod bounds;
 pub(crate) mod detach;
 mod hangup;
 mod hidden_files;
+mod issuer_address;
 mod log_file;
 mod network;
 mod peers;
@@ -31,7 +32,10 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use self::{bounds::ConnectionBounds, log_file::LogFile, network::NetworkListener, peers::PeerGuard};
+use self::{
+    bounds::ConnectionBounds, issuer_address::IssuerAddress, log_file::LogFile, network::NetworkListener,
+    peers::PeerGuard,
+};
 use crate::{
     args::{LogFormat, NetworkArgs, ServeArgs},
     command_failure::CommandFailure,
@@ -269,9 +273,28 @@ fn network_access(
         access = access.with_trusted_proxy(trusted.map_err(ProblemDetails::usage)?);
     }
     if let (Some(issuer), Some(audience), Some(keys)) = (&args.oidc_issuer, &args.oidc_audience, &args.oidc_keys) {
-        let wrong =
-            |error: std::io::Error| ProblemDetails::usage(format!("{} is no JWKS file: {error}", keys.display()));
-        let oidc = OidcVerifier::new(issuer, audience, keys).map_err(wrong)?;
+        let oidc = match IssuerAddress::parse(keys)? {
+            Some(address) => {
+                let oidc = OidcVerifier::fetching(issuer, audience, &address.text(), address.fetch());
+                // An issuer that is down now keeps nobody from the sessions.
+                let early = oidc.clone();
+                tokio::task::spawn_blocking(move || {
+                    if let Err(error) = early.prepare() {
+                        tracing::warn!(%error, "no token of the issuer is known before its keys are");
+                    }
+                });
+                oidc
+            }
+            None => {
+                let wrong = |error: std::io::Error| {
+                    ProblemDetails::usage(format!(
+                        "{} is no JWKS file: {error}: name one, or the address of the issuer's keys (https://…)",
+                        keys.display()
+                    ))
+                };
+                OidcVerifier::new(issuer, audience, keys).map_err(wrong)?
+            }
+        };
         access = access.with_oidc(oidc.with_claims(&args.oidc_user_claim, &args.oidc_role_claim));
     }
     Ok(if args.tls_cert.is_some() { access.with_tls() } else { access })

@@ -7,7 +7,7 @@ use std::{
 
 use toml_edit::{Document, Item, Value};
 
-use super::{ConfigFault, ConfigKey, keys, keys::ValueKind};
+use super::{ConfigFault, ConfigKey, is_address, keys, keys::ValueKind};
 
 /// Values of a file.
 #[derive(Clone, Debug)]
@@ -108,6 +108,7 @@ fn text(key: &ConfigKey, value: &Value, file: &Path) -> Result<String, String> {
     match (&key.kind, value) {
         (ValueKind::Switch, Value::Boolean(on)) => Ok(on.value().to_string()),
         (ValueKind::Switch, _) => Err("it is true or false, without quotes".to_owned()),
+        (ValueKind::Path, Value::String(address)) if is_address(address.value()) => Ok(address.value().clone()),
         (ValueKind::Path, Value::String(path)) => Ok(absolute(Path::new(path.value()), file).display().to_string()),
         (_, Value::String(text)) => Ok(text.value().clone()),
         (ValueKind::Number, Value::Integer(number)) => Ok(number.value().to_string()),

@@ -127,10 +127,15 @@ impl ValueKind {
             "N" => Self::Number,
             "DURATION" | "DURATION|never" => Self::Duration,
             "SIZE" => Self::Size,
-            "DIR" | "FILE" | "PATH" => Self::Path,
+            "DIR" | "FILE" | "PATH" | "FILE|URL" => Self::Path,
             _ => Self::Text(name),
         }
     }
+}
+
+/// Returns true for text that is an address, and no path.
+pub(crate) fn is_address(text: &str) -> bool {
+    ["https://", "http://"].iter().any(|scheme| text.starts_with(scheme))
 }
 
 /// Keys of all flags of `serve`, in the order of its definition.

@@ -20,7 +20,7 @@ use serde::Serialize;
 pub(crate) use self::{
     effective::{EffectiveConfig, Setting},
     file::ConfigFile,
-    keys::{ConfigKey, ValueKind, keys},
+    keys::{ConfigKey, ValueKind, is_address, keys},
 };
 use crate::{args, configuration};
 

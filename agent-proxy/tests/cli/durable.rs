@@ -16,15 +16,19 @@ use serde_json::{Value, json};
 use crate::harness::{DEADLINE, Daemon, Place, gone};
 
 /// How often the daemon is killed; `tests/full` has it killed 30 times.
-fn kills() -> u64 {
+pub(crate) fn kills() -> u64 {
     std::env::var("AGENT_PROXY_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(4)
 }
 
 /// Numbers that look random, and are the same in each run.
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % bound
     }
@@ -49,7 +53,7 @@ fn request(socket: &Path, method: &str, path: &str, body: &str) -> Option<(u16, 
 }
 
 /// Ends a daemon, and waits until its fork server has given up the state directory.
-fn end(place: &Place, daemon: Daemon<'_>, signal: Signal) {
+pub(crate) fn end(place: &Place, daemon: Daemon<'_>, signal: Signal) {
     let (_, health) = request(&place.socket(), "GET", "/v1/health", "").expect("it lives");
     let fork_server = serde_json::from_value::<ProcessId>(health["forkServer"].clone()).expect("a process");
     daemon.end(signal);
@@ -139,7 +143,7 @@ fn word_of(text: &str) -> String {
 }
 
 /// A place whose agent keeps its conversations, in homes of the sessions' own.
-fn place(ids: &[&str]) -> Place {
+pub(crate) fn place(ids: &[&str]) -> Place {
     let place = crate::lasting::place();
     let daemon = place.keeping(&[]);
     for id in ids {

@@ -173,7 +173,11 @@ impl Place {
 
     /// Starts a daemon that listens on the network too, and returns its address.
     pub(crate) fn serve_network(&self, flags: &[&str]) -> (Daemon<'_>, SocketAddr) {
-        let mut running = self.spawn(&[&["serve", "--json", "--listen", "127.0.0.1:0"], flags].concat());
+        self.serve_command(self.spawn(&[&["serve", "--json", "--listen", "127.0.0.1:0"], flags].concat()))
+    }
+
+    /// Takes a daemon that listens on the network and says so in JSON, and returns its address.
+    pub(crate) fn serve_command(&self, mut running: Running) -> (Daemon<'_>, SocketAddr) {
         let Some(line) = running.line() else { panic!("{}", running.end().stderr) };
         let announced: Value = serde_json::from_str(&line).expect("JSON");
         let address = announced["addresses"][0].as_str().expect("an address").parse().expect("an address");

@@ -11,7 +11,8 @@ use axum::{
 };
 
 use proxy_manager::{
-    AgentSessionConfig, Operation, ProxyManager, SessionFilter, SessionHandle, SessionId, SessionState,
+    AgentSessionConfig, Operation, ProxyManager, ResumeOptions, SessionFilter, SessionHandle, SessionId, SessionState,
+    SessionStatus,
 };
 
 use super::{
@@ -84,16 +85,47 @@ impl Caller {
         }
     }
 
-    /// Checks a session that is about to resume.
+    /// Checks a session that is about to resume, with what the caller gives it for that.
     ///
     /// # Errors
     /// As [`Caller::apply_policy`].
-    pub(crate) fn check_resume(&self, session: &SessionId) -> RouteResult<()> {
+    pub(crate) fn check_resume(&self, session: &SessionId, options: &ResumeOptions) -> RouteResult<()> {
         let Some(policy) = &self.policy else { return Ok(()) };
         // One without a record is an error of the resume.
         let Ok(record) = self.manager.record(session) else { return Ok(()) };
-        let mut config = record.config;
+        let mut config = with_options(record.config, options);
         policy.apply(&self.identity, &mut config, &self.manager.profiles(), self)
+    }
+
+    /// Checks a session that a prompt or an action resumes, if it is suspended.
+    ///
+    /// # Errors
+    /// As [`Caller::apply_policy`].
+    pub(crate) fn check_wake(&self, session: &SessionId) -> RouteResult<()> {
+        let is_suspended = self.policy.is_some()
+            && self.manager.record(session).is_ok_and(|record| record.status() == SessionStatus::Suspended);
+        if is_suspended { self.check_resume(session, &ResumeOptions::default()) } else { Ok(()) }
+    }
+
+    /// Checks a program of the caller's beside an agent.
+    ///
+    /// # Errors
+    /// As [`Caller::apply_policy`].
+    pub(crate) fn check_shell(&self, session: &SessionHandle) -> RouteResult<()> {
+        match &self.policy {
+            Some(policy) => policy.check_shell(&self.identity, session.info().metadata.user_id.as_deref()),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks a visit of an agent's own screen, where whoever types sets what the agent may do.
+    ///
+    /// # Errors
+    /// As [`Caller::apply_policy`].
+    pub(crate) fn check_visit(&self, session: &SessionId) -> RouteResult<()> {
+        let Some(policy) = &self.policy else { return Ok(()) };
+        let record = self.manager.record(session).ok();
+        policy.check_visit(&self.identity, record.as_ref().and_then(|record| record.config.user_id.as_deref()))
     }
 
     /// Checks an operation on a session.
@@ -123,6 +155,14 @@ impl Caller {
             return refused("a session is started with POST /v1/sessions, where the policy is checked");
         }
         Ok(())
+    }
+
+    /// Checks an event that is about to be appended to a session's stream: an action may resume the session.
+    ///
+    /// # Errors
+    /// `refused`.
+    pub(crate) fn check_action(&self, session: &SessionId, kind: &str) -> RouteResult<()> {
+        if kind.contains("action:") { self.check_wake(session) } else { Ok(()) }
     }
 
     /// Notes the session that the request is about, and who has started it.
@@ -230,6 +270,14 @@ impl Caller {
             )),
         }
     }
+}
+
+/// Returns a session's configuration as these options of a resume make it.
+pub(crate) fn with_options(mut config: AgentSessionConfig, options: &ResumeOptions) -> AgentSessionConfig {
+    config.env.0.extend(options.env.0.clone());
+    config.mcp_servers.extend(options.mcp_servers.clone());
+    config.endpoint = options.endpoint.clone().or(config.endpoint);
+    config
 }
 
 /// Callers who have started the sessions of this server.

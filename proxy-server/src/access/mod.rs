@@ -2,6 +2,7 @@
 
 mod audit;
 mod caller;
+mod issuer_keys;
 mod login;
 mod network;
 mod peer;
@@ -16,6 +17,7 @@ mod upstream;
 pub(crate) use self::role_check::role_for;
 pub use self::{
     audit::AuditLog,
+    issuer_keys::KeyFetch,
     login::{LoginLink, LoginStore},
     network::{NetworkAccess, require_token},
     peer::Peer,
@@ -25,9 +27,9 @@ pub use self::{
 };
 pub(crate) use self::{
     audit::{AuditState, is_reserved, record},
-    caller::{Caller, SessionStarters},
+    caller::{Caller, SessionStarters, with_options},
     login::remove_cookie,
-    role_check::check_role,
+    role_check::{changes, check_role},
 };
 
 use std::{fmt, str::FromStr};

@@ -232,6 +232,39 @@ impl Policy {
     }
 }
 
+impl Policy {
+    /// Checks a program of the caller's beside the agent of a user's session.
+    ///
+    /// # Errors
+    /// `refused`.
+    pub(crate) fn check_shell(&self, identity: &Identity, user: Option<&str>) -> RouteResult<()> {
+        let forbids = self.rules(identity, user).into_iter().find(|named| named.rules.commands == Some(false));
+        match forbids {
+            Some(NamedRules { place, .. }) => {
+                Err(excess(&place, "shell", &json!("a program of the caller's"), &json!({ "commands": false })))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Checks a visit of the own screen of an agent, in a session of a user.
+    ///
+    /// # Errors
+    /// `refused`.
+    pub(crate) fn check_visit(&self, identity: &Identity, user: Option<&str>) -> RouteResult<()> {
+        for NamedRules { place, rules, .. } in self.rules(identity, user) {
+            let given = json!("the agent's own screen, which sets them");
+            if let Some(allowed) = &rules.modes {
+                return Err(excess(&place, "modes", &given, &json!(allowed)));
+            }
+            if let Some(allowed) = &rules.permission_modes {
+                return Err(excess(&place, "permissionMode", &given, &json!(allowed)));
+            }
+        }
+        Ok(())
+    }
+}
+
 fn excess(place: &str, field: &str, given: &serde_json::Value, allowed: &serde_json::Value) -> ProblemDetails {
     ProblemDetails::new(
         "refused",

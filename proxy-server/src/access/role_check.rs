@@ -36,7 +36,7 @@ pub(crate) fn role_for(method: &Method, path: &str) -> Role {
 }
 
 /// Returns true for a request that changes something, or begins to: some do it by GET.
-pub(super) fn changes(method: &Method, path: &str) -> bool {
+pub(crate) fn changes(method: &Method, path: &str) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) || role_for(method, path) > Role::Read
 }
 

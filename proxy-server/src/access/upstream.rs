@@ -1,22 +1,15 @@
 //! Users whom somebody else has authenticated: a trusted proxy by a header, or an issuer of OpenID Connect by a signed token.
 
-use std::{
-    collections::HashMap,
-    fs, io,
-    net::IpAddr,
-    path::Path,
-    sync::{Arc, Mutex},
-    time::{Duration, Instant, SystemTime},
-};
+use std::{io, net::IpAddr, path::Path};
 
 use axum::http::{HeaderMap, HeaderName};
-use jsonwebtoken::{
-    Algorithm, DecodingKey, Validation, decode, decode_header,
-    jwk::{Jwk, JwkSet},
-};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
 use serde_json::Value;
 
-use super::{Identity, Peer, Role, audit::lock, pinned_directory::PinnedDirectory};
+use super::{
+    Identity, Peer, Role,
+    issuer_keys::{IssuerKeys, KeyFetch},
+};
 use crate::ProblemDetails;
 
 /// Longest name of a user.
@@ -71,22 +64,10 @@ fn is_user(user: &str) -> bool {
 pub struct OidcVerifier {
     issuer: String,
     audience: String,
-    keys: PinnedDirectory,
+    keys: IssuerKeys,
     user_claim: String,
     role_claim: String,
-    read: Arc<Mutex<ReadKeys>>,
 }
-
-/// Keys as they were read.
-#[derive(Debug, Default)]
-struct ReadKeys {
-    stamp: Option<SystemTime>,
-    looked: Option<Instant>,
-    keys: HashMap<String, Jwk>,
-}
-
-/// Time for which the file of the keys is not looked at again.
-const KEYS_LIFE: Duration = Duration::from_secs(1);
 
 /// Algorithms of signatures: those with a public key. One by a shared secret would let whoever has the public keys sign.
 const ALGORITHMS: [Algorithm; 7] = [
@@ -106,16 +87,31 @@ impl OidcVerifier {
     /// # Errors
     /// The file cannot be read, or holds no keys.
     pub fn new(issuer: &str, audience: &str, keys: &Path) -> io::Result<Self> {
-        let verifier = Self {
+        Ok(Self::with_keys(issuer, audience, IssuerKeys::of_file(keys)?))
+    }
+
+    /// Trusts tokens of this issuer for this audience, signed with a key of the JWKS that `fetch` gets from `address`, which errors name.
+    /// It is fetched at the first token, again after a quarter of an hour, and for a key that is not known, twice a minute at most.
+    pub fn fetching(issuer: &str, audience: &str, address: &str, fetch: KeyFetch) -> Self {
+        Self::with_keys(issuer, audience, IssuerKeys::of_address(address, fetch))
+    }
+
+    fn with_keys(issuer: &str, audience: &str, keys: IssuerKeys) -> Self {
+        Self {
             issuer: issuer.to_owned(),
             audience: audience.to_owned(),
-            keys: PinnedDirectory::of(keys)?,
+            keys,
             user_claim: "sub".into(),
             role_claim: "role".into(),
-            read: Arc::default(),
-        };
-        verifier.read_keys()?;
-        Ok(verifier)
+        }
+    }
+
+    /// Fetches keys that come from an address, so that the first token does not wait for them. Blocks.
+    ///
+    /// # Errors
+    /// They cannot be fetched; says why, and what to do. The next token tries again.
+    pub fn prepare(&self) -> io::Result<()> {
+        self.keys.find("").map(drop).map_err(|error| io::Error::other(format!("{}: {error}", self.issuer)))
     }
 
     /// Takes user and role from these claims, rather than `sub` and `role`.
@@ -123,28 +119,6 @@ impl OidcVerifier {
     pub fn with_claims(mut self, user: &str, role: &str) -> Self {
         (self.user_claim, self.role_claim) = (user.to_owned(), role.to_owned());
         self
-    }
-
-    fn read_keys(&self) -> io::Result<HashMap<String, Jwk>> {
-        let text = fs::read(self.keys.path())?;
-        let set: JwkSet = serde_json::from_slice(&text)?;
-        let named = |key: Jwk| (key.common.key_id.clone().unwrap_or_default(), key);
-        let keys: HashMap<String, Jwk> = set.keys.into_iter().map(named).collect();
-        if keys.is_empty() { Err(io::Error::other("it has no keys")) } else { Ok(keys) }
-    }
-
-    /// Finds a key of the issuer's. Blocks.
-    fn key(&self, id: &str) -> io::Result<Option<Jwk>> {
-        let mut read = lock(&self.read);
-        if read.looked.is_none_or(|looked| looked.elapsed() >= KEYS_LIFE) {
-            let stamp = fs::metadata(self.keys.path())?.modified()?;
-            if read.stamp != Some(stamp) {
-                read.keys = self.read_keys()?;
-                read.stamp = Some(stamp);
-            }
-            read.looked = Some(Instant::now());
-        }
-        Ok(read.keys.get(id).cloned())
     }
 
     /// Returns true if a bearer token has the form of one of the issuer's.
@@ -163,8 +137,8 @@ impl OidcVerifier {
         if !ALGORITHMS.contains(&header.alg) {
             return Err(refused("its algorithm is none with a public key"));
         }
-        let key = self.key(&header.kid.unwrap_or_default());
-        let key = key.map_err(|error| ProblemDetails::failed(format!("reading the issuer's keys failed: {error}")))?;
+        let key = self.keys.find(&header.kid.unwrap_or_default());
+        let key = key.map_err(|error| ProblemDetails::failed(format!("the issuer {}: {error}", self.issuer)))?;
         let key = key.ok_or_else(|| refused("no key of the issuer has its id"))?;
         // The key says what it is for, where it says it.
         if key.common.key_algorithm.is_some_and(|algorithm| algorithm.to_string() != format!("{:?}", header.alg)) {
@@ -200,6 +174,8 @@ impl OidcVerifier {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, time::SystemTime};
+
     use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
     use jsonwebtoken::{EncodingKey, Header, encode};
     use serde_json::json;

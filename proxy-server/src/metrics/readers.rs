@@ -10,6 +10,9 @@ use std::{
 
 use proxy_manager::{ProxyManager, SessionId};
 
+/// Most events of all sessions that are counted for one reader.
+const COUNTED: usize = 1000;
+
 /// Readers that follow event streams now.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReaderTable(Arc<Mutex<ReaderEntries>>);
@@ -24,7 +27,7 @@ struct ReaderEntries {
 #[derive(Clone, Debug)]
 struct ReaderPlace {
     session: Option<SessionId>,
-    /// Offset of the last event that it was sent.
+    /// Offset, or position among those of all sessions, of the last event that it was sent.
     seen: Arc<AtomicU64>,
 }
 
@@ -50,16 +53,21 @@ impl ReaderTable {
     }
 
     /// Compares the readers' places with the ends of their streams.
-    pub(super) fn lag(&self, manager: &ProxyManager) -> ReaderLag {
+    pub(super) async fn lag(&self, manager: &ProxyManager) -> ReaderLag {
         let places: Vec<ReaderPlace> = self.entries().places.values().cloned().collect();
         let mut ends: HashMap<SessionId, u64> = HashMap::new();
         let mut lag = ReaderLag { readers: places.len(), ..ReaderLag::default() };
         for ReaderPlace { session, seen } in places {
-            let Some(session) = session else { continue };
-            let end = *ends
-                .entry(session)
-                .or_insert_with_key(|id| manager.session(id).map_or(0, |session| session.info().last_offset));
-            let behind = end.saturating_sub(seen.load(Ordering::Relaxed));
+            let seen = seen.load(Ordering::Relaxed);
+            let behind = match session {
+                Some(session) => {
+                    let end = ends
+                        .entry(session)
+                        .or_insert_with_key(|id| manager.session(id).map_or(0, |session| session.info().last_offset));
+                    end.saturating_sub(seen)
+                }
+                None => count_after(manager, seen).await,
+            };
             lag.most = lag.most.max(behind);
             lag.total = lag.total.saturating_add(behind);
         }
@@ -71,6 +79,19 @@ impl ReaderTable {
     }
 }
 
+/// Counts the events of all sessions after a position, up to [`COUNTED`]: positions have holes.
+async fn count_after(manager: &ProxyManager, mut position: u64) -> u64 {
+    let mut count = 0;
+    while count < COUNTED {
+        // What cannot be read, nobody lacks.
+        let page = manager.read_all(position, COUNTED - count).await.unwrap_or_default();
+        let Some((last, _)) = page.last() else { break };
+        position = *last;
+        count += page.len();
+    }
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
 /// Reader in the table. Dropping it takes it out.
 #[derive(Debug)]
 pub(crate) struct CountedReader {
@@ -80,7 +101,7 @@ pub(crate) struct CountedReader {
 }
 
 impl CountedReader {
-    /// Notes the offset of the last event that was sent.
+    /// Notes the offset, or the position, of the last event that was sent.
     pub(crate) fn advance(&self, seen: u64) {
         self.seen.store(seen, Ordering::Relaxed);
     }

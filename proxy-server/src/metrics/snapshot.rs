@@ -84,7 +84,7 @@ impl MetricsSnapshot {
         let mut snapshot = Self {
             waiting_starts: manager.occupancy().waiting,
             troubles: manager.trouble().len(),
-            lag: readers.lag(manager),
+            lag: readers.lag(manager).await,
             log,
             ..Self::default()
         };
@@ -128,9 +128,9 @@ impl MetricsSnapshot {
         registry.register("session_event_size", help, gauge(self.event_bytes));
         let help = "Readers that follow the events of a session, or of all";
         registry.register("event_readers", help, ConstGauge::new(number(self.lag.readers)));
-        let help = "Events that the slowest reader of a session has not been sent yet";
+        let help = "Events that the slowest reader has not been sent yet";
         registry.register("event_reader_lag_max", help, gauge(self.lag.most));
-        let help = "Events that the readers of sessions have not been sent yet";
+        let help = "Events that all readers together have not been sent yet";
         registry.register("event_reader_lag", help, gauge(self.lag.total));
         if let Some(log) = self.log {
             log.register(&mut registry);

@@ -10,7 +10,9 @@ use super::{
     document::DocumentBuilder,
     schemas::{clean, plain},
 };
-use crate::{ProblemDetails, access::role_for, api::NDJSON, problem::KINDS, stream::EVENT_STREAM};
+use crate::{
+    ProblemDetails, access::role_for, api::NDJSON, problem::KINDS, request_bounds::is_bounded, stream::EVENT_STREAM,
+};
 
 /// Parameters of paths.
 const PATH_PARAMETERS: [(&str, &str, &str, &str); 6] = [
@@ -60,7 +62,10 @@ impl<'a> RouteDescription<'a> {
         let mut operation = Map::new();
         operation.insert("tags".into(), json!([tag]));
         operation.insert("operationId".into(), operation_id(module, handler).into());
-        let (parameters, responses, problems) = (path_parameters(path), BTreeMap::new(), BTreeSet::from(EVERY));
+        let (parameters, responses, mut problems) = (path_parameters(path), BTreeMap::new(), BTreeSet::from(EVERY));
+        if is_bounded(&Method::from_bytes(method.to_uppercase().as_bytes()).unwrap_or_default(), path) {
+            problems.insert("deadline");
+        }
         Self { document, method, path, operation, parameters, responses, problems }
     }
 

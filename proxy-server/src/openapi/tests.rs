@@ -41,6 +41,15 @@ fn objects(value: &Value, path: &str, visit: &mut impl FnMut(&str, &serde_json::
 }
 
 #[test]
+fn a_route_that_may_take_long_is_one() {
+    let document = generated();
+    for (method, path) in crate::request_bounds::WAITING_ROUTES {
+        let operation = &document["paths"][path][method.to_lowercase()];
+        assert!(operation.is_object(), "{method} {path} is no route");
+    }
+}
+
+#[test]
 fn every_reference_has_its_target() {
     let document = generated();
     let mut count = 0;

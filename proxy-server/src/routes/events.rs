@@ -150,6 +150,7 @@ async fn append(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResu
     let AppendRequest { kind, version, payload, metadata } = parse(body)?;
     let id = caller.find(&id)?.id().clone();
     caller.check_append(&kind)?;
+    caller.check_action(&id, &kind)?;
     let event = NewEvent { kind, version, payload, metadata };
     let offset = to_the_end(async move { caller.manager.append(&id, event).await }).await?;
     Ok((StatusCode::CREATED, JsonBody(AppendResponse { offset: format!("{offset:020}") })).into_response())
@@ -190,8 +191,9 @@ async fn list_stream(
 async fn append_to_stream(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
     let AppendRequest { kind, version, payload, metadata } = parse(body)?;
     caller.check_append(&kind)?;
-    let event = NewEvent { kind, version, payload, metadata };
     let id = stream_id(&caller, &id)?;
+    caller.check_action(&id, &kind)?;
+    let event = NewEvent { kind, version, payload, metadata };
     let offset = to_the_end(async move { caller.manager.append_to_stream(&id, event).await }).await?;
     Ok((StatusCode::CREATED, JsonBody(AppendResponse { offset: format!("{offset:020}") })).into_response())
 }

@@ -32,7 +32,7 @@ fn pool(caller: &Caller) -> RouteResult<InstancePool> {
 async fn ready(caller: Caller, Path(name): Path<String>) -> RouteResult<JsonBody<AgentInstance>> {
     let pool = pool(&caller)?;
     caller.refresh().await?;
-    pool.ready(&name).await.map(JsonBody)
+    pool.ready(caller, &name).await.map(JsonBody)
 }
 
 async fn list(caller: Caller) -> RouteResult<JsonBody<Vec<AgentInstance>>> {

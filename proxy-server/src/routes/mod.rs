@@ -39,6 +39,7 @@ pub(crate) use self::{document::DOCUMENT, page::is_public};
 use crate::{
     ApiState, ProblemDetails, ServerMetrics,
     access::{AuditState, check_role, record},
+    request_bounds::bound,
     requests::MAX_BODY,
 };
 
@@ -46,7 +47,7 @@ use crate::{
 pub(crate) fn router(state: ApiState) -> Router {
     let (stop, metrics, has_page) = (state.stop.clone(), state.metrics.clone(), state.page);
     let audit = state.audit.clone().map(|log| AuditState { log, api: state.clone() });
-    let routes = session_routes().with_state(state.clone());
+    let (routes, answer_time) = (session_routes().with_state(state.clone()), state.answer_time);
     let counted = metrics.clone();
     let router = stop
         .map_or_else(Router::new, |stop| stop::routes().with_state(stop))
@@ -61,12 +62,13 @@ pub(crate) fn router(state: ApiState) -> Router {
         })
         // Of routes that were found alone: what there is not needs no role.
         .route_layer(from_fn(check_role))
-        .route_layer(from_fn(note_route))
         .layer(DefaultBodyLimit::max(MAX_BODY));
     let router = match audit {
         Some(audit) => router.route_layer(from_fn_with_state(audit, record)),
         None => router,
     };
+    // The record of a request whose client leaves has its outcome: it is within.
+    let router = router.route_layer(from_fn_with_state(answer_time, bound)).route_layer(from_fn(note_route));
     // Each request on a socket goes through all of that by itself.
     #[cfg(feature = "mcp")]
     let inner = router.clone();

@@ -58,6 +58,7 @@ async fn send(caller: Caller, Path(id): Path<String>, headers: HeaderMap, body: 
         ));
     }
     let id = caller.session_id(&id)?;
+    caller.check_wake(&id)?;
     let wait = request.wait;
     let (by, metadata) = (request.by.take().unwrap_or_else(|| caller.identity.name.clone()), request.metadata.take());
     let options = PromptOptions::from(request.mode).with_by(by).with_metadata(metadata);
@@ -82,7 +83,9 @@ async fn ask(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<
     let mut request: PromptRequest = parse(body)?;
     let (mode, by) = (request.mode, Some(request.by.take().unwrap_or_else(|| caller.identity.name.clone())));
     let options = StreamOptions { mode, by, metadata: request.metadata.take(), ..StreamOptions::default() };
-    let session = caller.manager.awake(&caller.session_id(&id)?).await?;
+    let id = caller.session_id(&id)?;
+    caller.check_wake(&id)?;
+    let session = caller.manager.awake(&id).await?;
     if request.stream {
         return Ok(stream::calls(session, request.into(), options));
     }

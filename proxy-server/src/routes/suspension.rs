@@ -7,7 +7,7 @@ use proxy_manager::{KillOptions, ProxyManager, SessionId, SessionInfo, SessionMe
 
 use crate::{
     ApiState,
-    access::Caller,
+    access::{Caller, with_options},
     api::{AttachCommandResponse, ResumeRequest, SuspendRequest},
     requests::{Body, JsonBody, RouteResult, parse, to_the_end},
     route_table::api_routes,
@@ -48,7 +48,7 @@ async fn suspend(caller: Caller, Path(id): Path<String>, body: Body) -> RouteRes
 async fn resume(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<JsonBody<SessionInfo>> {
     let (id, options) = (caller.session_id(&id)?, parse(body)?);
     caller.refresh().await?;
-    caller.check_resume(&id)?;
+    caller.check_resume(&id, &options)?;
     let session = to_the_end(async move { caller.manager.resume_session_with(&id, options).await }).await?;
     Ok(JsonBody(session.info()))
 }
@@ -57,6 +57,7 @@ async fn resume_snapshot(caller: Caller, body: Body) -> RouteResult<JsonBody<Ses
     let ResumeRequest { mut snapshot, options } = parse(body)?;
     caller.own(&mut snapshot.config)?;
     caller.refresh().await?;
+    caller.apply_policy(&mut with_options(*snapshot.config.clone(), &options))?;
     caller.apply_policy(&mut snapshot.config)?;
     caller.has_started(&snapshot.config.session_id);
     let session = to_the_end(async move { caller.manager.resume_snapshot(snapshot, options).await }).await?;
@@ -66,7 +67,7 @@ async fn resume_snapshot(caller: Caller, body: Body) -> RouteResult<JsonBody<Ses
 async fn take_back(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<JsonBody<SessionInfo>> {
     let (id, options) = (caller.session_id(&id)?, parse(body)?);
     caller.refresh().await?;
-    caller.check_resume(&id)?;
+    caller.check_resume(&id, &options)?;
     let session = to_the_end(async move { caller.manager.take_back_with(&id, options).await }).await?;
     Ok(JsonBody(session.info()))
 }

@@ -50,6 +50,8 @@ api_routes! { "Terminals", ApiState;
 /// Starts the agent's own screen in the session's terminal. The session goes on as before when its program has ended.
 async fn visit(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<JsonBody<SessionInfo>> {
     let (id, terminal) = (caller.session_id(&id)?, parse(body)?);
+    caller.check_wake(&id)?;
+    caller.check_visit(&id)?;
     let visited = to_the_end(async move { caller.manager.visit(&id, terminal).await }).await?;
     Ok(JsonBody(visited.info()))
 }
@@ -76,10 +78,14 @@ async fn shell(
 ) -> RouteResult<Response> {
     if is_websocket(request.headers()) {
         let Query(query) = query.map_err(|error| ProblemDetails::usage(error.to_string()))?;
-        return show(request, caller.find(&id)?.shell().await?, query.shell());
+        let session = caller.find(&id)?;
+        caller.check_shell(&session)?;
+        return show(request, session.shell().await?, query.shell());
     }
     check_upgrade(&request)?;
-    upgrade(request, caller.find(&id)?.shell().await?)
+    let session = caller.find(&id)?;
+    caller.check_shell(&session)?;
+    upgrade(request, session.shell().await?)
 }
 
 /// Connects a browser; `first` is its first message.

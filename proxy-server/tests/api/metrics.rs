@@ -2,8 +2,12 @@
 
 use axum::{Router, http::StatusCode};
 use proxy_server::{Identity, Role, ServerMetrics, ServerOptions};
+use serde_json::json;
 
-use crate::support::{ApiUnderTest, DEADLINE, text};
+use crate::{
+    sockets::SocketUnderTest,
+    support::{ApiUnderTest, DEADLINE, text},
+};
 
 /// Value of a metric with these labels.
 fn value(metrics: &str, name: &str, labels: &[&str]) -> Option<f64> {
@@ -100,6 +104,47 @@ async fn the_log_and_its_readers_are_counted() {
         Some(1.0),
         "{after}"
     );
+    api.end().await;
+}
+
+/// Readers of all sessions, and those on WebSockets, are behind as others are.
+#[tokio::test]
+async fn readers_of_all_sessions_and_on_sockets_have_a_lag() {
+    let mut api = ApiUnderTest::durable().await;
+    let metrics = ServerMetrics::start(&api.manager);
+    api.router = proxy_server::router(api.manager.clone(), ServerOptions::default().with_metrics(metrics));
+    api.start("s-1").await;
+    let read = async || text(api.send("GET /metrics", &[], "").await).await;
+    let until = async |what: &str, readers: f64, fits: &dyn Fn(f64) -> bool| {
+        let found = async {
+            loop {
+                let now = read().await;
+                let lag = value(&now, "agent_proxy_event_reader_lag_max", &[]).expect("a lag");
+                if value(&now, "agent_proxy_event_readers", &[]) == Some(readers) && fits(lag) {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, found).await.unwrap_or_else(|_| panic!("{what}: not in time"));
+    };
+    // One that reads nothing while much happens is behind, and catches up.
+    let reader = api.send("GET /v1/events?from=latest&follow=true", &[], "").await;
+    api.turn("s-1", "flood 3000 20").await;
+    until("all, behind", 1.0, &|lag| lag > 100.0).await;
+    let reading = tokio::spawn(text(reader));
+    until("all, read", 1.0, &|lag| lag == 0.0).await;
+    reading.abort();
+    until("all, gone", 0.0, &|lag| lag == 0.0).await;
+    // One subscription of a session, and one of all, on one connection.
+    let mut socket = SocketUnderTest::connect(api.router.clone(), "/v1/socket").await;
+    socket.reply(json!({ "id": 1, "method": "subscribe", "session": "s-1", "params": { "from": "latest" } })).await;
+    socket.reply(json!({ "id": 2, "method": "subscribe", "params": { "from": "latest" } })).await;
+    until("socket, begun", 2.0, &|lag| lag == 0.0).await;
+    api.turn("s-1", "flood 3000 2000").await;
+    until("socket, behind", 2.0, &|lag| lag > 100.0).await;
+    drop(socket);
+    until("socket, gone", 0.0, &|lag| lag == 0.0).await;
     api.end().await;
 }
 

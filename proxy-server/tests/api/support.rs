@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agent_proxy_sdk::{ProxyManager, testing};
+use agent_proxy_sdk::{ProxyManager, catalog::AgentSpec, testing};
 use axum::{
     Router,
     body::Body,
@@ -82,6 +82,16 @@ impl ApiUnderTest {
             assert!(receipt.is_empty(), "{receipt}");
         }
     }
+}
+
+/// Starts one with a state directory, and with the agent `kept`, which keeps its conversations.
+pub(crate) async fn keeping() -> ApiUnderTest {
+    let state = tempfile::tempdir().expect("a directory");
+    let program = std::fs::read_link("/proc/self/exe").expect("a program").display().to_string();
+    let chats = state.path().join("chats").display().to_string();
+    let kept = AgentSpec::new("kept", "acp", &[&program, "--agent-proxy-fake-agent", "--store", &chats]);
+    let builder = testing::builder().agent(kept).state_dir(state.path().join("state"));
+    ApiUnderTest::of(builder.build().await.expect("a manager"), Some(state))
 }
 
 /// Reads a body to its end.
