@@ -11,6 +11,8 @@
 //!   member `"…"` stands for any other members.
 //! * `console needs=WHAT` is not run, and reported as ignored.
 //!
+//! * a request with `curl` is in such a block. The address `127.0.0.1:8480` of a page stands for a free one.
+//!
 //! `DOCS_UPDATE=1 cargo test --workspace --test docs` writes what is printed into the pages.
 //!
 //! A command line of `agent-proxy` that is shown anywhere has to parse: see `src/args/documented.rs`.
@@ -39,8 +41,25 @@ fn main() {
             trials.push(Trial::test(page.name.clone(), move || runs(&page)));
         }
     }
+    let requests = pages.clone();
+    trials.push(Trial::test("requests", move || are_run(&requests)));
     trials.push(Trial::test("links", move || links::check(&pages).map_err(Failed::from)));
     libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// Checks that each request that a page shows is in a block that is run.
+fn are_run(pages: &[DocPage]) -> Result<(), Failed> {
+    let idle = pages.iter().flat_map(|page| {
+        let blocks = page.blocks.iter();
+        blocks.flat_map(|block| block.idle_requests().map(|line| format!("{}:{}: {line}", page.name, block.line)))
+    });
+    let idle: Vec<String> = idle.collect();
+    let shown = pages.iter().flat_map(DocPage::commands).filter(|command| command.text.starts_with("curl ")).count();
+    match (idle.is_empty(), shown) {
+        (true, 1..) => Ok(()),
+        (true, 0) => Err("no page shows a request: is it `curl`?".into()),
+        (false, _) => Err(format!("in no `console` block, so that nothing runs it:\n{}", idle.join("\n")).into()),
+    }
 }
 
 /// Runs a page.

@@ -46,6 +46,12 @@ impl CodeBlock {
         self.language == "console" && self.needs.is_none()
     }
 
+    /// Lines that run curl, and are not run.
+    pub(crate) fn idle_requests(&self) -> impl Iterator<Item = &str> {
+        let lines = self.lines.iter().map(|line| line.trim_start_matches("$ ")).filter(|_| !self.is_run());
+        lines.filter(|line| line.split_whitespace().next() == Some("curl"))
+    }
+
     pub(crate) fn is_skipped(&self) -> bool {
         self.language == "console" && self.needs.is_some()
     }

@@ -3,9 +3,12 @@
 use std::{
     fmt::Write as _,
     fs,
+    net::{Ipv4Addr, TcpListener},
+    ops::Range,
     os::unix::fs::{PermissionsExt, symlink},
     path::Path,
     process::{Command, Stdio},
+    sync::atomic::{AtomicU16, Ordering},
 };
 
 use crate::page::ShownCommand;
@@ -21,6 +24,11 @@ pub(crate) struct CommandRun {
 /// Longest time for a page, in seconds.
 const DEADLINE: &str = "180";
 
+/// Port that pages show.
+const PORT: u16 = 8480;
+/// Ports that no system gives to whoever asks for any, and of which each page has its own.
+const PORTS: Range<u16> = 20_000..30_000;
+
 /// Ends the daemon of the page, if that is still there.
 const PRELUDE: &str = r#"trap 'agent-proxy stop >"$OUT/stop" 2>&1' EXIT
 "#;
@@ -35,9 +43,11 @@ pub(crate) fn run(commands: &[ShownCommand]) -> Result<Vec<CommandRun>, String> 
     let out = place.path().join("out");
     prepare(place.path()).map_err(|error| format!("making a home failed: {error}"))?;
 
+    let port = free_port().ok_or("no port is free")?;
+    let (shown, own) = (format!("127.0.0.1:{PORT}"), format!("127.0.0.1:{port}"));
     let mut script = PRELUDE.to_owned();
     for (at, command) in commands.iter().enumerate() {
-        let text = &command.text;
+        let text = command.text.replace(&shown, &own);
         let _ = writeln!(
             script,
             "(exit \"${{code-0}}\")\n{{ {text}\n}} >\"$OUT/{at}\" 2>&1\ncode=$?; echo $code >\"$OUT/{at}.code\""
@@ -67,10 +77,24 @@ pub(crate) fn run(commands: &[ShownCommand]) -> Result<Vec<CommandRun>, String> 
         let output = fs::read(out.join(at.to_string())).unwrap_or_default();
         let output = String::from_utf8_lossy(&output).replace(&home.display().to_string(), "/home/ada");
         let output = output.replace(&place.path().join("run").display().to_string(), "/run/user/1000");
+        let output = output.replace(&own, &shown);
         let code = code.ok_or_else(|| format!("line {}: the shell ended in it: {output}", command.line))?;
         Ok(CommandRun { code, output })
     });
     runs.collect()
+}
+
+/// Finds a port of loopback that nobody has.
+fn free_port() -> Option<u16> {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let most = PORTS.end - PORTS.start;
+    // Two runs at once begin at different places.
+    let first = u16::try_from(std::process::id() % u32::from(most)).unwrap_or_default();
+    (0..most).find_map(|_| {
+        let number = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % most;
+        let port = PORTS.start + number;
+        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok().then_some(port)
+    })
 }
 
 /// Makes the folders, the program, and an agent that speaks ACP.
