@@ -8,6 +8,7 @@
 //! bench/adapters          # text through each adapter
 //! bench/durable           # sessions whose events are kept
 //! bench/terminal          # a program in a terminal
+//! bench/server            # the HTTP server
 //! ```
 
 mod adapters;
@@ -23,6 +24,7 @@ mod lines;
 mod ours;
 mod programs;
 mod report;
+mod server;
 mod stats;
 mod terminal;
 mod text;
@@ -106,6 +108,8 @@ enum BenchRole {
         #[arg(long)]
         program: Option<PathBuf>,
     },
+    /// The HTTP server: streams, lists, and a session's life beside sandbox-agent.
+    Server(server::ServerOptions),
     /// The host of one part of `durable`.
     #[command(hide = true)]
     DurableHost {
@@ -171,6 +175,7 @@ fn run(args: &BenchArgs, token: ChildToken) -> Result<ExitCode> {
         Some(BenchRole::Terminal { rounds, percent, program }) => {
             return terminal::run(args.json, args.check, rounds, percent, program);
         }
+        Some(BenchRole::Server(options)) => return server::run(args.json, args.check, &options),
         Some(BenchRole::Tree { count }) => kill::tree::serve(count)?,
         Some(BenchRole::Kill) => return kill::run(args.json, args.check, args.runtime),
         Some(BenchRole::Adapters) => return adapters::run(args.json, args.check),

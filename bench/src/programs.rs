@@ -2,6 +2,7 @@
 
 use std::{
     ffi::{OsStr, OsString},
+    fs::File,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
@@ -96,4 +97,20 @@ pub(crate) fn output(program: &Path, args: &[&str], environment: &[(OsString, Os
     #[expect(clippy::disallowed_methods, reason = "the bench measures what it compares with")]
     let mut command = Command::new(program);
     command.args(args).env_clear().envs(environment.iter().cloned()).stdin(Stdio::null()).output()
+}
+
+/// Starts a server: its standard output is a pipe, its standard error goes to a file.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn serve(
+    program: &Path,
+    args: &[OsString],
+    environment: &[(OsString, OsString)],
+    log: &Path,
+) -> std::io::Result<Child> {
+    #[expect(clippy::disallowed_methods, reason = "the bench measures what it compares with")]
+    let mut command = Command::new(program);
+    command.args(args).env_clear().envs(environment.iter().cloned()).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(File::create(log)?).spawn()
 }

@@ -220,6 +220,9 @@ pub(crate) fn serve_host(token: ChildToken, state: &Path) -> Result<()> {
 pub(crate) fn serve_ticks(per_second: u64) -> Result<()> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     let (began, mut told) = (Instant::now(), 0);
+    // Few lines come one by one.
+    let beat = Duration::from_secs(1).checked_div(u32::try_from(per_second).unwrap_or(u32::MAX)).unwrap_or(BEAT);
+    let beat = if beat < Duration::from_millis(1) { BEAT } else { beat };
     loop {
         let due = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX).saturating_mul(per_second) / 1_000_000;
         let at = since_1970().as_micros();
@@ -228,7 +231,7 @@ pub(crate) fn serve_ticks(per_second: u64) -> Result<()> {
         }
         told = due;
         out.flush().map_err(Error::system("writing lines"))?;
-        thread::sleep(BEAT);
+        thread::sleep(beat);
     }
 }
 
