@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ContainmentLayer, LimitInForce, SandboxSpec, SandboxStatus};
+use crate::{ContainmentLayer, FileLayer, LimitInForce, SandboxSpec, SandboxStatus};
 
 /// Environment variable of every process of a session. Its value is unique to one run of one session, and
 /// identifies processes that have left the process tree.
@@ -96,6 +96,9 @@ pub struct HiddenFiles {
     pub hidden: Vec<String>,
     /// Directories of the session's own below them, which stay visible.
     pub shown: Vec<String>,
+    /// Layer that hides them from a session that is not strict.
+    #[serde(default)]
+    pub layer: FileLayer,
 }
 
 impl HiddenFiles {

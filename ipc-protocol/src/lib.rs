@@ -70,5 +70,5 @@ pub use raw_lines::RawLine;
 pub use receipt::{
     ContainmentLayer, KillCause, KillOptions, KillScope, ProcessOutcome, Proof, ReapedBy, Receipt, ReceiptEntry,
 };
-pub use sandbox::{SandboxMode, SandboxSpec, SandboxStatus, SessionSandbox, UnknownSandbox};
+pub use sandbox::{FileLayer, SandboxMode, SandboxSpec, SandboxStatus, SessionSandbox, UnknownSandbox};
 pub use signal_number::{InvalidSignal, SignalNumber};

@@ -46,6 +46,29 @@ impl FromStr for SandboxMode {
     }
 }
 
+/// Layer that keeps a session from files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum FileLayer {
+    /// Mounts in a namespace.
+    #[default]
+    Mounts,
+    /// Rules of Landlock, which need no namespace; of a sandbox, with a filter of system calls.
+    Landlock,
+}
+
+impl FileLayer {
+    /// All values, each with its name.
+    pub const ALL: [(Self, &'static str); 2] = [(Self::Mounts, "mounts"), (Self::Landlock, "landlock")];
+}
+
+impl fmt::Display for FileLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(Self::ALL[*self as usize].1)
+    }
+}
+
 /// Sandbox of a session, as it is requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
@@ -83,6 +106,12 @@ pub struct SandboxSpec {
     pub home: Option<String>,
     /// Hosts in reach.
     pub network: NetworkAccess,
+    /// Layer that enforces it.
+    #[serde(default)]
+    pub layer: FileLayer,
+    /// Directory for temporary files, where the layer cannot give the session a `/tmp` of its own.
+    #[serde(default)]
+    pub temporary: Option<String>,
 }
 
 /// Sandbox in force, as reported in `session:started`.
@@ -92,9 +121,9 @@ pub struct SandboxSpec {
 pub struct SandboxStatus {
     /// Mode in force.
     pub mode: SandboxMode,
-    /// Layer that enforces it: `mounts`.
+    /// Layer that enforces it: `mounts` or `landlock`.
     pub layer: String,
-    /// Paths that are written, besides a private `/tmp`.
+    /// Paths that are written, besides a private `/tmp` where the layer is `mounts`.
     pub write: Vec<String>,
     /// Paths that were there at the start and cannot be read.
     pub hidden: Vec<String>,
@@ -114,5 +143,9 @@ mod tests {
             assert_eq!(serde_json::to_value(value).expect("JSON"), name);
         }
         assert!("Workspace".parse::<SandboxMode>().is_err());
+        for (value, name) in FileLayer::ALL {
+            assert_eq!(value.to_string(), name);
+            assert_eq!(serde_json::to_value(value).expect("JSON"), name);
+        }
     }
 }

@@ -253,7 +253,7 @@ impl ManagerBuilder {
     /// Hides files and directories from every session, besides the parts of them that are its own. What a server keeps its tokens,
     /// its log and its sockets in belongs here: with them an agent would be an operator. Sessions of root have a mount namespace and a
     /// landlock scope for it, those of others a user and mount namespace, in which sudo has no effect. Where these cannot be had
-    /// (`hiding_is_available`) no session starts.
+    /// rules of Landlock hide them; where those cannot either, no session starts.
     #[must_use]
     pub fn hidden_files(mut self, files: Vec<PathBuf>) -> Self {
         self.hidden_files = files;

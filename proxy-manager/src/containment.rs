@@ -6,13 +6,14 @@ use std::{
 };
 
 use ipc_protocol::{
-    Containment, ProcessId, SessionId,
+    Containment, FileLayer, HiddenFiles, ProcessId, SessionId,
     message::{MissingFeature, ProbedMachine},
 };
 use registry::{CgroupControllers, ManagerCgroup, SweptCgroup, UnavailableFeature};
 use tokio::sync::OnceCell;
 
 use crate::{
+    blocking::LOOKING,
     error::{Error, Result},
     fork_server::ForkServer,
     state::{RecoveredSession, RecoveryOutcome},
@@ -48,7 +49,7 @@ pub(crate) struct ContainmentResolver {
     controllers: CgroupControllers,
     lacking: Option<String>,
     /// Files out of every session's reach.
-    hidden: Vec<String>,
+    hidden: HiddenFiles,
     /// Tried when first asked for, since the attempt takes processes.
     features: OnceCell<TriedFeatures>,
 }
@@ -65,7 +66,9 @@ struct TriedFeatures {
 pub(crate) struct ResolvedContainment {
     pub(crate) cgroup: Option<String>,
     pub(crate) strict: bool,
-    pub(crate) hidden: Vec<String>,
+    pub(crate) hidden: HiddenFiles,
+    /// Layer of a sandbox, for a session that has one.
+    pub(crate) layer: FileLayer,
 }
 
 impl ContainmentResolver {
@@ -95,7 +98,7 @@ impl ContainmentResolver {
             cgroup,
             controllers,
             lacking,
-            hidden: Vec::new(),
+            hidden: HiddenFiles::default(),
             features: OnceCell::new(),
         };
         if default == Containment::Cgroup {
@@ -104,9 +107,14 @@ impl ContainmentResolver {
         Ok(containing)
     }
 
-    /// Hides files from every session.
+    /// Hides files from every session. Blocks for some milliseconds.
     pub(crate) fn with_hidden(self, hidden: Vec<String>) -> Self {
-        Self { hidden, ..self }
+        let mut files = HiddenFiles { hidden, ..HiddenFiles::default() };
+        if !files.is_empty() {
+            // Where there is none no session starts, and says why.
+            files.layer = registry::hiding_layer(&files).unwrap_or_default();
+        }
+        Self { hidden: files, ..self }
     }
 
     /// Tries the layers of the default that need the fork server.
@@ -177,7 +185,38 @@ impl ContainmentResolver {
         if strict {
             self.require_strict(server).await?;
         }
-        Ok(ResolvedContainment { cgroup, strict, hidden: self.hidden.clone() })
+        Ok(ResolvedContainment { cgroup, strict, hidden: self.hidden.clone(), layer: FileLayer::Mounts })
+    }
+
+    /// Resolves the containment of `session`, which has a sandbox: strict, whose namespaces the sandbox is made of, else what it asks for
+    /// with a sandbox by Landlock. `has_network` is true for a network of its own, for which Landlock is no substitute.
+    ///
+    /// # Errors
+    /// As [`ContainmentResolver::resolve`].
+    pub(crate) async fn resolve_sandbox(
+        &self,
+        wanted: Option<Containment>,
+        has_network: bool,
+        session: &SessionId,
+        server: &ForkServer,
+    ) -> Result<ResolvedContainment> {
+        let strict = self.tried_features(server).await?.strict.clone();
+        let Err(no_namespace) = strict else {
+            return self.resolve(Some(Containment::Strict), session, server).await;
+        };
+        // An explicit strict is one of the processes, too.
+        if has_network || wanted == Some(Containment::Strict) {
+            return Err(unavailable(Containment::Strict, &no_namespace));
+        }
+        let tried = LOOKING.run("trying landlock", registry::landlock_sandbox_is_available).await?;
+        if let Err(no_landlock) = tried {
+            let UnavailableFeature { what, why, advice } = no_namespace;
+            let why = format!("{why}; and {} ({}) is not there either", no_landlock.what, no_landlock.why);
+            let advice = format!("{advice}; or {}", no_landlock.advice);
+            return Err(unavailable(Containment::Strict, &UnavailableFeature { what, why, advice }));
+        }
+        let weaker = wanted.unwrap_or(Containment::Auto);
+        Ok(ResolvedContainment { layer: FileLayer::Landlock, ..self.resolve(Some(weaker), session, server).await? })
     }
 
     fn group_of(&self, session: &SessionId) -> Result<Option<String>> {
@@ -243,7 +282,7 @@ mod tests {
             cgroup: Err(missing("a cgroup")),
             controllers: CgroupControllers::default(),
             lacking: None,
-            hidden: Vec::new(),
+            hidden: HiddenFiles::default(),
             features: OnceCell::new_with(Some(TriedFeatures { strict, connector: Ok(()) })),
         }
     }

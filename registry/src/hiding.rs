@@ -1,7 +1,8 @@
 //! Directories out of a session's reach: what would make its agent an operator.
 
 use std::{
-    ffi::CString,
+    collections::BTreeSet,
+    ffi::{CStr, CString, NulError},
     fs,
     io::{self, Read as _},
     os::{
@@ -12,46 +13,64 @@ use std::{
     time::Duration,
 };
 
-use ipc_protocol::{HiddenFiles, errno::errno};
+use ipc_protocol::{FileLayer, HiddenFiles, errno::errno};
 use rustix::io::Errno;
 
 use crate::{
     LandlockScope, UnavailableFeature, landlock_scope_is_available, procfs,
-    sys::{self, ExecPlan, HiddenPoint, IdMaps, MAX_SHOWN, MountPlan, ShownDirectory, SpawnStep},
+    sys::{self, ExecPlan, IdMaps, MountPlan, MountStep, MountSteps, SpawnStep},
 };
 
 /// Time for the namespaces to be made.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Options of a file system that shows nothing but what is attached below it.
+const EMPTY: &CStr = c"mode=755,size=64k";
 
-/// Finds the places to mount over. Paths that do not exist have nothing to hide.
-pub(crate) fn hidden_points(files: &HiddenFiles) -> Vec<HiddenPoint> {
-    let real = |paths: &[String]| paths.iter().filter_map(|path| fs::canonicalize(path).ok()).collect::<Vec<_>>();
-    let (mut hidden, shown) = (real(&files.hidden), real(&files.shown));
-    hidden.sort();
-    hidden.dedup();
-    // One below another is hidden with it; the root cannot be.
-    let tops: Vec<PathBuf> = hidden
-        .iter()
-        .filter(|path| path.parent().is_some() && !hidden.iter().any(|other| *path != other && path.starts_with(other)))
-        .cloned()
-        .collect();
-    tops.iter().filter_map(|point| hidden_point(point, &shown)).collect()
+/// Canonical paths that are hidden, without those below another one. The root cannot be hidden. Paths that do not exist have nothing to
+/// hide.
+fn hidden_tops(files: &HiddenFiles) -> Vec<PathBuf> {
+    let hidden = real_paths(&files.hidden);
+    let is_below_other = |path: &PathBuf| hidden.iter().any(|other| path != other && path.starts_with(other));
+    hidden.iter().filter(|path| path.parent().is_some() && !is_below_other(path)).cloned().collect()
 }
 
-fn hidden_point(point: &Path, shown: &[PathBuf]) -> Option<HiddenPoint> {
-    let cstring = |path: &Path| CString::new(path.as_os_str().as_bytes()).ok();
+fn real_paths(paths: &[String]) -> BTreeSet<PathBuf> {
+    paths.iter().filter_map(|path| fs::canonicalize(path).ok()).collect()
+}
+
+/// Plans the mounts that hide files.
+pub(crate) fn hiding_steps(files: &HiddenFiles) -> MountSteps {
+    let shown = real_paths(&files.shown);
+    let mut plan = MountSteps::default();
+    for point in hidden_tops(files) {
+        // A path with a zero byte does not exist.
+        let _ = add_steps(&mut plan, &point, &shown);
+    }
+    plan
+}
+
+fn add_steps(plan: &mut MountSteps, point: &Path, shown: &BTreeSet<PathBuf>) -> Result<(), NulError> {
+    let cstring = |path: &Path| CString::new(path.as_os_str().as_bytes());
+    if !point.is_dir() {
+        plan.steps.push(MountStep::Cover { with: c"/dev/null".to_owned(), path: cstring(point)? });
+        return Ok(());
+    }
     let below = shown.iter().filter(|path| path.starts_with(point) && *path != point && path.is_dir());
-    let visible = |path: &PathBuf| {
-        let mut parents: Vec<_> =
-            path.ancestors().take_while(|ancestor| *ancestor != point).filter_map(cstring).collect();
+    let mut attached = Vec::new();
+    for path in below {
+        let slot = plan.add_slot();
+        plan.steps.push(MountStep::Copy { slot, path: cstring(path)? });
+        let mut parents: Vec<_> = path.ancestors().take_while(|ancestor| *ancestor != point).collect();
         parents.reverse();
-        Some(ShownDirectory { path: cstring(path)?, parents })
-    };
-    Some(HiddenPoint {
-        point: cstring(point)?,
-        is_directory: point.is_dir(),
-        shown: below.take(MAX_SHOWN).filter_map(visible).collect(),
-    })
+        for parent in parents {
+            attached.push(MountStep::Directory { path: cstring(parent)?, mode: 0o755 });
+        }
+        attached.push(MountStep::Attach { slot, path: cstring(path)? });
+    }
+    plan.steps.push(MountStep::Own { kind: c"tmpfs", path: cstring(point)?, options: EMPTY.to_owned() });
+    plan.steps.append(&mut attached);
+    plan.steps.push(MountStep::Freeze { path: cstring(point)?, is_recursive: false });
+    Ok(())
 }
 
 /// A user and a mount namespace in which directories are hidden, for programs of an ordinary user. Root has them in a
@@ -69,7 +88,7 @@ impl HidingNamespace {
         let maps = IdMaps { user: format!("{uid} {uid} 1").into_bytes(), group: format!("{gid} {gid} 1").into_bytes() };
         let own = |error: io::Error| unavailable(SpawnStep::Clone, &error);
         let (mut ours, theirs) = UnixStream::pair().map_err(own)?;
-        let holder = sys::clone_mount_holder(&maps, &hidden_points(files), &theirs.into()).map_err(own)?;
+        let holder = sys::clone_mount_holder(&maps, hiding_steps(files), &theirs.into()).map_err(own)?;
         let mut wait = || {
             ours.set_read_timeout(Some(TIMEOUT))?;
             ours.read_exact(&mut [0])?;
@@ -97,23 +116,35 @@ impl HidingNamespace {
     }
 }
 
-/// Tries whether these files can be hidden from sessions of this user, in a child that is gone afterwards. Any process may ask,
-/// with any number of threads.
+/// Tries how these files can be hidden from sessions of this user, in a child that is gone afterwards: by mounts, else by Landlock. Any
+/// process may ask, with any number of threads.
 ///
 /// # Errors
 /// What is missing, and what would help.
-pub fn hiding_is_available(files: &HiddenFiles) -> Result<(), UnavailableFeature> {
+pub fn hiding_layer(files: &HiddenFiles) -> Result<FileLayer, UnavailableFeature> {
+    let Err(no_mounts) = try_mounts(files) else { return Ok(FileLayer::Mounts) };
+    let Err(no_rules) = try_rules(files) else { return Ok(FileLayer::Landlock) };
+    let why = format!("{}; and {} ({}) is not there either", no_mounts.why, no_rules.what, no_rules.why);
+    Err(UnavailableFeature { why, advice: format!("{}; or {}", no_mounts.advice, no_rules.advice), ..no_mounts })
+}
+
+fn try_mounts(files: &HiddenFiles) -> Result<(), UnavailableFeature> {
     let base = sys::dry_run_exec().map_err(|error| unavailable(SpawnStep::Descriptors, &error))?;
     let exec = if nix::unistd::geteuid().is_root() {
-        // Without the domain root finds everything again below /proc/PID/root.
-        landlock_scope_is_available()?;
-        let landlock = Some(LandlockScope::create()?.into_fd());
-        let mounts = MountPlan { hidden: hidden_points(files), ..MountPlan::default() };
-        ExecPlan { mounts: Some(mounts), landlock, ..base }
+        let mounts = MountPlan { hidden: hiding_steps(files), ..MountPlan::default() };
+        ExecPlan { mounts: Some(mounts), ..base }
     } else {
         ExecPlan { namespaces: HidingNamespace::create(files)?.into_fds(), ..base }
     };
-    sys::dry_run(exec).map_err(|(step, error)| unavailable(step, &error))
+    sys::dry_run(exec).map_err(|(step, error)| unavailable(step, &error))?;
+    // Without the domain root finds everything again below /proc/PID/root.
+    if nix::unistd::geteuid().is_root() { landlock_scope_is_available() } else { Ok(()) }
+}
+
+fn try_rules(files: &HiddenFiles) -> Result<(), UnavailableFeature> {
+    let base = sys::dry_run_exec().map_err(|error| unavailable(SpawnStep::Descriptors, &error))?;
+    let landlock = Some(LandlockScope::hide(files)?.into_fd());
+    sys::dry_run(ExecPlan { landlock, ..base }).map_err(|(step, error)| unavailable(step, &error))
 }
 
 fn unavailable(step: SpawnStep, error: &io::Error) -> UnavailableFeature {
@@ -152,21 +183,26 @@ mod tests {
         fs::write(real.join("socket"), "").expect("written");
         let socket = real.join("socket").to_str().expect("UTF-8").to_owned();
         let gone = real.join("gone").to_str().expect("UTF-8").to_owned();
-        let files = HiddenFiles {
-            hidden: vec![config, state.clone(), gone, socket, "/".into()],
+        let mut files = HiddenFiles {
+            hidden: vec![config, state.clone(), gone, socket.clone(), "/".into()],
             shown: vec![home.clone(), elsewhere],
+            ..HiddenFiles::default()
         };
         // The root would hide everything below it.
-        let points = hidden_points(&files);
-        assert!(points.is_empty(), "{points:?}");
-        let points = hidden_points(&HiddenFiles { hidden: files.hidden[..4].to_vec(), ..files });
-        assert_eq!(points.len(), 2, "{points:?}");
-        let text = |string: &CString| string.to_str().expect("UTF-8").to_owned();
-        let directory = points.iter().find(|point| point.is_directory).expect("the directory");
-        assert_eq!(text(&directory.point), state);
-        assert_eq!(directory.shown.len(), 1);
-        let parents: Vec<String> = directory.shown[0].parents.iter().map(text).collect();
-        assert_eq!(parents, [format!("{state}/homes"), home]);
+        assert!(hidden_tops(&files).is_empty());
+        files.hidden.truncate(4);
+        let steps: Vec<_> = hiding_steps(&files).steps;
+        let step = |step: &MountStep| format!("{} {}", step.operation(), step.path().to_str().expect("UTF-8"));
+        let expected = [
+            format!("covering {socket}"),
+            format!("copying the mount of {home}"),
+            format!("mounting on {state}"),
+            format!("making {state}/homes"),
+            format!("making {home}"),
+            format!("attaching {home}"),
+            format!("making read-only {state}"),
+        ];
+        assert_eq!(steps.iter().map(step).collect::<Vec<_>>(), expected);
         fs::remove_dir_all(place).expect("removed");
     }
 }

@@ -125,7 +125,7 @@ impl SessionNamespace {
             (None, true) => ["user", "pid", "mnt"].into_iter().chain(cgroup).collect(),
             (None, false) => ["pid", "mnt"].into_iter().chain(cgroup).collect(),
         };
-        let steps = sandbox.as_ref().map(|plan| plan.steps.clone()).unwrap_or_default();
+        let steps = sandbox.as_ref().map(|plan| plan.mounts.steps.clone()).unwrap_or_default();
         let maps_root = sandbox.is_some() && !needs_user;
         let init = sys::clone_init(group, maps, mounts, sandbox, &theirs.into(), exit_signal).map_err(own)?;
         match await_init(&init, ours, &names, maps_root) {

@@ -22,7 +22,10 @@ use std::{
 
 use ipc_protocol::SandboxSpec;
 
-use crate::sys::{MountStep, SandboxPlan};
+use crate::{
+    file_rules::{FileAccess, FileRules},
+    sys::{MountStep, MountSteps, SandboxPlan},
+};
 
 /// Directories that a session has for itself, with mode and options of their file system.
 const PRIVATE: [(&str, &str); 4] =
@@ -103,7 +106,7 @@ enum Place {
     NameServer,
 }
 
-struct Planner {
+pub(crate) struct Planner {
     /// Canonical paths.
     write: BTreeSet<PathBuf>,
     read: BTreeSet<PathBuf>,
@@ -120,7 +123,7 @@ struct Planner {
 }
 
 impl Planner {
-    fn new(spec: &SandboxSpec) -> io::Result<Self> {
+    pub(crate) fn new(spec: &SandboxSpec) -> io::Result<Self> {
         let resolve = |paths: &[String]| paths.iter().map(|path| real(Path::new(path))).collect::<io::Result<_>>();
         let home =
             spec.home.as_deref().and_then(|home| fs::canonicalize(home).ok()).filter(|home| home != Path::new("/"));
@@ -211,8 +214,37 @@ impl Planner {
             self.places.insert(path, Place::NameServer);
         }
         let steps = self.steps()?;
-        let plan = SandboxPlan { steps, slots: self.slots, has_network: self.has_network };
+        let mounts = MountSteps { steps, slots: vec![-1; self.slots] };
+        let plan = SandboxPlan { mounts, has_network: self.has_network };
         Ok(SandboxMounts { plan, write: self.write.into_iter().collect(), hidden: self.seen })
+    }
+
+    /// The same as rules of Landlock: `/tmp` and the like are out of reach, but for the directory for temporary files.
+    pub(crate) fn rules(mut self, temporary: Option<&Path>) -> io::Result<FileRules> {
+        let is_root = nix::unistd::geteuid().is_root();
+        let keys = MACHINE_KEYS.iter().map(Path::new).filter(|_| is_root);
+        self.hidden.extend(keys.map(Path::to_owned));
+        let mut rules = FileRules::default();
+        let mut around = self.hidden.clone();
+        around.extend(PRIVATE.iter().map(|(path, _)| PathBuf::from(path)));
+        rules.add_around(Path::new("/"), &around, FileAccess::Read)?;
+        let is_private = |path: &Path| PRIVATE.iter().any(|(private, _)| path.starts_with(private));
+        for path in self.home.iter().filter(|home| is_private(home)).chain(&self.read) {
+            rules.add_around(path, &self.hidden, FileAccess::Read)?;
+        }
+        for path in SHOWN.iter().filter_map(|path| fs::canonicalize(path).ok()).filter(|path| is_private(path)) {
+            rules.add(path, FileAccess::Read);
+        }
+        // By the multiplexer a program gets terminals of its own; those of others have names that it cannot open.
+        for name in DEVICES.iter().chain(&["ptmx"]) {
+            rules.add(Path::new("/dev").join(name), FileAccess::Device);
+        }
+        for path in self.write.iter().cloned().chain(temporary.map(Path::to_owned)) {
+            rules.write.push(path.clone());
+            rules.add(path, FileAccess::Write);
+        }
+        rules.hidden = self.hidden.into_iter().filter(|path| fs::symlink_metadata(path).is_ok()).collect();
+        Ok(rules)
     }
 
     /// Makes the user's directory in `/run`.
@@ -431,7 +463,7 @@ fn real(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// The canonical form of as much of a path as there is.
-fn real_parent(path: &Path) -> PathBuf {
+pub(crate) fn real_parent(path: &Path) -> PathBuf {
     let there = path.ancestors().skip(1).find_map(|around| Some((around, fs::canonicalize(around).ok()?)));
     let rest = there.as_ref().and_then(|(around, _)| path.strip_prefix(around).ok());
     match (&there, rest) {

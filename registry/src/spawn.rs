@@ -20,9 +20,10 @@ use rustix::{
 use crate::{
     HidingNamespace, LandlockScope, MountView, PidFd, SessionNamespace,
     descriptors::soft_limit_of_programs,
+    metadata_guard::MetadataGuard,
     oom,
     proc::identify,
-    sys::{self, ExecPlan, SpawnStep, StartedProgram},
+    sys::{self, ConfinementPlan, ExecPlan, SpawnStep, StartedProgram},
 };
 
 /// Source of a program's standard input.
@@ -242,6 +243,14 @@ pub fn spawn(spawn: SpawnRequest) -> Result<SpawnedProcess, SpawnError> {
     if let Some((soft, hard)) = soft_limit_of_programs() {
         rlimits.insert(0, (Resource::Nofile as u32, soft, hard));
     }
+    let confinement = spawn.landlock.as_ref().and_then(LandlockScope::confinement);
+    let (confinement, guarded) = match confinement {
+        None => (None, None),
+        Some(write) => {
+            let (plan, socket) = ConfinementPlan::new().map_err(|error| failed("filter", &error))?;
+            (Some(plan), Some((socket, write)))
+        }
+    };
     let exec = ExecPlan {
         programs: candidates.into_iter().map(|p| cstring(p.into_os_string())).collect::<Result<_, _>>()?,
         argv: spawn.argv.into_iter().map(cstring).collect::<Result<_, _>>()?,
@@ -258,6 +267,7 @@ pub fn spawn(spawn: SpawnRequest) -> Result<SpawnedProcess, SpawnError> {
         rlimits,
         mounts: spawn.view.map(|view| view.0),
         landlock: spawn.landlock.map(LandlockScope::into_fd),
+        confinement,
         is_terminal: spawn.is_terminal,
         exit_signal: libc::SIGCHLD,
     };
@@ -273,6 +283,14 @@ pub fn spawn(spawn: SpawnRequest) -> Result<SpawnedProcess, SpawnError> {
             (SpawnStep::Exec, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => not_found(searched_path()),
             (step, _) => failed(step.name(), &error),
         })?;
+    if let Some((socket, write)) = guarded {
+        // Without a listener the calls that it passes on fail.
+        if let Err(error) = MetadataGuard::start(&socket, write) {
+            let _ = rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL);
+            let _ = sys::wait_for(&pidfd);
+            return Err(failed("guard of modes and times", &error));
+        }
+    }
     // Its status is ours alone to collect, so even if it is dead by now /proc still has it.
     let id = identify(pid).map_err(|error| failed("identify", &error))?;
     if let Some(value) = spawn.oom_score_adj {

@@ -3,6 +3,7 @@
 pub mod detach;
 pub mod lasting;
 pub mod mock_model;
+pub mod namespaces;
 pub mod orchard;
 pub mod raw;
 pub mod real_agents;

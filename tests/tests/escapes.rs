@@ -4,25 +4,33 @@
 //! (tests/full does both).
 
 use std::{
-    fs,
+    fs::{self, Permissions},
     io::{ErrorKind, Read, Write},
     net::{TcpListener, UdpSocket},
     os::{
         linux::net::SocketAddrExt,
-        unix::net::{SocketAddr, UnixListener},
+        unix::{
+            fs::{MetadataExt, PermissionsExt},
+            net::{SocketAddr, UnixListener},
+        },
     },
     sync::{Arc, Mutex, PoisonError},
     thread,
     time::Duration,
 };
 
-use agent_proxy_tests::sessions::{self, all, shell, soon};
+use agent_proxy_tests::{
+    namespaces::{is_apart, ordinary_without_namespaces, root_without_namespaces},
+    sessions::{self, all, shell, soon},
+    system::not_run,
+};
+use ipc_protocol::FileLayer;
 use proxy_manager::{AgentSessionConfig, Event, NetworkAccess, ProxyManager, SandboxMode, SessionId, SessionSandbox};
 use tempfile::TempDir;
 
 const FAKE: &str = env!("CARGO_BIN_EXE_fake-agent");
 /// Members that every run has: one for each thing that holds.
-const SMOKE: [&str; 14] = [
+const SMOKE: [&str; 15] = [
     "read-symlink",
     "read-init-root",
     "read-hard-link",
@@ -37,6 +45,24 @@ const SMOKE: [&str; 14] = [
     "io-uring",
     "redirect",
     "write-plain",
+    "change-modes",
+];
+/// Members that try the network, which a sandbox without a namespace leaves as it is.
+const NETWORK: [&str; 14] = [
+    "tcp-loopback",
+    "tcp-v6",
+    "udp",
+    "quic",
+    "raw-sockets",
+    "netlink",
+    "enter-network",
+    "dns-tunnel",
+    "metadata",
+    "proxy-other-port",
+    "proxy-host-header",
+    "proxy-greeting",
+    "redirect",
+    "vsock",
 ];
 /// Member that ends its own session.
 const ENDS_ITSELF: &str = "kill-all";
@@ -64,7 +90,6 @@ impl Outside {
         }
         let key = format!("ESCAPED-{}", SessionId::mint());
         fs::write(scratch.path().join("home/.ssh/key"), &key).expect("written");
-        fs::write(scratch.path().join("outside/kept"), "kept").expect("written");
         let abstract_name = format!("agent-proxy-escapes-{}", SessionId::mint());
         let address = SocketAddr::from_abstract_name(&abstract_name).expect("a name");
         let sockets = [
@@ -79,7 +104,19 @@ impl Outside {
         tcp.set_nonblocking(true).expect("set");
         udp.set_nonblocking(true).expect("set");
         let (allowed, got) = serve(tcp.local_addr().expect("an address").port());
-        Self { scratch, key, sockets, abstract_name, tcp, udp, allowed, got }
+        let outside = Self { scratch, key, sockets, abstract_name, tcp, udp, allowed, got };
+        outside.restore();
+        outside
+    }
+
+    /// Makes the files that members try to change.
+    fn restore(&self) {
+        let _ = fs::remove_dir_all(self.path("outside/made"));
+        let _ = fs::remove_file(self.path("outside/made"));
+        fs::write(self.path("outside/kept"), "kept").expect("written");
+        for path in ["outside/kept", "home/.ssh/key"] {
+            fs::set_permissions(self.path(path), Permissions::from_mode(0o640)).expect("set");
+        }
     }
 
     fn path(&self, below: &str) -> String {
@@ -108,8 +145,10 @@ impl Outside {
         let network =
             if mode == SandboxMode::Workspace { NetworkAccess::Allow(vec![rule]) } else { NetworkAccess::Off };
         // What runs in a working directory that it may not write has another place for its attempts.
-        let script =
-            if mode == SandboxMode::Workspace { "exec \"$@\"" } else { "cd /tmp && echo file >file && exec \"$@\"" };
+        let script = match mode {
+            SandboxMode::Workspace => "exec \"$@\"",
+            _ => "cd \"${TMPDIR:-/tmp}\" && echo file >file && exec \"$@\"",
+        };
         let command = ["/bin/sh", "-c", script, "sh"].map(str::to_owned).into_iter().chain(words).collect();
         let sandbox = SessionSandbox { mode: Some(mode), network: Some(network), ..SessionSandbox::default() };
         let env = [("SSH_AUTH_SOCK", self.path("outside/s"))].into_iter().collect();
@@ -127,6 +166,12 @@ impl Outside {
         files.sort();
         if files != ["kept", "s"] || fs::read_to_string(self.path("outside/kept")).expect("there") != "kept" {
             escaped.push(format!("files outside: {files:?}"));
+        }
+        for path in ["outside/kept", "home/.ssh/key", "outside"] {
+            let Ok(found) = fs::metadata(self.path(path)) else { continue };
+            if found.mtime() < 1_000_000_000 || path != "outside" && found.mode() & 0o7777 != 0o640 {
+                escaped.push(format!("mode and time of {path}: {:o} {}", found.mode(), found.mtime()));
+            }
         }
         if fs::read_to_string(self.path("home/.ssh/key")).expect("there") != self.key {
             escaped.push("the key was changed".into());
@@ -188,39 +233,76 @@ async fn manager(outside: &Outside) -> ProxyManager {
     soon("a manager", builder.build()).await.expect("built")
 }
 
-/// The output of a session.
-async fn output(manager: &ProxyManager, config: AgentSessionConfig) -> String {
+/// Output of a session, and the layer of its sandbox.
+struct Output {
+    text: String,
+    layer: Option<String>,
+}
+
+async fn output(manager: &ProxyManager, config: AgentSessionConfig) -> Output {
     let session = soon("a start", manager.start_session(config)).await.expect("started");
-    let mut text = String::new();
+    let (mut text, mut layer) = (String::new(), None);
     for envelope in all(&mut session.subscribe()).await {
         match &envelope.event {
             Event::Text { text: more } => text.push_str(more),
             Event::Log { text: more, .. } => text.push_str(more),
+            Event::SessionStarted { measures, .. } => {
+                layer = measures.sandbox.as_ref().map(|sandbox| sandbox.layer.clone());
+            }
             _ => {}
         }
     }
-    text
+    Output { text, layer }
 }
 
 #[tokio::test]
 async fn nothing_gets_out() {
+    try_members(FileLayer::Mounts).await;
+}
+
+/// The members but those of the network, where there are no namespaces.
+#[tokio::test]
+async fn nothing_gets_out_of_an_ordinary_user_s_sandbox_without_namespaces() {
+    let name = "nothing_gets_out_of_an_ordinary_user_s_sandbox_without_namespaces";
+    if is_apart(ordinary_without_namespaces, name) {
+        try_members(FileLayer::Landlock).await;
+    }
+}
+
+#[tokio::test]
+async fn nothing_gets_out_of_root_s_sandbox_without_namespaces() {
+    if is_apart(root_without_namespaces, "nothing_gets_out_of_root_s_sandbox_without_namespaces") {
+        try_members(FileLayer::Landlock).await;
+    }
+}
+
+async fn try_members(layer: FileLayer) {
     let is_full = std::env::var("AGENT_PROXY_ZOO").is_ok_and(|value| value == "full");
     let outside = Outside::new();
     let manager = manager(&outside).await;
     let known = zoo::escapes();
     assert!(known.len() >= 40 && SMOKE.iter().all(|member| known.contains(&(*member).to_owned())), "{known:?}");
+    assert!(NETWORK.iter().all(|member| known.contains(&(*member).to_owned())), "{known:?}");
     let modes: &[SandboxMode] =
         if is_full { &[SandboxMode::Workspace, SandboxMode::ReadOnly] } else { &[SandboxMode::Workspace] };
+    let is_run = |member: &str| {
+        (is_full || SMOKE.contains(&member)) && (layer == FileLayer::Mounts || !NETWORK.contains(&member))
+    };
     let mut wrong = Vec::new();
     for mode in modes {
-        for member in known.iter().filter(|member| is_full || SMOKE.contains(&member.as_str())) {
-            let text = output(&manager, outside.config(member, *mode)).await;
+        for member in known.iter().filter(|member| is_run(member)) {
+            let mut config = outside.config(member, *mode);
+            if layer == FileLayer::Landlock {
+                config.sandbox.network = None;
+            }
+            let Output { text, layer: found } = output(&manager, config).await;
+            assert_eq!(found.as_deref(), Some(layer.to_string().as_str()), "{member}");
             let escaped = outside.escaped(&text);
             if !escaped.is_empty() {
                 wrong.push(format!("{member} in {mode}: {}", escaped.join("; ")));
             }
             for why in text.lines().filter_map(|line| line.strip_prefix("unavailable: ")) {
-                println!("{member}: NOT ALL RUN: {why}");
+                not_run(format_args!("{member}, all of it: {why}"));
             }
             if member != ENDS_ITSELF && !text.lines().any(|line| line == "tried") {
                 wrong.push(format!("{member} in {mode} was not tried to its end: {text}"));
@@ -236,15 +318,15 @@ async fn nothing_gets_out() {
 async fn without_a_sandbox_they_get_out() {
     let outside = Outside::new();
     let manager = manager(&outside).await;
-    for member in ["read-symlink", "unix-socket", "abstract-socket", "tcp-loopback", "udp", "write-plain"] {
+    for member in
+        ["read-symlink", "unix-socket", "abstract-socket", "tcp-loopback", "udp", "write-plain", "change-modes"]
+    {
         let mut config = outside.config(member, SandboxMode::Workspace);
         config.sandbox = SessionSandbox::default();
         config.hardening.landlock = Some(false);
-        let text = output(&manager, config).await;
+        let Output { text, .. } = output(&manager, config).await;
         assert!(!outside.escaped(&text).is_empty(), "{member}: {text}");
-        let _ = fs::remove_dir_all(outside.path("outside/made"));
-        let _ = fs::remove_file(outside.path("outside/made"));
-        fs::write(outside.path("outside/kept"), "kept").expect("written");
+        outside.restore();
     }
     soon("the end", manager.shutdown()).await;
 }

@@ -7,7 +7,10 @@ use std::{
     path::Path,
 };
 
-use agent_proxy_tests::sessions::{self, all, shell, soon};
+use agent_proxy_tests::{
+    namespaces::{is_apart, ordinary_without_namespaces, root_without_namespaces},
+    sessions::{self, all, shell, soon},
+};
 use proxy_manager::{
     AgentSessionConfig, Containment, Error, Event, Home, ManagerBuilder, NetworkAccess, Profile, Profiles,
     ProxyManager, SandboxMode, SandboxStatus, SessionId, SessionSandbox,
@@ -71,6 +74,7 @@ impl User {
 
     /// Reason why a session is refused.
     async fn refusal(&self, config: AgentSessionConfig) -> String {
+        let config = AgentSessionConfig { session_id: SessionId::mint(), ..config };
         match soon("a start", self.manager.start_session(config)).await {
             Ok(session) => panic!("{} was started", session.id()),
             Err(error) => format!("{error:?}"),
@@ -126,6 +130,74 @@ async fn a_workspace_is_written_and_keys_are_not_read() {
     soon("the end", user.manager.shutdown()).await;
 }
 
+/// What changes and makes files in a workspace, and says what came of it.
+const WORK: &str = r#"
+cd "$WORK" && mkdir -p made/below && echo x >made/below/file && mv made/below/file made/moved && ln -s moved made/link
+chmod 751 made/moved && touch -d @1000000000 made/moved && touch -h -d @1000000001 made/link && stat -c '%a %Y' made/moved && stat -c %Y made/link
+cp -p made/moved made/copy && stat -c '%a %Y' made/copy
+chown "$(id -u):$(id -g)" made/copy && echo owned
+exec 3<made/copy && chmod 700 /proc/self/fd/3 2>/dev/null; stat -c %a made/copy
+(cd made && chmod 744 copy ../file) && stat -c %a made/copy file
+echo t >"$TMPDIR/t" && cat "$TMPDIR/t"
+chmod 777 "$HOME/.profile" 2>/dev/null || echo refused
+chmod 777 "$HOME/.ssh/id" 2>/dev/null || echo refused
+test -e /tmp/new || (echo x >/tmp/new) 2>/dev/null || echo refused
+"#;
+
+#[tokio::test]
+async fn files_of_an_ordinary_user_are_held_without_namespaces() {
+    if is_apart(ordinary_without_namespaces, "files_of_an_ordinary_user_are_held_without_namespaces") {
+        are_held_by_landlock().await;
+    }
+}
+
+#[tokio::test]
+async fn files_of_root_are_held_without_namespaces() {
+    if is_apart(root_without_namespaces, "files_of_root_are_held_without_namespaces") {
+        are_held_by_landlock().await;
+    }
+}
+
+async fn are_held_by_landlock() {
+    let user = User::new(|builder| builder).await;
+    for (mode, cwd) in [(SandboxMode::Workspace, "rw"), (SandboxMode::ReadOnly, "r")] {
+        let files = files(&user, cwd);
+        let paths: Vec<&str> = files.iter().map(|(path, _)| path.as_str()).chain(["/etc/passwd", "/tmp/new"]).collect();
+        let (lines, status) = user.run(user.config(mode, &probe(&paths))).await;
+        let system = [("/etc/passwd".to_owned(), "r".to_owned()), ("/tmp/new".to_owned(), String::new())];
+        let expected: Vec<_> = files.iter().chain(&system).map(|(path, access)| format!("{path}:{access}")).collect();
+        assert_eq!(lines, expected, "{mode}");
+        let status = status.expect("it says what is in force");
+        assert_eq!((status.mode, status.layer.as_str()), (mode, "landlock"));
+        assert!(status.hidden.contains(&user.path("home/.ssh")), "{status:?}");
+    }
+    let work = format!("export WORK={}\n{WORK}", user.path("work"));
+    let (lines, _) = user.run(user.config(SandboxMode::Workspace, &work)).await;
+    let expected = [
+        "751 1000000000",
+        "1000000001",
+        "751 1000000000",
+        "owned",
+        "700",
+        "744",
+        "744",
+        "t",
+        "refused",
+        "refused",
+        "refused",
+    ];
+    assert_eq!(lines, expected);
+    // A network of its own takes a namespace: nothing weaker takes its place.
+    let mut network = user.config(SandboxMode::Workspace, "true");
+    network.sandbox.network = Some(NetworkAccess::Off);
+    let refused = user.refusal(network).await;
+    assert!(refused.contains("ContainmentUnavailable") && refused.contains("mount namespace"), "{refused}");
+    soon("the end", user.manager.shutdown()).await;
+    // Nothing of a session is left: its directory for temporary files has gone with it.
+    let left = fs::read_dir(user.path("state/homes")).map_or(0, |entries| entries.count());
+    assert_eq!(left, 0);
+}
+
 #[tokio::test]
 async fn paths_are_added_by_name() {
     let user = User::new(|builder| builder).await;
@@ -153,6 +225,7 @@ async fn what_cannot_be_enforced_is_refused() {
     assert!(refusal.contains("absent"), "{refusal}");
     let mut off = base;
     off.sandbox = SessionSandbox { read: vec!["/".into()], ..SessionSandbox::default() };
+    off.session_id = SessionId::mint();
     let refused = soon("a start", user.manager.start_session(off)).await.err();
     assert!(matches!(refused, Some(Error::InvalidConfig { field: "sandbox", .. })), "{refused:?}");
     soon("the end", user.manager.shutdown()).await;

@@ -35,10 +35,10 @@ pub(super) async fn find(
     let files: Result<Vec<PathBuf>, ProblemDetails> = files.into_iter().map(super::absolute).collect();
     let files = files?;
     let text = |file: &PathBuf| file.to_str().map(str::to_owned);
-    let hidden = HiddenFiles { hidden: files.iter().filter_map(text).collect(), shown: Vec::new() };
-    let tried = tokio::task::spawn_blocking(move || registry::hiding_is_available(&hidden)).await;
+    let hidden = HiddenFiles { hidden: files.iter().filter_map(text).collect(), ..HiddenFiles::default() };
+    let tried = tokio::task::spawn_blocking(move || registry::hiding_layer(&hidden)).await;
     let why = match tried {
-        Ok(Ok(())) => return Ok(files),
+        Ok(Ok(_)) => return Ok(files),
         Ok(Err(missing)) => missing.to_string(),
         Err(error) => error.to_string(),
     };

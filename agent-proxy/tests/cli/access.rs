@@ -414,6 +414,9 @@ fn where_nothing_can_be_hidden_there_is_no_network() {
     }
     let place = Place::new();
     let bare = [
+        zoo::PROGRAM,
+        ":without",
+        "landlock",
         SETPRIV,
         "--bounding-set",
         "-all",
@@ -429,6 +432,7 @@ fn where_nothing_can_be_hidden_there_is_no_network() {
     let detail = refused["detail"].as_str().expect("text");
     assert!(refused["type"] == "containment-unavailable" && detail.contains("--insecure"), "{detail}");
     assert!(detail.contains("CAP_SYS_ADMIN"), "it says what is missing: {detail}");
+    assert!(detail.contains("hidden files by landlock"), "of both layers: {detail}");
     let mut running = place.spawn_as(&[&bare[..], &["--insecure"]].concat());
     assert!(running.line().is_some_and(|line| line.contains("127.0.0.1")), "{}", running.end().stderr);
 }

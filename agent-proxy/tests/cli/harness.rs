@@ -86,6 +86,8 @@ pub(crate) struct Place {
     pub(crate) directory: PathBuf,
     /// As whom the program runs here, if not as whoever tests it.
     user: Option<u32>,
+    /// Arguments before the program's, of one that becomes it.
+    wrapper: Vec<String>,
 }
 
 impl Place {
@@ -94,7 +96,7 @@ impl Place {
         let name = format!("agent-proxy-cli-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let directory = std::env::temp_dir().join(name);
         fs::create_dir(&directory).expect("a fresh directory");
-        Self { directory, user: None }
+        Self { directory, user: None, wrapper: Vec::new() }
     }
 
     /// One of another user's, as whom the program runs there. Takes root.
@@ -102,6 +104,13 @@ impl Place {
         let mut place = Self::new();
         place.user = Some(user);
         std::os::unix::fs::chown(&place.directory, Some(user), Some(user)).expect("handed over");
+        place
+    }
+
+    /// One in which the program runs behind these arguments.
+    pub(crate) fn behind(wrapper: &[&str]) -> Self {
+        let mut place = Self::new();
+        place.wrapper = wrapper.iter().map(|&word| word.to_owned()).collect();
         place
     }
 
@@ -116,7 +125,8 @@ impl Place {
 
     /// The program with these arguments, on this place's socket.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        self.command_as(&[&[PROGRAM], args].concat())
+        let wrapper: Vec<&str> = self.wrapper.iter().map(String::as_str).collect();
+        self.command_as(&[&wrapper[..], &[PROGRAM], args].concat())
     }
 
     /// Another program with the environment of the one under test.

@@ -63,6 +63,41 @@ fn nor_does_one_of_an_ordinary_user() {
     }
 }
 
+/// Becomes an ordinary user in a user namespace in which nobody can make another one.
+const ORDINARY_ALONE: [&str; 9] = [
+    "/usr/bin/unshare",
+    "--user",
+    "--map-user=1000",
+    "--map-group=1000",
+    "--keep-caps",
+    "/bin/sh",
+    "-c",
+    "echo 0 >/proc/sys/user/max_user_namespaces && exec /usr/bin/setpriv --inh-caps -all --ambient-caps -all \"$@\"",
+    "sh",
+];
+
+#[test]
+fn nor_does_one_where_there_are_no_namespaces() {
+    let is_there = |argv: &[&str]| {
+        let place = Place::new();
+        argv.iter().filter(|word| word.starts_with('/')).all(|tool| tool.contains(' ') || Path::new(tool).exists())
+            && place.run_as(&[argv, &["/bin/true"]].concat()).status.success()
+    };
+    if !Path::new("/usr/bin/unshare").exists() || !is_there(&ORDINARY_ALONE) {
+        return not_run("reach: takes unshare, setpriv and user namespaces");
+    }
+    is_kept_out(Place::behind(&ORDINARY_ALONE), &[]);
+}
+
+#[test]
+fn nor_does_one_of_a_root_without_namespaces() {
+    let setpriv = "/usr/bin/setpriv";
+    if !nix::unistd::geteuid().is_root() || !Path::new(setpriv).exists() {
+        return not_run("reach: takes root, and setpriv");
+    }
+    is_kept_out(Place::behind(&[setpriv, "--bounding-set", "-all", "--inh-caps", "-all"]), &[]);
+}
+
 #[track_caller]
 fn is_kept_out(place: Place, flags: &[&str]) {
     if !Path::new("/bin/bash").exists() {

@@ -3,11 +3,11 @@
 use std::{path::PathBuf, sync::Arc};
 
 use ipc_protocol::{
-    AgentSessionConfig, ContainmentSpec, ContainmentStatus, HiddenFiles, ProcessId, SandboxSpec, SandboxStatus,
-    WireError,
+    AgentSessionConfig, ContainmentSpec, ContainmentStatus, FileLayer, HiddenFiles, ProcessId, SandboxSpec,
+    SandboxStatus, WireError,
 };
 use registry::{
-    HidingNamespace, LandlockScope, MountView, ProcessRegistry, SandboxMounts, SessionCgroup, SessionHold,
+    FileRules, HidingNamespace, LandlockScope, MountView, ProcessRegistry, SandboxMounts, SessionCgroup, SessionHold,
     SessionNamespace, SessionNetwork, SpawnRequest, SpawnedProcess,
 };
 use tokio::sync::Notify;
@@ -48,7 +48,9 @@ pub(crate) fn enclose(
     let sandbox = made?;
     registry::set_dumpable(!config.hardening.undumpable)
         .map_err(|error| WireError::system("becoming undumpable", &error))?;
-    program.landlock = landlock(config, sandbox.is_some(), !files.is_empty() && !strict)?;
+    if program.landlock.is_none() {
+        program.landlock = landlock(config, sandbox.is_some(), !files.is_empty() && !strict)?;
+    }
     let landlock = program.landlock.is_some();
     program.oom_score_adj = Some(registry::agent_oom_score_adj());
     // Of a program that gets its view when it is started, only that tells whether it did: `sees_own_cgroups_only`.
@@ -103,6 +105,9 @@ fn make(
     (cgroup, private, sandbox): (Option<&str>, &[String], Option<&SandboxSpec>),
 ) -> Result<Option<SandboxStatus>, WireError> {
     let mut status = None;
+    if let Some(spec) = sandbox.filter(|spec| spec.layer == FileLayer::Landlock) {
+        status = Some(confine(program, config, spec)?);
+    }
     if let Some(path) = cgroup {
         let group = SessionCgroup::create(path.as_ref())
             .map_err(|error| WireError::system("making the session's cgroup", &error))?;
@@ -110,6 +115,7 @@ fn make(
         hold.group = Some(group);
         program.group = Some(fd.map_err(|error| WireError::system("opening the session's cgroup", &error))?);
     }
+    let by_mounts = !files.is_empty() && files.layer == FileLayer::Mounts;
     if hold.strict {
         let view =
             MountView::plan(hold.group.as_ref()).map_err(|error| WireError::system("looking for cgroups", &error))?;
@@ -120,7 +126,7 @@ fn make(
             Some(spec) => {
                 let mounts =
                     SandboxMounts::plan(spec).map_err(|error| WireError::system("planning the sandbox", &error))?;
-                status = Some(sandbox_status(spec, &mounts));
+                status = Some(sandbox_status(spec, &mounts.write, &mounts.hidden));
                 SessionNamespace::create_with_sandbox(group, view, mounts)
             }
         };
@@ -136,22 +142,43 @@ fn make(
         // Others cannot mount, and what they may write to of cgroups is their own.
         let view =
             MountView::plan(hold.group.as_ref()).map_err(|error| WireError::system("looking for cgroups", &error))?;
-        program.view = Some(view.with_hidden(files));
-    } else if !files.is_empty() && nix::unistd::geteuid().is_root() {
+        program.view = Some(if by_mounts { view.with_hidden(files) } else { view });
+    } else if by_mounts && nix::unistd::geteuid().is_root() {
         program.view = Some(MountView::unchanged().with_hidden(files));
-    } else if !files.is_empty() {
+    } else if by_mounts {
         program.hiding = Some(HidingNamespace::create(files).map_err(|why| unsupported(config, HIDING, &why))?);
+    }
+    if !files.is_empty() && !by_mounts && !hold.strict {
+        if config.hardening.landlock == Some(false) {
+            return Err(unsupported(config, HIDING, &"hardening.landlock is false, and nothing else can hide them"));
+        }
+        program.landlock = Some(LandlockScope::hide(files).map_err(|why| unsupported(config, HIDING, &why))?);
     }
     Ok(status)
 }
 
-fn sandbox_status(spec: &SandboxSpec, mounts: &SandboxMounts) -> SandboxStatus {
+/// Confines a program to a sandbox without namespaces.
+fn confine(
+    program: &mut SpawnRequest,
+    config: &AgentSessionConfig,
+    spec: &SandboxSpec,
+) -> Result<SandboxStatus, WireError> {
+    let refused = |why: &dyn std::fmt::Display| unsupported(config, "be kept in a sandbox", why);
+    if spec.network.is_own() {
+        return Err(refused(&"there is no network namespace, which a network of its own needs"));
+    }
+    let (scope, FileRules { write, hidden, .. }) = LandlockScope::sandbox(spec).map_err(|why| refused(&why))?;
+    program.landlock = Some(scope);
+    Ok(sandbox_status(spec, &write, &hidden))
+}
+
+fn sandbox_status(spec: &SandboxSpec, write: &[PathBuf], hidden: &[PathBuf]) -> SandboxStatus {
     let text = |paths: &[PathBuf]| paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
     SandboxStatus {
         mode: spec.mode,
-        layer: "mounts".to_owned(),
-        write: text(&mounts.write),
-        hidden: text(&mounts.hidden),
+        layer: spec.layer.to_string(),
+        write: text(write),
+        hidden: text(hidden),
         network: spec.network.clone(),
     }
 }

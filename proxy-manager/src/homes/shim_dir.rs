@@ -29,6 +29,11 @@ impl ShimDir {
         Ok(homes.directory()?.join(format!("run-{session}")))
     }
 
+    /// Path of the directory for temporary files in a folder.
+    pub(crate) fn temporary(folder: &Path) -> PathBuf {
+        folder.join("tmp")
+    }
+
     /// Creates the folder, and replaces one that a killed manager left. Blocks.
     ///
     /// # Errors
@@ -36,7 +41,7 @@ impl ShimDir {
     pub(crate) fn make(path: &Path, programs: &[ProvisionFile]) -> Result<Self> {
         let wrong = |error: io::Error| system("making the folder", path, error);
         files::remove(path).map_err(wrong)?;
-        DirBuilder::new().mode(0o700).create(path).map_err(wrong)?;
+        DirBuilder::new().mode(0o700).recursive(true).create(Self::temporary(path)).map_err(wrong)?;
         let folder = Self { path: path.to_owned(), persists: false };
         let root = files::open(path).map_err(wrong)?;
         for program in programs {

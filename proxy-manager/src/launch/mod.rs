@@ -27,7 +27,8 @@ use agents::{
     },
 };
 use ipc_protocol::{
-    AgentSessionConfig, ContainmentSpec, EnvVars, HiddenFiles, Home, Json, MARKER, NativeResume, OnMissing, SessionId,
+    AgentSessionConfig, ContainmentSpec, EnvVars, FileLayer, HiddenFiles, Home, Json, MARKER, NativeResume, OnMissing,
+    SessionId,
     message::{AgentCommand, DetachSpec, PermissionSupport},
 };
 
@@ -235,11 +236,42 @@ impl SessionLaunch {
     }
 
     /// Sets the resolved containment of the session.
-    pub(crate) fn set_containment(&mut self, ResolvedContainment { cgroup, strict, hidden }: ResolvedContainment) {
+    ///
+    /// # Errors
+    /// [`Error::System`], where the session's folder has no place.
+    pub(crate) fn set_containment(&mut self, held: ResolvedContainment, homes: &SessionHomes) -> Result<()> {
+        let ResolvedContainment { cgroup, strict, hidden, layer } = held;
         (self.enclosure.cgroup, self.enclosure.strict) = (cgroup, strict);
-        let home = self.description.metadata.home.clone();
-        let shims = self.shim_dir.as_deref().and_then(|path| path.to_str().map(str::to_owned));
-        *self.enclosure.files = HiddenFiles { hidden, shown: home.into_iter().chain(shims).collect() };
+        if layer == FileLayer::Landlock && self.enclosure.sandbox.is_some() {
+            self.set_temporary_directory(homes)?;
+        }
+        let Some(sandbox) = &mut self.enclosure.sandbox else {
+            let home = self.description.metadata.home.clone();
+            let shims = self.shim_dir.as_deref().and_then(|path| path.to_str().map(str::to_owned));
+            *self.enclosure.files = HiddenFiles { shown: home.into_iter().chain(shims).collect(), ..hidden };
+            return Ok(());
+        };
+        // What is the session's own there is in its sandbox already.
+        sandbox.layer = layer;
+        sandbox.hidden.extend(hidden.hidden);
+        Ok(())
+    }
+
+    /// Gives the session a directory for temporary files, since there is no `/tmp` of its own.
+    fn set_temporary_directory(&mut self, homes: &SessionHomes) -> Result<()> {
+        let folder = match &self.shim_dir {
+            Some(folder) => folder.clone(),
+            None => ShimDir::path(homes, self.id())?,
+        };
+        let temporary = utf8(&ShimDir::temporary(&folder))?;
+        for attempt in [Some(&mut self.attempt), self.fallback.as_deref_mut()].into_iter().flatten() {
+            attempt.command.env.0.insert("TMPDIR".to_owned(), temporary.clone());
+        }
+        if let Some(sandbox) = &mut self.enclosure.sandbox {
+            sandbox.temporary = Some(temporary);
+        }
+        self.shim_dir = Some(folder);
+        Ok(())
     }
 
     /// Id of the session.

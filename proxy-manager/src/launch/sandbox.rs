@@ -167,6 +167,7 @@ pub(super) fn plan(
         hidden: text(hidden),
         home: user_home.and_then(|home| Some(home.to_str()?.to_owned())),
         network,
+        ..SandboxSpec::default()
     })))
 }
 

@@ -7,9 +7,7 @@ use std::{
     time::Duration,
 };
 
-use ipc_protocol::{
-    AgentSessionConfig, Containment, ContainmentSpec, EndReason, Lifecycle, ProcessId, ResumeFallback, SessionId,
-};
+use ipc_protocol::{AgentSessionConfig, ContainmentSpec, EndReason, Lifecycle, ProcessId, ResumeFallback, SessionId};
 use tokio::time::timeout;
 
 use super::{ManagerInner, ProxyManager, suspend::ResumeContext};
@@ -129,10 +127,14 @@ impl ProxyManager {
         };
         launch.slot = Some(admission.admit(claim).await?);
         let fork_server = fork_servers.living().await?;
-        let wanted =
-            launch.enclosure.sandbox.as_ref().map(|_| Containment::Strict).or(launch.attempt.config.containment);
-        let held = containing.resolve(wanted, launch.id(), &fork_server).await?;
-        launch.set_containment(held);
+        let wanted = launch.attempt.config.containment;
+        let held = match &launch.enclosure.sandbox {
+            None => containing.resolve(wanted, launch.id(), &fork_server).await?,
+            Some(sandbox) => {
+                containing.resolve_sandbox(wanted, sandbox.network.is_own(), launch.id(), &fork_server).await?
+            }
+        };
+        launch.set_containment(held, homes)?;
         launch.detach = self.detach_spec(&launch.attempt.config).await?;
         launch.journal = Some(self.journal_of(launch.id().clone(), &launch.enclosure, fork_server.id()));
         let (launch, aftermath) = prepare_disk(launch, homes, records).await?;

@@ -17,7 +17,7 @@ use super::{
 };
 use ipc_protocol::HiddenFiles;
 
-use crate::{hiding::hidden_points, sys::MountPlan};
+use crate::{hiding::hiding_steps, sys::MountPlan};
 
 /// Mounts for one session's agent.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ impl MountView {
     /// Hides files. The program does not start where that cannot be had.
     #[must_use]
     pub fn with_hidden(mut self, files: &HiddenFiles) -> Self {
-        self.0.hidden = hidden_points(files);
+        self.0.hidden = hiding_steps(files);
         self
     }
 }

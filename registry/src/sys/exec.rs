@@ -14,6 +14,7 @@ use rustix::fs::{Mode, OFlags};
 use super::{
     SpawnStep,
     clone::{BlockedSignals, CloneSide, SharedMemory, clone_copy, clone_into, owned},
+    confine::{ConfinementPlan, confine},
     default_signals, dup_above, errno,
     filter::restrict_sockets,
     view::{MountPlan, mount_apart},
@@ -41,6 +42,8 @@ pub(crate) struct ExecPlan {
     pub mounts: Option<MountPlan>,
     /// A landlock ruleset to be restricted by.
     pub landlock: Option<OwnedFd>,
+    /// What it is confined by in a sandbox without namespaces.
+    pub confinement: Option<ConfinementPlan>,
     /// True if it makes no sockets but those of its network namespace.
     pub has_socket_filter: bool,
     /// True if its standard input becomes the terminal that controls its session.
@@ -60,6 +63,7 @@ struct ChildPlan {
     rlimits: Vec<(u32, u64, u64)>,
     mounts: Option<MountPlan>,
     landlock: RawFd,
+    confinement: Option<ConfinementPlan>,
     has_socket_filter: bool,
     is_terminal: bool,
     report: *mut ExecReport,
@@ -110,6 +114,7 @@ pub(crate) fn clone_exec(mut exec: ExecPlan) -> Result<StartedProgram, (SpawnSte
         rlimits: exec.rlimits,
         mounts: exec.mounts,
         landlock: exec.landlock.as_ref().map_or(-1, AsRawFd::as_raw_fd),
+        confinement: exec.confinement,
         has_socket_filter: exec.has_socket_filter,
         is_terminal: exec.is_terminal,
         report: report.as_ptr(),
@@ -157,6 +162,7 @@ pub(crate) fn dry_run_exec() -> io::Result<ExecPlan> {
         rlimits: Vec::new(),
         mounts: None,
         landlock: None,
+        confinement: None,
         has_socket_filter: false,
         is_terminal: false,
         exit_signal: 0,
@@ -293,7 +299,7 @@ extern "C" fn exec_child(plan: *mut c_void) -> c_int {
 ///
 /// # Safety
 /// As [`exec_child`].
-unsafe fn run_plan(plan: &ChildPlan) -> SpawnStep {
+unsafe fn run_plan(plan: &mut ChildPlan) -> SpawnStep {
     // SAFETY: see `exec_child`.
     unsafe {
         default_signals();
@@ -301,7 +307,7 @@ unsafe fn run_plan(plan: &ChildPlan) -> SpawnStep {
             return SpawnStep::Session;
         }
         // Before landlock, which may forbid it.
-        if let Some(mounts) = &plan.mounts {
+        if let Some(mounts) = &mut plan.mounts {
             match mount_apart(mounts) {
                 Ok(Ok(())) => {}
                 Ok(Err(errno)) => ptr::write_volatile(&raw mut (*plan.report).unmounted, Some(errno)),
@@ -318,6 +324,12 @@ unsafe fn run_plan(plan: &ChildPlan) -> SpawnStep {
             if !(restrict() || promise() && restrict()) {
                 return SpawnStep::Landlock;
             }
+        }
+        if let Some(confinement) = &plan.confinement
+            && let Err((step, errno)) = confine(confinement)
+        {
+            *libc::__errno_location() = errno;
+            return step;
         }
         if plan.has_socket_filter && restrict_sockets().is_err() {
             return SpawnStep::SocketFilter;

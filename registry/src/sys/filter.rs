@@ -21,30 +21,30 @@ const OTHER_NUMBERS: u32 = 0x4000_0000;
 #[cfg(not(target_arch = "x86_64"))]
 const OTHER_NUMBERS: u32 = 0;
 #[cfg(target_arch = "x86_64")]
-const NATIVE: u32 = 0xc000_003e;
+pub(super) const NATIVE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
-const NATIVE: u32 = 0xc000_00b7;
+pub(super) const NATIVE: u32 = 0xc000_00b7;
 /// All calls of others are judged as foreign ones.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-const NATIVE: u32 = 0;
+pub(super) const NATIVE: u32 = 0;
 /// Numbers of `socketcall` and `socket` of x86 with 32 bits, and of `socket` of ARM with 32 bits or of an architecture not named above.
 const FOREIGN: [u32; 3] = [102, 359, if NATIVE == 0 { libc::SYS_socket as u32 } else { 281 }];
 /// Number of `io_uring_setup` on every architecture.
 const IO_URING_SETUP: u32 = 425;
 
-const ALLOW: u32 = 0x7fff_0000;
-const ERROR: u32 = 0x0005_0000;
+pub(super) const ALLOW: u32 = 0x7fff_0000;
+pub(super) const ERROR: u32 = 0x0005_0000;
 
-const fn load(offset: u32) -> libc::sock_filter {
+pub(super) const fn load(offset: u32) -> libc::sock_filter {
     libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: offset }
 }
 
 /// Compares, and leaves out so many instructions if it is equal (`jt`) or not (`jf`).
-const fn equal(k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+pub(super) const fn equal(k: u32, jt: u8, jf: u8) -> libc::sock_filter {
     libc::sock_filter { code: 0x15, jt, jf, k }
 }
 
-const fn ret(k: u32) -> libc::sock_filter {
+pub(super) const fn ret(k: u32) -> libc::sock_filter {
     libc::sock_filter { code: 0x06, jt: 0, jf: 0, k }
 }
 

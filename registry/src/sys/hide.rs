@@ -1,7 +1,7 @@
 //! Directories that a child does not see.
 
 use std::{
-    ffi::{CString, c_int},
+    ffi::c_int,
     io,
     os::fd::{AsRawFd, OwnedFd, RawFd},
     ptr,
@@ -14,69 +14,8 @@ use super::{
     clone::{BlockedSignals, CloneSide, SharedMemory, clone_copy, owned},
     default_signals, errno,
     init::{IdMaps, write_file},
+    sandbox::{MountSteps, mount_steps},
 };
-
-/// Most directories of a [`HiddenPoint`] that stay visible: their descriptors are on the stack of the child.
-pub(crate) const MAX_SHOWN: usize = 8;
-
-/// Place over which an empty one is mounted.
-#[derive(Clone, Debug)]
-pub(crate) struct HiddenPoint {
-    pub point: CString,
-    /// True for a directory. Another file is replaced by an empty one.
-    pub is_directory: bool,
-    /// Directories below the point that stay visible, at most [`MAX_SHOWN`].
-    pub shown: Vec<ShownDirectory>,
-}
-
-/// Directory that stays visible below a hidden one.
-#[derive(Clone, Debug)]
-pub(crate) struct ShownDirectory {
-    pub path: CString,
-    /// Directories from below the hidden point to this one, itself included.
-    pub parents: Vec<CString>,
-}
-
-/// Hides directories in the calling process's mount namespace.
-///
-/// # Safety
-/// Only in a child that is alone in its mount namespace, whose mounts are private or slaves. Async-signal-safe.
-pub(super) unsafe fn hide(points: &[HiddenPoint]) -> Result<(), c_int> {
-    // SAFETY: system calls on C strings that live as long as the points, on constants, and on descriptors of our own.
-    unsafe {
-        let none = ptr::null();
-        let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
-        let check = |done: libc::c_long| if done < 0 { Err(errno()) } else { Ok(done as c_int) };
-        for hidden in points {
-            let point = hidden.point.as_ptr();
-            if !hidden.is_directory {
-                check(libc::mount(c"/dev/null".as_ptr(), point, none, libc::MS_BIND, ptr::null()).into())?;
-                continue;
-            }
-            let mut trees: [RawFd; MAX_SHOWN] = [-1; MAX_SHOWN];
-            let clone = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | libc::AT_RECURSIVE as u32;
-            for (directory, tree) in hidden.shown.iter().zip(trees.iter_mut()) {
-                let opened = libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, directory.path.as_ptr(), clone);
-                *tree = check(opened)?;
-            }
-            let (tmpfs, options) = (c"tmpfs".as_ptr(), c"mode=755,size=64k".as_ptr().cast());
-            check(libc::mount(tmpfs, point, tmpfs, flags, options).into())?;
-            for (directory, tree) in hidden.shown.iter().zip(trees.iter()) {
-                for parent in &directory.parents {
-                    if libc::mkdir(parent.as_ptr(), 0o755) < 0 && errno() != libc::EEXIST {
-                        return Err(errno());
-                    }
-                }
-                let (from_fd, to) = (libc::MOVE_MOUNT_F_EMPTY_PATH, directory.path.as_ptr());
-                check(libc::syscall(libc::SYS_move_mount, *tree, c"".as_ptr(), libc::AT_FDCWD, to, from_fd))?;
-                libc::close(*tree);
-            }
-            let read_only = flags | libc::MS_REMOUNT | libc::MS_BIND | libc::MS_RDONLY;
-            check(libc::mount(none, point, none, read_only, ptr::null()).into())?;
-        }
-        Ok(())
-    }
-}
 
 /// A child in a user and a mount namespace of its own, in which directories are hidden. It lives until its socket is closed.
 pub(crate) struct MountHolder {
@@ -93,7 +32,7 @@ impl MountHolder {
 }
 
 /// Makes the namespaces. The child sends a byte on its socket once the directories are hidden. Only a `wait` with `__WALL` can see it.
-pub(crate) fn clone_mount_holder(maps: &IdMaps, points: &[HiddenPoint], socket: &OwnedFd) -> io::Result<MountHolder> {
+pub(crate) fn clone_mount_holder(maps: &IdMaps, mut hidden: MountSteps, socket: &OwnedFd) -> io::Result<MountHolder> {
     let report = SharedMemory::new(None)?;
     let (target, socket) = (report.as_ptr(), socket.as_raw_fd());
     let mut pidfd: RawFd = -1;
@@ -105,7 +44,7 @@ pub(crate) fn clone_mount_holder(maps: &IdMaps, points: &[HiddenPoint], socket: 
             CloneSide::Parent(pid) => Ok(MountHolder { pid: pid.unsigned_abs(), pidfd: owned(pidfd), report }),
             CloneSide::Child(made) => {
                 let failed = match made {
-                    Ok(()) => hold(maps, points, socket).err(),
+                    Ok(()) => hold(maps, &mut hidden, socket).err(),
                     Err(errno) => Some((SpawnStep::Clone, errno)),
                 };
                 ptr::write_volatile(target, failed);
@@ -119,7 +58,7 @@ pub(crate) fn clone_mount_holder(maps: &IdMaps, points: &[HiddenPoint], socket: 
 ///
 /// # Safety
 /// Only in the child. It must not allocate, lock or panic.
-unsafe fn hold(maps: &IdMaps, points: &[HiddenPoint], socket: RawFd) -> Result<(), (SpawnStep, c_int)> {
+unsafe fn hold(maps: &IdMaps, hidden: &mut MountSteps, socket: RawFd) -> Result<(), (SpawnStep, c_int)> {
     // SAFETY: system calls on what the caller holds, and on constants.
     unsafe {
         let check = |step: SpawnStep, result: c_int| if result < 0 { Err((step, errno())) } else { Ok(()) };
@@ -134,7 +73,7 @@ unsafe fn hold(maps: &IdMaps, points: &[HiddenPoint], socket: RawFd) -> Result<(
         write_file(SpawnStep::GroupMap, c"/proc/self/gid_map".as_ptr(), &maps.group)?;
         let (none, root) = (ptr::null(), c"/".as_ptr());
         check(SpawnStep::PrivateMounts, libc::mount(none, root, none, libc::MS_REC | libc::MS_SLAVE, ptr::null()))?;
-        hide(points).map_err(|errno| (SpawnStep::Hide, errno))?;
+        mount_steps(hidden).map_err(|(_, errno)| (SpawnStep::Hide, errno))?;
         let mut byte = 0_u8;
         libc::send(0, (&raw const byte).cast(), 1, libc::MSG_NOSIGNAL);
         // Until the parent closes its end.

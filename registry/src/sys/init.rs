@@ -13,8 +13,7 @@ use super::{
     SpawnStep,
     clone::{BlockedSignals, CloneSide, SharedMemory, clone_copy, owned},
     default_signals, errno,
-    hide::hide,
-    sandbox::{SandboxPlan, mount_sandbox},
+    sandbox::{SandboxPlan, mount_steps},
     sockets::raise_loopback,
     view::{MountPlan, mount_view},
 };
@@ -66,7 +65,6 @@ struct InitPlan {
     maps: Option<IdMaps>,
     mounts: Option<MountPlan>,
     sandbox: Option<SandboxPlan>,
-    slots: Vec<RawFd>,
     report: *mut InitReport,
 }
 
@@ -85,10 +83,9 @@ pub(crate) fn clone_init(
 ) -> io::Result<NamespaceInit> {
     let user = if maps.is_some() { libc::CLONE_NEWUSER } else { 0 };
     let report = SharedMemory::new(InitReport::default())?;
-    let slots = vec![-1; sandbox.as_ref().map_or(0, |plan| plan.slots)];
     let ipc = if sandbox.is_some() { libc::CLONE_NEWIPC } else { 0 };
     let net = if sandbox.as_ref().is_some_and(|plan| plan.has_network) { libc::CLONE_NEWNET } else { 0 };
-    let mut plan = InitPlan { socket: socket.as_raw_fd(), maps, mounts, sandbox, slots, report: report.as_ptr() };
+    let mut plan = InitPlan { socket: socket.as_raw_fd(), maps, mounts, sandbox, report: report.as_ptr() };
     let mut pidfd: RawFd = -1;
     let _blocked = BlockedSignals::all();
     let flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | user | ipc | net;
@@ -164,7 +161,7 @@ unsafe fn set_up(plan: &mut InitPlan) -> Result<(), (SpawnStep, c_int)> {
         if plan.sandbox.is_none() {
             check(SpawnStep::MountProc, libc::mount(proc, c"/proc".as_ptr(), proc, flags, ptr::null()))?;
         }
-        if let Some(mounts) = &plan.mounts {
+        if let Some(mounts) = &mut plan.mounts {
             let (tmpfs, options) = (c"tmpfs".as_ptr(), c"mode=700,size=16m".as_ptr().cast());
             for directory in &mounts.private {
                 check(SpawnStep::MountPrivate, libc::mount(tmpfs, directory.as_ptr(), tmpfs, flags, options))?;
@@ -172,9 +169,9 @@ unsafe fn set_up(plan: &mut InitPlan) -> Result<(), (SpawnStep, c_int)> {
             if let Err(errno) = mount_view(mounts, true) {
                 ptr::write_volatile(&raw mut (*plan.report).unmounted, Some(errno));
             }
-            hide(&mounts.hidden).map_err(|errno| (SpawnStep::Hide, errno))?;
+            mount_steps(&mut mounts.hidden).map_err(|(_, errno)| (SpawnStep::Hide, errno))?;
         }
-        if let Some(sandbox) = &plan.sandbox {
+        if let Some(sandbox) = &mut plan.sandbox {
             if sandbox.has_network {
                 raise_loopback().map_err(|errno| (SpawnStep::Network, errno))?;
             }
@@ -183,7 +180,7 @@ unsafe fn set_up(plan: &mut InitPlan) -> Result<(), (SpawnStep, c_int)> {
                 SpawnStep::PrivateMounts,
                 libc::mount(none, root, none, libc::MS_REC | libc::MS_PRIVATE, ptr::null()),
             )?;
-            if let Err((at, errno)) = mount_sandbox(&sandbox.steps, &mut plan.slots) {
+            if let Err((at, errno)) = mount_steps(&mut sandbox.mounts) {
                 ptr::write_volatile(&raw mut (*plan.report).at, at);
                 return Err((SpawnStep::MountSandbox, errno));
             }

@@ -4,6 +4,7 @@
 
 mod before_main;
 mod clone;
+mod confine;
 mod exec;
 mod filter;
 mod fork;
@@ -23,11 +24,12 @@ use std::{
 };
 
 pub(crate) use self::{
+    confine::{ConfinementPlan, FCHMODAT2, PassedCall, answer_call, is_call_waiting, take_call},
     exec::{ExecPlan, StartedProgram, clone_exec, dry_run, dry_run_exec},
-    hide::{HiddenPoint, MAX_SHOWN, ShownDirectory, clone_mount_holder},
+    hide::clone_mount_holder,
     init::{IdMaps, NamespaceInit, clone_init},
     reap::{DeadChild, peek_dead_child, reap, take_stopped_child, wait_for},
-    sandbox::{MountStep, SandboxPlan},
+    sandbox::{MountStep, MountSteps, SandboxPlan},
     sockets::{SocketPlan, make_sockets},
     view::MountPlan,
 };
@@ -103,6 +105,8 @@ pub(crate) enum SpawnStep {
     Enter,
     Session,
     Landlock,
+    Capabilities,
+    SystemCallFilter,
     SocketFilter,
     Descriptors,
     Terminal,
@@ -132,6 +136,8 @@ impl SpawnStep {
             Self::Enter => "entering the namespaces",
             Self::Session => "setsid",
             Self::Landlock => "entering the landlock domain",
+            Self::Capabilities => "dropping capabilities",
+            Self::SystemCallFilter => "installing the filter of system calls",
             Self::SocketFilter => "installing the filter for sockets",
             Self::Descriptors => "descriptors",
             Self::Terminal => "ioctl TIOCSCTTY",

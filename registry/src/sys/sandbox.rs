@@ -1,4 +1,4 @@
-//! Mounts of a sandbox, made by the init of its namespaces.
+//! Mounts that hide files: of a sandbox, made by the init of its namespaces, and of whoever has none.
 
 use std::{
     ffi::{CStr, CString, c_int, c_uint},
@@ -59,18 +59,34 @@ impl MountStep {
 
 /// Steps with room for the descriptors of copies.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SandboxPlan {
+pub(crate) struct MountSteps {
     pub steps: Vec<MountStep>,
-    pub slots: usize,
+    /// A place for each [`MountStep::Copy`].
+    pub slots: Vec<RawFd>,
+}
+
+impl MountSteps {
+    /// Makes room for a copy, and returns its place.
+    pub(crate) fn add_slot(&mut self) -> usize {
+        self.slots.push(-1);
+        self.slots.len() - 1
+    }
+}
+
+/// Steps of a sandbox.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SandboxPlan {
+    pub mounts: MountSteps,
     /// True for a network namespace, too.
     pub has_network: bool,
 }
 
-/// Carries out `steps`, with `slots` for the copies. The error has the number of the step.
+/// Carries out the steps. The error has the number of the step.
 ///
 /// # Safety
 /// Only in a child with a mount namespace of its own. Async-signal-safe.
-pub(super) unsafe fn mount_sandbox(steps: &[MountStep], slots: &mut [RawFd]) -> Result<(), (usize, c_int)> {
+pub(super) unsafe fn mount_steps(plan: &mut MountSteps) -> Result<(), (usize, c_int)> {
+    let MountSteps { steps, slots } = plan;
     let mut at = 0;
     while at < steps.len() {
         // SAFETY: the caller's promise.
@@ -85,7 +101,7 @@ pub(super) unsafe fn mount_sandbox(steps: &[MountStep], slots: &mut [RawFd]) -> 
 }
 
 /// # Safety
-/// As [`mount_sandbox`].
+/// As [`mount_steps`].
 unsafe fn mount_step(step: &MountStep, slots: &mut [RawFd]) -> Result<(), c_int> {
     let check = |result: libc::c_long| if result < 0 { Err(errno()) } else { Ok(result) };
     // SAFETY: system calls on C strings that live as long as the steps, on constants, and on descriptors of our own.
@@ -144,7 +160,7 @@ unsafe fn mount_step(step: &MountStep, slots: &mut [RawFd]) -> Result<(), c_int>
 }
 
 /// # Safety
-/// As [`mount_sandbox`].
+/// As [`mount_steps`].
 unsafe fn move_mount(tree: RawFd, path: &CStr) -> Result<(), c_int> {
     let flags = libc::MOVE_MOUNT_F_EMPTY_PATH;
     // SAFETY: a system call on a descriptor and C strings.
@@ -153,7 +169,7 @@ unsafe fn move_mount(tree: RawFd, path: &CStr) -> Result<(), c_int> {
 }
 
 /// # Safety
-/// As [`mount_sandbox`].
+/// As [`mount_steps`].
 unsafe fn set_read_only(at: RawFd, path: &CStr, flags: c_int) -> Result<(), c_int> {
     let attributes = libc::mount_attr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
     // SAFETY: the call reads a path and a struct whose size is given.

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     errno,
-    hide::{HiddenPoint, hide},
+    sandbox::{MountSteps, mount_steps},
 };
 
 /// Plan of [`mount_view`].
@@ -20,7 +20,7 @@ pub(crate) struct MountPlan {
     /// Directories that the init of a namespace mounts a file system of the session's own over.
     pub private: Vec<CString>,
     /// Files that are not to be seen: without them being hidden nothing starts.
-    pub hidden: Vec<HiddenPoint>,
+    pub hidden: MountSteps,
 }
 
 /// Changes the mounts of the calling process, in a mount namespace that is made first unless it has one (`is_apart`). Does
@@ -78,10 +78,10 @@ pub(super) unsafe fn mount_view(plan: &MountPlan, is_apart: bool) -> Result<(), 
 ///
 /// # Safety
 /// As [`mount_view`].
-pub(super) unsafe fn mount_apart(plan: &MountPlan) -> Result<Result<(), c_int>, c_int> {
+pub(super) unsafe fn mount_apart(plan: &mut MountPlan) -> Result<Result<(), c_int>, c_int> {
     // SAFETY: the caller's promise. What is hidden is hidden in a namespace that was just made.
     unsafe {
-        if plan.hidden.is_empty() {
+        if plan.hidden.steps.is_empty() {
             return Ok(mount_view(plan, false));
         }
         let none = ptr::null();
@@ -90,7 +90,7 @@ pub(super) unsafe fn mount_apart(plan: &MountPlan) -> Result<Result<(), c_int>, 
         {
             return Err(errno());
         }
-        hide(&plan.hidden)?;
+        mount_steps(&mut plan.hidden).map_err(|(_, errno)| errno)?;
         Ok(mount_view(plan, true))
     }
 }

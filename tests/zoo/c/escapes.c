@@ -696,6 +696,36 @@ static void dummy_terminal(void)
     }
 }
 
+/* Modes, owners and times of a file outside: by its name, by links, by descriptors, by the names of descriptors. */
+static void change_modes(void)
+{
+    char path[8192], name[64];
+    const struct timespec times[2] = {{1, 0}, {1, 0}};
+    snprintf(path, sizeof path, "%s/kept", outside);
+    chmod(path, 0777);
+    fchmodat(AT_FDCWD, path, 0777, 0);
+    syscall(452 /* fchmodat2 */, AT_FDCWD, path, 0777, 0);
+    utimensat(AT_FDCWD, path, times, 0);
+    utimensat(AT_FDCWD, outside, times, 0);
+    if (symlink(path, "to-kept") == 0) { chmod("to-kept", 0777); utimensat(AT_FDCWD, "to-kept", times, 0); }
+    int fds[] = {open(path, O_RDONLY | O_CLOEXEC), open(path, O_PATH | O_CLOEXEC), open(outside, O_RDONLY | O_DIRECTORY)};
+    for (int at = 0; at < 3; at++) {
+        if (fds[at] < 0) continue;
+        fchmod(fds[at], 0777);
+        futimens(fds[at], times);
+        syscall(452, fds[at], "", 0777, AT_EMPTY_PATH);
+        snprintf(name, sizeof name, "/proc/self/fd/%d", fds[at]);
+        chmod(name, 0777);
+        utimensat(AT_FDCWD, name, times, 0);
+        snprintf(name, sizeof name, "/proc/%d/fd/%d", (int)getpid(), fds[at]);
+        chmod(name, 0777);
+        fchmodat(fds[at], "kept", 0777, 0);
+    }
+    chmod(key, 0777);
+    utimensat(AT_FDCWD, key, times, 0);
+    lchown(key, getuid(), getgid());
+}
+
 static const struct { const char *name; void (*run)(void); } members[] = {
     {"read-plain", read_plain}, {"read-symlink", read_symlink}, {"read-relative", read_relative}, {"read-proc-root", read_proc_root},
     {"read-init-root", read_init_root}, {"read-every-root", read_every_root}, {"read-victim-root", read_victim_root}, {"read-hard-link", read_hard_link},
@@ -708,6 +738,7 @@ static const struct { const char *name; void (*run)(void); } members[] = {
     {"proxy-host-header", proxy_host_header}, {"proxy-greeting", proxy_greeting}, {"redirect", redirect}, {"vsock", vsock}, {"shared-memory", shared_memory},
     {"io-uring", io_uring}, {"kernel-files", kernel_files}, {"modules", modules}, {"inherited", inherited}, {"perf", perf}, {"write-plain", write_plain},
     {"write-link", write_link}, {"watch", watch}, {"keyrings", keys}, {"terminal", dummy_terminal},
+    {"change-modes", change_modes},
 };
 
 int main(int count, char **words)

@@ -26,6 +26,11 @@ static struct sock_filter connector[] = {
     RETURN(SECCOMP_RET_ALLOW),
 };
 
+/* As before Linux 5.13, or without landlock among the security modules. */
+static struct sock_filter landlock[] = {
+    LOAD(nr), IF(444 /* landlock_create_ruleset */, 1), RETURN(SECCOMP_RET_ERRNO | ENOSYS), RETURN(SECCOMP_RET_ALLOW),
+};
+
 static const struct lack {
     const char *name;
     struct sock_fprog filter;
@@ -33,6 +38,7 @@ static const struct lack {
     {"clone3-unknown", {COUNT(clone3_unknown), clone3_unknown}},
     {"clone3-refused", {COUNT(clone3_refused), clone3_refused}},
     {"connector", {COUNT(connector), connector}},
+    {"landlock", {COUNT(landlock), landlock}},
 };
 
 void without(const char *what, char **argv)

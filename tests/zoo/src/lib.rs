@@ -6,7 +6,7 @@
 //! bounded by itself: at most 200 processes, storms of 15 s and 5000 processes, and no process lives longer than a minute.
 //!
 //! `PROGRAM :without WHAT OTHER ARGUMENTS…` becomes the program OTHER, where the kernel lacks something for it and all that it
-//! starts: `clone3-unknown`, `clone3-refused` (with EPERM), or `connector`, which then says nothing.
+//! starts: `clone3-unknown`, `clone3-refused` (with EPERM), `landlock`, or `connector`, which then says nothing.
 
 /// The program's path.
 pub const PROGRAM: &str = env!("ZOO");

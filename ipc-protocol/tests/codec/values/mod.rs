@@ -218,9 +218,17 @@ fn measures() -> impl Strategy<Value = Box<ContainmentStatus>> {
 }
 
 fn enclosure() -> impl Strategy<Value = ContainmentSpec> {
-    let files = (vec(text(), 0..3), vec(text(), 0..3)).prop_map(|(hidden, shown)| HiddenFiles { hidden, shown });
+    let files = (vec(text(), 0..3), vec(text(), 0..3), file_layer()).prop_map(|(hidden, shown, layer)| HiddenFiles {
+        hidden,
+        shown,
+        layer,
+    });
     (text(), of(text()), any::<bool>(), of(sandbox_spec()), files.prop_map(Box::new))
         .prop_map(|(marker, cgroup, strict, sandbox, files)| ContainmentSpec { marker, cgroup, strict, sandbox, files })
+}
+
+fn file_layer() -> impl Strategy<Value = FileLayer> {
+    one_of(&FileLayer::ALL.map(|(layer, _)| layer))
 }
 
 fn sandbox_mode() -> impl Strategy<Value = SandboxMode> {
@@ -235,8 +243,11 @@ fn network() -> impl Strategy<Value = NetworkAccess> {
 
 fn sandbox_spec() -> impl Strategy<Value = Box<SandboxSpec>> {
     let paths = || vec(text(), 0..3);
-    (sandbox_mode(), paths(), paths(), paths(), of(text()), network()).prop_map(
-        |(mode, write, read, hidden, home, network)| Box::new(SandboxSpec { mode, write, read, hidden, home, network }),
+    let places = (of(text()), of(text()));
+    (sandbox_mode(), paths(), paths(), paths(), places, network(), file_layer()).prop_map(
+        |(mode, write, read, hidden, (home, temporary), network, layer)| {
+            Box::new(SandboxSpec { mode, write, read, hidden, home, network, layer, temporary })
+        },
     )
 }
 
