@@ -57,7 +57,8 @@ pub use lifecycle::{Lifecycle, Restart, ResumeFallback};
 pub use limits::{LimitAction, LimitExceeded, LimitForm, LimitInForce, LimitKind, Limits, UnknownAction};
 pub use millis::time as time_text;
 pub use network::{
-    EGRESS_PORT, InvalidNetworkRule, NetworkAccess, NetworkConnection, NetworkRefusal, NetworkRule, normal_host,
+    EGRESS_PORT, InvalidNetworkRule, MODEL_PORT, ModelUpstream, NetworkAccess, NetworkConnection, NetworkRefusal,
+    NetworkRule, normal_host,
 };
 pub use operation::{AgentEndpoint, NativeResume, OnMissing, Operation, ResumeFrom, ResumeRequest};
 pub use policy::{

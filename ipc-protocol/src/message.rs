@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AbortPolicy, AgentEndpoint, AgentSessionConfig, ContainmentSpec, ContainmentStatus, EndReason, EnvVars, Event,
-    ExitStatus, Json, KillOptions, KillScope, Limits, NativeResume, Operation, PermissionAnswer, PermissionRequest,
-    ProcessId, ProcessInfo, Prompt, Receipt, SessionId, WireError,
+    ExitStatus, Json, KillOptions, KillScope, Limits, ModelUpstream, NativeResume, Operation, PermissionAnswer,
+    PermissionRequest, ProcessId, ProcessInfo, Prompt, Receipt, SessionId, WireError,
 };
 
 /// Version of everything in this crate that crosses a wire. Any change of a message or a type in it raises it: bincode
 /// does not describe itself, so two builds that differ cannot talk.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// First message in each direction. Its encoding never changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +66,9 @@ pub struct AgentCommand {
     pub private: Vec<String>,
     /// Facts about the agent's part in permissions.
     pub asking: PermissionSupport,
+    /// The model, where its key stays outside of the session.
+    #[serde(default)]
+    pub upstream: Option<ModelUpstream>,
 }
 
 /// Facts about an agent's part in permissions.

@@ -9,6 +9,28 @@ use crate::ProcessId;
 /// Port of the HTTP proxy in the network of a session.
 pub const EGRESS_PORT: u16 = 61080;
 
+/// Port in the network of a session at which its model is found, where the model's key stays outside.
+pub const MODEL_PORT: u16 = 61081;
+
+/// Address of a session's model, and its key, which requests get on the way out of the session's network.
+#[derive(Clone, derive_more::Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelUpstream {
+    /// True for TLS.
+    pub is_encrypted: bool,
+    /// Name or address of the host.
+    pub host: String,
+    /// Port of the host.
+    pub port: u16,
+    /// Path below which requests are passed on: empty, or with a slash at its beginning and none at its end.
+    pub path: String,
+    /// Key that the session has in place of the real one.
+    #[debug(skip)]
+    pub placeholder: String,
+    /// Key; secret.
+    #[debug(skip)]
+    pub key: String,
+}
+
 /// Hosts that a session's processes may reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]

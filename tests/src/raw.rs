@@ -222,6 +222,7 @@ impl RawProxy {
             asking: ipc_protocol::message::PermissionSupport::default(),
             companion: Vec::new(),
             socket: None,
+            upstream: None,
         };
         let config = AgentSessionConfig {
             session_id: session.clone(),

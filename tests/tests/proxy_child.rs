@@ -207,6 +207,7 @@ fn what_cannot_start_says_why() {
         asking: ipc_protocol::message::PermissionSupport::default(),
         companion: Vec::new(),
         socket: None,
+        upstream: None,
     };
     let config = ipc_protocol::AgentSessionConfig::new("command");
     let (config, command, enclosure) = (Box::new(config), Box::new(command), Box::new(enclosure(&session)));

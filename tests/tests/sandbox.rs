@@ -11,6 +11,7 @@ use agent_proxy_tests::{
     namespaces::{is_apart, ordinary_without_namespaces, root_without_namespaces},
     sessions::{self, all, shell, soon},
 };
+use agents::{AgentSpec, ModelConfig};
 use proxy_manager::{
     AgentSessionConfig, Containment, Error, Event, Home, ManagerBuilder, NetworkAccess, Profile, Profiles,
     ProxyManager, SandboxMode, SandboxStatus, SessionId, SessionSandbox,
@@ -321,5 +322,95 @@ async fn a_network_needs_a_sandbox() {
     let mut config = user.config(SandboxMode::Off, "true");
     config.sandbox.network = Some(NetworkAccess::Off);
     assert!(user.refusal(config).await.contains("network"));
+    soon("the end", user.manager.shutdown()).await;
+}
+
+/// Reads whatever it can for a key of a model, in its environment, in files and in every process; then asks the model.
+const KEY_THIEF: &str = r#"
+{
+    env
+    # Outside of a sandbox that would be the whole machine.
+    if [ -n "$HTTP_PROXY" ]; then
+        cat /proc/self/environ /proc/[0-9]*/environ /proc/[0-9]*/cmdline
+        grep -rha REAL-KEY "$HOME" . /tmp /run /dev/shm
+        find -L /proc/[0-9]*/fd -maxdepth 1 -type f -exec cat {} +
+    fi
+} 2>/dev/null | tr '\0' '\n' | grep -aoE 'REAL-KEY-[a-z0-9]{8,}' | sort -u | sed 's/^/found /'
+rest=${MODEL_URL#http://}
+ask() {
+    host=${rest%%/*}
+    exec 3<>"/dev/tcp/${host%:*}/${host#*:}"
+    printf '%s %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nX-Echo: %s\r\nContent-Length: 2\r\n\r\nhi' "$1" "$2" "$host" "$MODEL_KEY" "$MODEL_KEY" >&3
+    cat <&3
+    echo
+}
+ask POST /v1/messages | tail -n 1
+ask POST /other/messages | head -n 1 | tr -d '\r'
+ask TRACE /v1/messages | head -n 1 | tr -d '\r'
+"#;
+
+#[tokio::test]
+async fn the_key_of_a_model_stays_outside_and_its_requests_have_it() {
+    let key = format!("REAL-KEY-{}", uuid::Uuid::now_v7().simple());
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+    let port = listener.local_addr().expect("an address").port();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("accepted");
+        let (mut got, mut chunk) = (Vec::new(), [0; 1024]);
+        while !got.ends_with(b"hi") {
+            let length = stream.read(&mut chunk).expect("read");
+            got.extend_from_slice(&chunk[..length]);
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nthe model answers").expect("answered");
+        String::from_utf8(got).expect("text")
+    });
+    let agent = AgentSpec {
+        env: [("MODEL_KEY", "{key}"), ("MODEL_URL", "{base_url}")].into_iter().collect(),
+        ..AgentSpec::new("keyed", "command", &["/bin/bash", "-c", KEY_THIEF])
+    };
+    let closed = AgentSpec {
+        env: [("MODEL_KEY", "{key}")].into_iter().collect(),
+        ..AgentSpec::new("closed", "command", &["/bin/true"])
+    };
+    let model = |name: &str, url: String| {
+        let json = serde_json::json!({ "name": name, "provider": "mock", "base_url": url, "key": key });
+        serde_json::from_value::<ModelConfig>(json).expect("parses")
+    };
+    let models =
+        [model("near", format!("http://127.0.0.1:{port}/v1")), model("plain", "http://model.example/v1".into())];
+    let user = User::new(|builder| builder.agent(agent).agent(closed).models(models)).await;
+    let mut config =
+        AgentSessionConfig { model_config: Some("near".into()), ..user.config(SandboxMode::Workspace, "") };
+    (config.agent, config.command) = ("keyed".into(), Vec::new());
+    config.sandbox.network = Some(NetworkAccess::Allow(Vec::new()));
+    let session = soon("a start", user.manager.start_session(config.clone())).await.expect("started");
+    let (mut text, mut reached, mut refused) = (String::new(), None, Vec::new());
+    for envelope in all(&mut session.subscribe()).await {
+        match &envelope.event {
+            Event::Text { text: more } => text.push_str(more),
+            Event::NetworkConnection(found) => reached = Some((found.host.clone(), found.port)),
+            Event::NetworkRefused(found) => refused.push(found.reason.clone()),
+            _ => {}
+        }
+    }
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines, ["the model answers", "HTTP/1.1 403 Forbidden", "HTTP/1.1 403 Forbidden"]);
+    let request = server.join().expect("served");
+    assert!(request.contains(&format!("Authorization: Bearer {key}")), "{request}");
+    assert_eq!(request.matches(&key).count(), 1, "in no other header: {request}");
+    assert_eq!(reached, Some(("127.0.0.1".to_owned(), port)));
+    assert_eq!(refused.len(), 2, "{refused:?}");
+    assert!(!format!("{:?}", user.manager).contains(&key));
+    // What cannot keep it outside is refused.
+    for (agent, model, why) in [("closed", "near", "{base_url}"), ("keyed", "plain", "cannot stay outside")] {
+        let config = AgentSessionConfig { model_config: Some(model.into()), agent: agent.into(), ..config.clone() };
+        let refused = user.refusal(config).await;
+        assert!(refused.contains(why), "{refused}");
+    }
+    // Without a network of its own the session has the key itself.
+    let config = AgentSessionConfig { session_id: SessionId::mint(), sandbox: SessionSandbox::default(), ..config };
+    let session = soon("a start", user.manager.start_session(config)).await.expect("started");
+    let found = all(&mut session.subscribe()).await;
+    assert!(found.iter().any(|envelope| matches!(&envelope.event, Event::Text { text } if text.contains(&key))));
     soon("the end", user.manager.shutdown()).await;
 }

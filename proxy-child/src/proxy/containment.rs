@@ -3,8 +3,8 @@
 use std::{path::PathBuf, sync::Arc};
 
 use ipc_protocol::{
-    AgentSessionConfig, ContainmentSpec, ContainmentStatus, FileLayer, HiddenFiles, ProcessId, SandboxSpec,
-    SandboxStatus, WireError,
+    AgentSessionConfig, ContainmentSpec, ContainmentStatus, FileLayer, HiddenFiles, ModelUpstream, ProcessId,
+    SandboxSpec, SandboxStatus, WireError,
 };
 use registry::{
     FileRules, HidingNamespace, LandlockScope, MountView, ProcessRegistry, SandboxMounts, SessionCgroup, SessionHold,
@@ -37,7 +37,7 @@ pub(crate) fn enclose(
     program: &mut SpawnRequest,
     proxy: ProcessId,
     config: &AgentSessionConfig,
-    (enclosure, private): (ContainmentSpec, &[String]),
+    (enclosure, private, upstream): (ContainmentSpec, &[String], Option<ModelUpstream>),
     wake: &Arc<Notify>,
 ) -> Result<SessionEnclosure, WireError> {
     let ContainmentSpec { marker, cgroup, strict, sandbox, files } = enclosure;
@@ -56,7 +56,7 @@ pub(crate) fn enclose(
     // Of a program that gets its view when it is started, only that tells whether it did: `sees_own_cgroups_only`.
     let own_cgroups_only = (program.view.is_some() && cgroup.is_some())
         || program.namespace.as_ref().is_some_and(|space| space.view_failure().is_none());
-    let network = own_network(config, program, sandbox.as_ref(), wake)?;
+    let network = own_network(config, program, (sandbox.as_ref(), upstream), wake)?;
     let status = ContainmentStatus {
         layers,
         undumpable: config.hardening.undumpable,
@@ -72,7 +72,7 @@ pub(crate) fn enclose(
 fn own_network(
     config: &AgentSessionConfig,
     program: &SpawnRequest,
-    sandbox: Option<&SandboxStatus>,
+    (sandbox, upstream): (Option<&SandboxStatus>, Option<ModelUpstream>),
     wake: &Arc<Notify>,
 ) -> Result<Option<OwnNetwork>, WireError> {
     let failed = |error| WireError::system("opening the way out of the session's network", &error);
@@ -85,10 +85,10 @@ fn own_network(
         return Ok(None);
     };
     let rules = sandbox.network.rules().to_vec();
-    let sockets = EgressSockets::new(&rules);
+    let sockets = EgressSockets::new(&rules, upstream.is_some());
     let sockets = entry.listen(&sockets.tcp, &sockets.udp).map_err(failed)?;
     let name = entry.name().map_err(failed)?;
-    let egress = SessionEgress::start(rules, sockets, name, wake.clone()).map_err(failed)?;
+    let egress = SessionEgress::start((rules, upstream), sockets, name, wake.clone()).map_err(failed)?;
     Ok(Some(OwnNetwork { entry: Arc::new(entry), egress }))
 }
 

@@ -4,6 +4,7 @@ mod agent_defaults;
 mod check;
 mod conversation;
 mod handoff_record;
+mod outside_key;
 mod preamble;
 mod recording;
 mod resume;
@@ -150,6 +151,9 @@ impl SessionLaunch {
             config.model_config = config.model_config.or_else(|| origin.model_config.clone());
         }
         let model = kit.model(&config)?;
+        let outside_key = outside_key::plan(model, spec, &config)?;
+        let model = outside_key.as_ref().map(|outside| &outside.stand_in).or(model);
+        let upstream = outside_key.as_ref().and_then(|outside| outside.upstream.clone());
         let place = place(&config, origin.as_ref());
         if place == HomePlace::Shared && !config.home_copy.is_empty() {
             return Err(invalid("homeCopy", "the session has your home itself: leave one of the two out".to_owned()));
@@ -179,6 +183,7 @@ impl SessionLaunch {
         let LaunchAttempts { mut attempt, mut fallback } = draft.attempts(&config, origin, on_missing.as_ref())?;
         let home_copy = HomeCopy::plan(spec, &config, &kit.base_env)?;
         for attempt in [Some(&mut attempt), fallback.as_deref_mut()].into_iter().flatten() {
+            attempt.command.upstream.clone_from(&upstream);
             // As a key, the login is in the home only while the session runs.
             attempt.keys.extend(home_copy.login_files().map(Path::to_owned));
         }
@@ -461,6 +466,7 @@ impl LaunchDraft<'_> {
             asking,
             companion,
             socket,
+            upstream: None,
         };
         let resume = resume.cloned();
         let preamble = preamble(context, history);

@@ -333,9 +333,19 @@ fn agent_command() -> impl Strategy<Value = Box<AgentCommand>> {
             sandbox,
         },
     );
-    let places = (private, asking, of(any::<u32>()), vec(text(), 0..3), of(text()));
+    let upstream = (any::<(bool, u16)>(), text(), text(), text(), text()).prop_map(
+        |((is_encrypted, port), host, path, placeholder, key)| ModelUpstream {
+            is_encrypted,
+            host,
+            port,
+            path,
+            placeholder,
+            key,
+        },
+    );
+    let places = (private, asking, of(any::<u32>()), vec(text(), 0..3), of(text()), of(upstream));
     (names, of(native_resume()), of(endpoint), places).prop_map(
-        |(names, resume, endpoint, (private, asking, max_turns, companion, socket))| {
+        |(names, resume, endpoint, (private, asking, max_turns, companion, socket, upstream))| {
             let (agent, protocol, argv, env, cwd, protocol_config, fresh_id) = names;
             Box::new(AgentCommand {
                 agent,
@@ -352,6 +362,7 @@ fn agent_command() -> impl Strategy<Value = Box<AgentCommand>> {
                 asking,
                 companion,
                 socket,
+                upstream,
             })
         },
     )

@@ -9,6 +9,7 @@
 //! | `127.0.0.1:53` | answers for allowed names with an address of 198.18.0.0/15, which is the session's own; refuses others |
 //! | ports 80 and 443 of those | for programs that know of no proxy: lead to the name that has the address |
 //! | a port of `127.0.0.1` | leads to that port outside, where a rule allows it by address |
+//! | `127.0.0.1:61081` | the session's model, whose key is put into each request |
 //!
 //! A tunnel to port 443 begins with a TLS greeting that names the allowed host. A plain request goes alone through its connection, with
 //! the allowed host as its `Host`. So a redirect is a request of its own, and what a connection asks for is what was allowed.
@@ -16,6 +17,7 @@
 mod addresses;
 mod client_hello;
 mod dns;
+mod model;
 mod request_head;
 #[cfg(test)]
 mod tests;
@@ -32,7 +34,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ipc_protocol::{Event, NetworkConnection, NetworkRefusal, NetworkRule, ProcessId, normal_host};
+use ipc_protocol::{
+    Event, MODEL_PORT, ModelUpstream, NetworkConnection, NetworkRefusal, NetworkRule, ProcessId, normal_host,
+};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream, UdpSocket},
@@ -44,6 +48,7 @@ use tokio::{
 use self::{
     client_hello::{HelloVerdict, parse_hello},
     dns::NameTable,
+    model::ModelGateway,
     request_head::{Authority, BodyLength, RequestHead, parse_authority, parse_head},
 };
 
@@ -78,13 +83,13 @@ pub(crate) struct EgressSockets {
 }
 
 impl EgressSockets {
-    pub(crate) fn new(rules: &[NetworkRule]) -> Self {
+    pub(crate) fn new(rules: &[NetworkRule], has_model: bool) -> Self {
         let local = |port| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
         let any = |port| SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
         let mut tcp = vec![local(PROXY_PORT), any(80), any(443), local(53)];
-        tcp.extend(
-            rules.iter().filter_map(local_port).filter(|port| ![53, 80, 443, PROXY_PORT].contains(port)).map(local),
-        );
+        tcp.extend(has_model.then_some(local(MODEL_PORT)));
+        let taken = [53, 80, 443, PROXY_PORT, MODEL_PORT];
+        tcp.extend(rules.iter().filter_map(local_port).filter(|port| !taken.contains(port)).map(local));
         Self { tcp, udp: vec![local(53)] }
     }
 }
@@ -102,6 +107,7 @@ enum EgressDoor {
     Http,
     Tls,
     Dns,
+    Model,
     Forward(u16),
 }
 
@@ -115,6 +121,7 @@ pub(crate) struct SessionEgress {
 #[derive(Debug)]
 struct EgressShared {
     rules: Vec<NetworkRule>,
+    model: Option<ModelGateway>,
     names: Mutex<NameTable>,
     events: Mutex<VecDeque<Event>>,
     lost: AtomicU64,
@@ -131,12 +138,13 @@ impl SessionEgress {
     /// # Errors
     /// When a socket cannot be watched.
     pub(crate) fn start(
-        rules: Vec<NetworkRule>,
+        (rules, model): (Vec<NetworkRule>, Option<ModelUpstream>),
         (tcp, udp): (Vec<OwnedFd>, Vec<OwnedFd>),
         network: String,
         wake: Arc<Notify>,
     ) -> io::Result<Self> {
-        let shared = Arc::new(EgressShared::new(rules, network, wake));
+        let model = model.map(ModelGateway::new);
+        let shared = Arc::new(EgressShared { model, ..EgressShared::new(rules, network, wake) });
         let mut tasks = JoinSet::new();
         for socket in tcp {
             let listener = std::net::TcpListener::from(socket);
@@ -146,6 +154,7 @@ impl SessionEgress {
                 80 => EgressDoor::Http,
                 443 => EgressDoor::Tls,
                 53 => EgressDoor::Dns,
+                MODEL_PORT => EgressDoor::Model,
                 port => EgressDoor::Forward(port),
             };
             tasks.spawn(shared.clone().accept(TcpListener::from_std(listener)?, door));
@@ -180,6 +189,7 @@ impl EgressShared {
     fn new(rules: Vec<NetworkRule>, network: String, wake: Arc<Notify>) -> Self {
         Self {
             rules,
+            model: None,
             names: Mutex::default(),
             events: Mutex::default(),
             lost: AtomicU64::new(0),
@@ -240,10 +250,11 @@ impl EgressShared {
         let asked = match door {
             EgressDoor::Forward(port) => Some(Authority { host: to.ip().to_string(), port }),
             EgressDoor::Http | EgressDoor::Tls => self.authority_of(to),
-            EgressDoor::Proxy | EgressDoor::Dns => None,
+            EgressDoor::Proxy | EgressDoor::Model | EgressDoor::Dns => None,
         };
         match (door, asked) {
             (EgressDoor::Proxy, _) => self.serve_proxy(client, process).await,
+            (EgressDoor::Model, _) => self.serve_model(client, process).await,
             (EgressDoor::Forward(_), Some(asked)) => self.tunnel(client, Vec::new(), asked, process).await,
             (EgressDoor::Http, Some(asked)) => self.serve_request(client, Vec::new(), Some(asked), process).await,
             (EgressDoor::Tls, Some(asked)) => self.tunnel(client, Vec::new(), asked, process).await,
@@ -389,10 +400,16 @@ impl EgressShared {
 
     /// Connects to an allowed place.
     async fn connect(&self, asked: &Authority) -> Result<TcpStream, String> {
+        let is_exact = self.rules.iter().any(|rule| !rule.is_wildcard() && rule.allows(&asked.host, asked.port));
+        self.connect_to(asked, is_exact).await
+    }
+
+    /// Connects to a place whose host was named as such (`is_exact`), or is below one that was.
+    async fn connect_to(&self, asked: &Authority, is_exact: bool) -> Result<TcpStream, String> {
         let addresses: Vec<SocketAddr> = match asked.host.parse::<IpAddr>() {
             // A rule names it.
             Ok(address) => vec![SocketAddr::new(address, asked.port)],
-            Err(_) => self.look_up(asked).await?,
+            Err(_) => self.look_up(asked, is_exact).await?,
         };
         let mut last = format!("{} has no address that may be used", asked.host);
         for address in addresses.into_iter().take(MAX_ADDRESSES) {
@@ -408,13 +425,12 @@ impl EgressShared {
         Err(last)
     }
 
-    async fn look_up(&self, asked: &Authority) -> Result<Vec<SocketAddr>, String> {
+    async fn look_up(&self, asked: &Authority, is_exact: bool) -> Result<Vec<SocketAddr>, String> {
         let failed = |why: String| format!("looking up {} failed: {why}", asked.host);
         let _turn = self.lookups.acquire().await.map_err(|error| failed(error.to_string()))?;
         let found = timeout(CONNECT_TIMEOUT, tokio::net::lookup_host((asked.host.as_str(), asked.port))).await;
         let found = found.map_err(|_| failed(format!("no answer in {CONNECT_TIMEOUT:?}")))?;
         let found = found.map_err(|error| failed(error.to_string()))?;
-        let is_exact = self.rules.iter().any(|rule| !rule.is_wildcard() && rule.allows(&asked.host, asked.port));
         // Its own name of this machine says what it leads to.
         let is_local = asked.host == "localhost";
         Ok(found.filter(|address| is_local || addresses::may_lead_to(address.ip(), is_exact)).collect())

@@ -66,8 +66,18 @@ impl ProxySession<'_> {
         enclosure: ContainmentSpec,
     ) -> Result<(), WireError> {
         let AgentCommand { agent, protocol, argv, env, cwd, protocol_config, .. } = command;
-        let AgentCommand { fresh_id, resume, endpoint, max_turns, private, mut asking, companion, socket, .. } =
-            command;
+        let AgentCommand {
+            fresh_id,
+            resume,
+            endpoint,
+            max_turns,
+            private,
+            mut asking,
+            companion,
+            socket,
+            upstream,
+            ..
+        } = command;
         // Its screen speaks its protocol, too.
         let speaks = config.terminal.as_ref().is_some_and(|terminal| terminal.commands.is_some());
         let is_screen = config.terminal.is_some() && !speaks;
@@ -111,7 +121,7 @@ impl ProxySession<'_> {
         if socket.is_some() {
             (program.stdin, program.stdout) = (SpawnInput::Null, SpawnOutput::Null);
         }
-        let held = (enclosure, &private[..]);
+        let held = (enclosure, &private[..], upstream);
         let held = enclose(&mut self.registry, &mut program, self.proxy, &config, held, &self.shells.wake)?;
         self.containment = held.status;
         self.http.enter(held.network.as_ref().map(|network| network.entry.clone()));
