@@ -13,7 +13,11 @@ use agents::{
     ModelConfig, Secret,
     provision::{Provision, ProvisionRequest, provision},
 };
-use proxy_manager::{AgentSessionConfig, AgentSpec, ChildProgram, Deadlines, EnvVars, Home, ProxyManager, SessionId};
+use ipc_protocol::{InvalidNetworkRule, SessionSandbox};
+use proxy_manager::{
+    AgentSessionConfig, AgentSpec, ChildProgram, Deadlines, EnvVars, Home, NetworkAccess, ProxyManager, SandboxMode,
+    SessionId,
+};
 
 use super::{Agent, Failure, STEP, Session, agents::NEXT, session::within, user_home};
 use crate::{mock_model::MockModel, system::with_marker};
@@ -54,6 +58,21 @@ pub struct Stage {
     pub programs: Programs,
     folder: PathBuf,
     sessions: Mutex<BTreeSet<SessionId>>,
+    /// The sandbox of its sessions.
+    sandbox: SessionSandbox,
+}
+
+/// Variable by which all sessions have a sandbox and reach the mock model alone.
+const SANDBOX: &str = "AGENT_PROXY_REAL_SANDBOX";
+
+fn sandbox(root_url: &str) -> Result<SessionSandbox, InvalidNetworkRule> {
+    if std::env::var_os(SANDBOX).is_none() {
+        return Ok(SessionSandbox::default());
+    }
+    // For sessions in the home of a user who has set up the agent; with a model configuration the model needs no rule.
+    let rule = root_url.trim_start_matches("http://").parse()?;
+    let network = Some(NetworkAccess::Allow(vec![rule]));
+    Ok(SessionSandbox { mode: Some(SandboxMode::Workspace), network, ..SessionSandbox::default() })
 }
 
 impl Stage {
@@ -88,8 +107,22 @@ impl Stage {
             None => manager,
         };
         let manager = manager.build().await.map_err(|error| error.to_string())?;
+        let sandbox = sandbox(&model.root_url()).map_err(|error| error.to_string())?;
         let (programs, sessions) = (programs.clone(), Mutex::default());
-        Ok(Self { agent, row, configuration, base_env, model, manager, key, shown, programs, folder, sessions })
+        Ok(Self {
+            agent,
+            row,
+            configuration,
+            base_env,
+            model,
+            manager,
+            key,
+            shown,
+            programs,
+            folder,
+            sessions,
+            sandbox,
+        })
     }
 
     /// The directory that sessions work in.
@@ -183,7 +216,10 @@ impl Stage {
     ///
     /// # Errors
     /// When it takes too long.
-    pub async fn try_start(&self, config: AgentSessionConfig) -> Result<proxy_manager::Result<Session>, Failure> {
+    pub async fn try_start(&self, mut config: AgentSessionConfig) -> Result<proxy_manager::Result<Session>, Failure> {
+        if !config.sandbox.is_on() {
+            config.sandbox.clone_from(&self.sandbox);
+        }
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner).insert(config.session_id.clone());
         let started = within("the agent is ready, or not", self.manager.start_session(config)).await?;
         Ok(started.map(Session::new))
