@@ -1,8 +1,19 @@
-// Passes requests on to a server, with a token.
+// Passes requests on to a server, with the token of a file: with-token.mjs URL FILE. Prints its port.
+import { readFileSync } from "node:fs";
 import http from "node:http";
-const [target, token] = process.argv.slice(2);
+
+const [target, file] = process.argv.slice(2);
 const to = new URL(target);
-http.createServer((q, r) => {
-  const p = http.request({ host: to.hostname, port: to.port, path: q.url, method: q.method, headers: { ...q.headers, authorization: `Bearer ${token}` } }, (a) => { r.writeHead(a.statusCode, a.headers); a.pipe(r); });
-  p.on("error", () => r.destroy()); r.on("close", () => p.destroy()); q.pipe(p);
-}).listen(0, "127.0.0.1", function () { console.log(this.address().port); });
+const authorization = `Bearer ${readFileSync(file, "utf8").trim()}`;
+
+const server = http.createServer((request, response) => {
+  const headers = { ...request.headers, authorization };
+  const passed = http.request({ host: to.hostname, port: to.port, path: request.url, method: request.method, headers }, (answer) => {
+    response.writeHead(answer.statusCode, answer.headers);
+    answer.pipe(response);
+  });
+  passed.on("error", () => response.destroy());
+  response.on("close", () => passed.destroy());
+  request.pipe(passed);
+});
+server.listen(0, "127.0.0.1", () => console.log(server.address().port));

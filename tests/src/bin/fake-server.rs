@@ -12,6 +12,9 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
+/// Slash commands that it offers.
+const COMMANDS: &str = r#"[{"name":"review"}]"#;
+
 /// Who follows the events, and what was sent.
 struct Server {
     log: File,
@@ -79,6 +82,7 @@ fn serve(server: &Mutex<Server>, login: &str, mut stream: TcpStream) -> io::Resu
         }
         ("GET", "/session/status") => answer(200, "{}"),
         ("GET", "/permission" | "/question") => answer(200, "[]"),
+        ("GET", "/command") => answer(200, COMMANDS),
         ("GET", "/config/providers") => answer(200, r#"{"providers":[{"id":"p","key":"a-key"}]}"#),
         _ => answer(200, "true"),
     }
