@@ -19,8 +19,8 @@ const ROWS: NonZeroU16 = NonZeroU16::new(40).expect("it is not 0");
 const COLUMNS: NonZeroU16 = NonZeroU16::new(120).expect("it is not 0");
 
 /// Attempts to type a word, and the time that each has.
-const ATTEMPTS: u32 = 10;
-const ATTEMPT: Duration = Duration::from_secs(3);
+pub(super) const ATTEMPTS: u32 = 10;
+pub(super) const ATTEMPT: Duration = Duration::from_secs(3);
 
 /// Viewer of a screen, with what it shows.
 pub(super) struct Watched {
@@ -53,6 +53,11 @@ impl Watched {
 
     pub(super) async fn types(&mut self, keys: &str) -> Result<(), Failure> {
         self.viewer.send(&ToTerminal::Input(keys.into())).await.map_err(|error| Failure::Wrong(error.to_string()))
+    }
+
+    /// Returns what the screen shows.
+    pub(super) fn text(&self) -> String {
+        self.screen.screen().contents()
     }
 
     /// Types a word again and again, until the screen shows it: some programs drop what comes while they begin.

@@ -6,12 +6,13 @@ use proxy_manager::{
     AgentSessionConfig, Event, PermissionMode,
     terminal::{Surface, TerminalConfig},
 };
+use tokio::time::timeout;
 
 use super::{
     Ran,
     answers::ended_well,
     ensure,
-    screen::{attached, of_screen, screen_size, text_of},
+    screen::{ATTEMPT, ATTEMPTS, attached, of_screen, screen_size, text_of},
     turns::remembers,
 };
 use crate::real_agents::{Failure, Session, Stage, Verdict, session::within};
@@ -71,13 +72,21 @@ async fn another_conversation(stage: &Stage, session: &mut Session) -> Result<()
     viewer.shows("pear").await?;
     viewer.types_until_shown("/clear").await?;
     session.leave_turn();
-    viewer.types("\r").await?;
-    session
-        .until("another conversation", |event| match event {
+    let mut is_another = false;
+    for _ in 0..ATTEMPTS {
+        // Some drop it; without any text it does nothing.
+        viewer.types("\r").await?;
+        let another = session.until("another conversation", |event| match event {
             Event::SessionStatus { status, .. } => (status == "nativeSession").then_some(()),
             _ => None,
-        })
-        .await?;
+        });
+        if let Ok(another) = timeout(ATTEMPT, another).await {
+            another?;
+            is_another = true;
+            break;
+        }
+    }
+    ensure!(is_another, "no other conversation: {}", viewer.text());
     viewer.types_until_shown("ostrich").await?;
     viewer.enters_until_shown("said: ostrich").await?;
     session
