@@ -3,6 +3,7 @@
 use std::{
     fmt::Display,
     io::{self, IsTerminal, Write},
+    os::fd::AsFd,
 };
 
 use rustix::{
@@ -44,9 +45,10 @@ pub(crate) fn json(value: &impl serde::Serialize) -> Result<(), CommandFailure> 
     line(text)
 }
 
-/// Writes a line to standard error. A failure is ignored: there is nowhere else to report it.
+/// Writes a line to standard error, broken between words on a terminal. A failure is ignored: there is nowhere else to
+/// report it.
 pub(crate) fn error_line(text: impl Display) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", filled(&text.to_string(), columns_of(io::stderr())));
 }
 
 /// Writes to standard error, without a newline.
@@ -129,8 +131,27 @@ fn is_colour_enabled() -> bool {
 
 /// Returns the columns of the terminal on standard output; `None` if that is no terminal.
 pub(crate) fn columns() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    columns_of(io::stdout())
+}
+
+fn columns_of(terminal: impl AsFd) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(terminal).ok()?;
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
+
+/// Breaks lines that are longer than `width` columns between words. What follows is indented as its line is; a longer
+/// word, such as an address, stays whole.
+pub(crate) fn filled(text: &str, width: Option<usize>) -> String {
+    let Some(width) = width else { return text.to_owned() };
+    let fill = |line: &str| {
+        let indent = &line[..line.len() - line.trim_start().len()];
+        let options = textwrap::Options::new(width)
+            .subsequent_indent(indent)
+            .break_words(false)
+            .word_splitter(textwrap::WordSplitter::NoHyphenation);
+        textwrap::fill(line, options)
+    };
+    text.split('\n').map(fill).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns true if another program reads standard output.
@@ -224,6 +245,14 @@ mod tests {
         assert_eq!(clip("äöüß", 3), "äö…");
         assert_eq!(clip_start("abc", 3), "abc");
         assert_eq!(clip_start("äöüß", 3), "…üß");
+    }
+
+    #[test]
+    fn long_lines_are_broken_between_words() {
+        assert_eq!(filled("one two\n  three four five\n", Some(12)), "one two\n  three four\n  five\n");
+        assert_eq!(filled("at http://127.0.0.1:8080/ now", Some(12)), "at\nhttp://127.0.0.1:8080/\nnow");
+        assert_eq!(filled("\x1b[2mone two\x1b[0m three", Some(7)), "\x1b[2mone two\x1b[0m\nthree");
+        assert_eq!(filled("one two", None), "one two");
     }
 
     #[test]

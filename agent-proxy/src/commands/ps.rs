@@ -144,7 +144,7 @@ fn tree(session: &SessionInfo, short: &str, listing: &ProcessListing) -> String 
     if !listing.processes.is_empty() {
         text.push_str(&render::tree::render_details(&listing.processes, style, term::columns()));
     } else if let SessionState::Ended { receipt: Some(receipt), .. } = &session.state {
-        text.push_str(&render::receipt::verdict(receipt, style));
+        text.push_str(&term::filled(&render::receipt::verdict(receipt, style), term::columns()));
     } else {
         text.push_str("no processes\n");
     }

@@ -171,7 +171,7 @@ fn session_text(
     if let SessionState::Ended { receipt: Some(receipt), .. } | SessionState::Suspended { receipt: Some(receipt), .. } =
         &session.state
     {
-        text.push_str(&format!("\n{}", render::receipt::verdict(receipt, style)));
+        text.push_str(&format!("\n{}", term::filled(&render::receipt::verdict(receipt, style), width)));
     }
     if !running.is_empty() {
         text.push_str(&format!("\n{}", render::tree::render_details(&running, style, width)));

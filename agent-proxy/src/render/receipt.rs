@@ -4,7 +4,7 @@ use ipc_protocol::{ContainmentLayer, KillCause, ProcessOutcome, Proof, ReapedBy,
 use proxy_manager::Receipt;
 
 use super::{count, duration, table};
-use crate::term::{TermStyle, clip, printable};
+use crate::term::{TermStyle, clip, filled, printable};
 
 /// Formats the complete receipt: each process, then their number, the time, and the proof. Clipped to `width`
 /// columns.
@@ -30,7 +30,7 @@ pub(crate) fn render_named(
         text.push_str(&style.yellow("of this session or of another whose proxy died at the same moment:\n"));
         text.push_str(&entries(&receipt.unattributed, style, width, name));
     }
-    text.push_str(&verdict(receipt, style));
+    text.push_str(&filled(&verdict(receipt, style), width));
     text
 }
 

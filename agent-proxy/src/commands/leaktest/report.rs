@@ -11,7 +11,7 @@ use crate::{
         self, count, duration, table,
         tree::{self, TreeNode},
     },
-    term::{TermStyle, printable},
+    term::{TermStyle, filled, printable},
 };
 
 /// Most processes shown to people.
@@ -180,9 +180,8 @@ impl LeakReport {
 
     /// Formats the report for people, clipped to `width` columns.
     pub(super) fn text(&self, style: TermStyle, width: Option<usize>) -> String {
-        let mut text = self.tree(style, width);
-        text.push('\n');
-        text.push_str(&format!("{}\n", self.end()));
+        let tree = self.tree(style, width);
+        let mut text = format!("{}\n", self.end());
         let spawned = usize::try_from(self.spawned()).unwrap_or(usize::MAX);
         text.push_str(&format!(
             "it started {} ({} gone before anybody looked): {} left its session, {} its group, {} lost its parent\n",
@@ -202,7 +201,7 @@ impl LeakReport {
         if self.verdict() != LeakVerdict::Clean {
             text.push_str(&render::receipt::verdict(&self.receipt, style));
         }
-        text
+        format!("{tree}\n{}", filled(&text, width))
     }
 
     fn end(&self) -> String {
