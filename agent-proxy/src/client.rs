@@ -133,6 +133,32 @@ impl DaemonClient {
         matches!(self.address, DaemonAddress::Network(_))
     }
 
+    /// Checks that somebody listens.
+    ///
+    /// # Errors
+    /// `no-daemon`.
+    pub(crate) async fn reach(&self) -> Result<(), ProblemDetails> {
+        self.address.connect().await.map(drop)
+    }
+
+    /// Passes a request on to the daemon, whatever its answer is, and a connection of another protocol after it.
+    ///
+    /// # Errors
+    /// Same as [`Client::get`].
+    pub(crate) async fn pass_on(&self, mut request: Request<Body>) -> Result<Response<Body>, ProblemDetails> {
+        let upgrade = request.headers().contains_key(header::UPGRADE).then(|| hyper::upgrade::on(&mut request));
+        let mut response = self.while_healthy(self.forward(request)).await?;
+        if let Some(of_client) = upgrade.filter(|_| response.status() == StatusCode::SWITCHING_PROTOCOLS) {
+            let of_daemon = hyper::upgrade::on(&mut response);
+            tokio::spawn(async move {
+                let (Ok(client), Ok(daemon)) = tokio::join!(of_client, of_daemon) else { return };
+                // Either end may go at any time.
+                let _ = tokio::io::copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(daemon)).await;
+            });
+        }
+        Ok(response)
+    }
+
     /// Passes a request on to the daemon, whatever its answer is.
     async fn forward(&self, mut request: Request<Body>) -> Result<Response<Body>, ProblemDetails> {
         self.address.complete(&mut request)?;

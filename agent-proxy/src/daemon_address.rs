@@ -17,6 +17,7 @@ use hyper::{
     header::{self, HeaderValue},
 };
 use interprocess::local_socket::{GenericFilePath, ToFsName, tokio::Stream, traits::tokio::Stream as _};
+use nix::sys::socket::{getsockopt, sockopt};
 use proxy_server::ProblemDetails;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -231,7 +232,7 @@ async fn connect_locally(socket: &SocketPath) -> Result<Stream, ProblemDetails> 
         Ok(name) => Stream::connect(name).await,
         Err(error) => Err(error),
     };
-    stream.map_err(|error| {
+    let stream = stream.map_err(|error| {
         let path = path.display();
         ProblemDetails::new(
             "no-daemon",
@@ -242,7 +243,17 @@ async fn connect_locally(socket: &SocketPath) -> Result<Stream, ProblemDetails> 
                 _ => format!("cannot connect to {path}: {error}; is `agent-proxy serve` running, and yours?"),
             },
         )
-    })
+    })?;
+    let Stream::UdSocket(connected) = &stream;
+    // Of the process that listens, which a link in the socket's place may lead to.
+    let listens = getsockopt(connected, sockopt::PeerCredentials).map(|peer| peer.uid());
+    match socket.owner {
+        Some(owner) if listens != Ok(owner) => {
+            let detail = format!("who listens on {} is not the daemon of user {owner}", path.display());
+            Err(ProblemDetails::new("no-daemon", detail))
+        }
+        _ => Ok(stream),
+    }
 }
 
 /// Reads a URL; the token is missing yet.

@@ -16,6 +16,8 @@ pub(crate) struct SocketPath {
     pub(crate) path: PathBuf,
     /// True for the default location, in a directory for agent-proxy alone.
     pub(crate) default_place: bool,
+    /// User whose daemon has to listen there; `None` for anybody's.
+    pub(crate) owner: Option<u32>,
 }
 
 impl SocketPath {
@@ -30,14 +32,19 @@ impl SocketPath {
     fn from_parts(flag: Option<&Path>, var: impl Fn(&str) -> Option<OsString>, temp: &Path, uid: u32) -> Self {
         let var = |name: &str| var(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         if let Some(path) = flag.map(Path::to_owned).or_else(|| var("AGENT_PROXY_SOCKET")) {
-            return Self { path, default_place: false };
+            return Self { path, default_place: false, owner: None };
         }
         // The specification of XDG_RUNTIME_DIR requires relative values to be ignored.
         let directory = match var("XDG_RUNTIME_DIR").filter(|path| path.is_absolute()) {
             Some(runtime) => runtime.join("agent-proxy"),
             None => temp.join(format!("agent-proxy-{uid}")),
         };
-        Self { path: directory.join("daemon.sock"), default_place: true }
+        Self { path: directory.join("daemon.sock"), default_place: true, owner: None }
+    }
+
+    /// Names the socket of this user's daemon, whoever could put another in its place.
+    pub(crate) fn of_user(path: PathBuf, user: u32) -> Self {
+        Self { path, default_place: false, owner: Some(user) }
     }
 
     /// Returns the directory of the socket.
@@ -102,18 +109,18 @@ mod tests {
     fn a_directory_that_is_a_link_is_not_trusted() {
         let link = std::env::temp_dir().join(format!("agent-proxy-link-{}", std::process::id()));
         std::os::unix::fs::symlink("/", &link).expect("a fresh link");
-        let at = |default_place| SocketPath { path: link.join("daemon.sock"), default_place };
+        let at = |default_place| SocketPath { path: link.join("daemon.sock"), default_place, owner: None };
         let (default, asked_for) = (at(true).untrusted(), at(false).untrusted());
         std::fs::remove_file(&link).expect("it is there");
         assert!(default.is_some_and(|why| why.contains("somebody else")));
         assert_eq!(asked_for, None);
-        let nowhere = SocketPath { path: "/no/such/place/daemon.sock".into(), default_place: true };
+        let nowhere = SocketPath { path: "/no/such/place/daemon.sock".into(), default_place: true, owner: None };
         assert_eq!(nowhere.untrusted(), None);
     }
 
     #[test]
     fn a_path_too_long_for_a_socket_says_so() {
-        let path = |path: String| SocketPath { path: path.into(), default_place: false };
+        let path = |path: String| SocketPath { path: path.into(), default_place: false, owner: None };
         assert_eq!(path(format!("/{}", "x".repeat(106))).unusable(), None);
         assert!(path(format!("/{}", "x".repeat(107))).unusable().is_some_and(|why| why.contains("107")));
         assert!(path("/".into()).unusable().is_some());

@@ -65,7 +65,7 @@ pub use self::api_client::{ApiService, service_of};
 pub use self::{
     access::{
         AuditLog, Identity, KeyFetch, LoginLink, LoginStore, NetworkAccess, OidcVerifier, Peer, Policy, PolicyRules,
-        Role, TokenError, TokenFile, TokenInfo, TrustedProxy, require_token, write_private,
+        Role, TokenError, TokenFile, TokenInfo, TrustedProxy, name_caller, require_token, trust_root, write_private,
     },
     configuration::{ConfigurationSource, LoadedConfiguration, model_json, profile_json},
     configuration_reloader::ConfigurationReloader,

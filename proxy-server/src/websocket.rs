@@ -58,6 +58,15 @@ pub(crate) fn subprotocol_token(headers: &HeaderMap) -> Option<String> {
     Some(token.unwrap_or_default())
 }
 
+/// Takes the token out of a WebSocket's handshake.
+pub(crate) fn remove_subprotocol_token(headers: &mut HeaderMap) {
+    let kept: Vec<&str> =
+        words(headers, header::SEC_WEBSOCKET_PROTOCOL).filter(|word| !word.starts_with(TOKEN_SUBPROTOCOL)).collect();
+    let kept = HeaderValue::from_str(&kept.join(", ")).ok().filter(|kept| !kept.is_empty());
+    headers.remove(header::SEC_WEBSOCKET_PROTOCOL);
+    headers.extend(kept.map(|kept| (header::SEC_WEBSOCKET_PROTOCOL, kept)));
+}
+
 /// Accepts a WebSocket whose messages have at most `longest` bytes, and has `serve` serve it.
 ///
 /// # Errors

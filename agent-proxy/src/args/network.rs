@@ -71,6 +71,15 @@ pub(crate) struct NetworkArgs {
     /// Restrict what callers may ask for, as this TOML file says
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
+    /// Run each user's sessions as that user of this machine; takes root
+    ///
+    /// Each user of a token, a login or an issuer is the account of that name, and has a daemon of its own there, which is started when
+    /// it is asked for. Its socket and its state are below this directory.
+    #[arg(long, value_name = "DIR", requires = "listen")]
+    pub(crate) run_as_user: Option<PathBuf>,
+    /// Be the daemon of one user, behind one of root's that names the caller of each request
+    #[arg(long, hide = true, conflicts_with_all = ["listen", "run_as_user"])]
+    pub(crate) behind_root: bool,
 }
 
 /// Arguments of `login-link`.

@@ -43,7 +43,7 @@ mod shell;
 mod signal;
 mod start;
 mod status;
-mod stop;
+pub(crate) mod stop;
 mod tokens;
 mod top;
 mod transfer;

@@ -57,7 +57,8 @@ pub(super) async fn run(
     let (stopped, detached) = stop::end(client, daemon.as_ref(), &request, args.timeout, as_json).await?;
     let log = health.daemon.and_then(|daemon| daemon.log_file);
     let was_in_terminal = log.is_none();
-    let program = DaemonProgram { argv: program.argv, env: program.env, cwd: Some(program.cwd), log };
+    let program =
+        DaemonProgram { wrapper: Vec::new(), argv: program.argv, env: program.env, cwd: Some(program.cwd), log };
     let started = detach::start(program, socket, as_json).await?;
     if as_json {
         term::json(&json!({ "pid": started.pid, "socket": socket.path, "log": started.log, "detached": detached,

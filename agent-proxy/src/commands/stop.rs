@@ -31,7 +31,7 @@ pub(super) async fn run(client: &DaemonClient, args: &StopArgs, as_json: bool) -
 ///
 /// # Errors
 /// `deadline` if it is still there after `longest`; it ends all the same.
-pub(super) async fn end(
+pub(crate) async fn end(
     client: &DaemonClient,
     daemon: Option<&PidFd>,
     request: &StopRequest,

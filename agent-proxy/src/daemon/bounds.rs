@@ -98,7 +98,7 @@ impl ConnectionBounds {
             let (stream, ()) = stream;
             match server.place_of(None) {
                 Some(place) => {
-                    let peer = Peer { address: None, pid: peers::pid(&stream) };
+                    let peer = peers::peer(&stream);
                     server.spawn(place, std::future::ready(Some((stream, peer))));
                 }
                 None => server.refuse(stream),

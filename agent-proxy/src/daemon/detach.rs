@@ -37,6 +37,8 @@ const MAX_REASON: u64 = 4096;
 /// What a daemon in the background is started with.
 #[derive(Debug)]
 pub(crate) struct DaemonProgram {
+    /// Program and arguments that become this program; none for this program itself.
+    pub(crate) wrapper: Vec<OsString>,
     /// Arguments, the program's name included.
     pub(crate) argv: Vec<OsString>,
     /// The whole environment.
@@ -52,6 +54,21 @@ pub(crate) struct DaemonProgram {
 pub(crate) struct StartedDaemon {
     pub(crate) pid: u32,
     pub(crate) log: PathBuf,
+    pub(crate) process: PidFd,
+}
+
+/// Reason why a daemon does not run.
+#[derive(Debug)]
+pub(crate) struct StartFailure {
+    pub(crate) problem: ProblemDetails,
+    /// Exit code for it.
+    pub(crate) exit: ProgramExit,
+}
+
+impl From<ProblemDetails> for StartFailure {
+    fn from(problem: ProblemDetails) -> Self {
+        Self { exit: problem.exit(), problem }
+    }
 }
 
 /// Starts the daemon in the background, and returns once it answers. Prints its pid.
@@ -60,8 +77,8 @@ pub(crate) struct StartedDaemon {
 /// Same as [`start`].
 pub(super) async fn serve(args: &ServeArgs, socket: &SocketPath, as_json: bool) -> Result<(), CommandFailure> {
     let (argv, env) = (std::env::args_os().collect(), std::env::vars_os().collect());
-    let program = DaemonProgram { argv, env, cwd: None, log: args.log_file.clone() };
-    let StartedDaemon { pid, log } = start(program, socket, as_json).await?;
+    let program = DaemonProgram { wrapper: Vec::new(), argv, env, cwd: None, log: args.log_file.clone() };
+    let StartedDaemon { pid, log, .. } = start(program, socket, as_json).await?;
     if as_json {
         return term::json(&json!({ "pid": pid, "socket": socket.path, "log": log }));
     }
@@ -73,50 +90,59 @@ pub(super) async fn serve(args: &ServeArgs, socket: &SocketPath, as_json: bool) 
     term::line(pid)
 }
 
-/// Starts a daemon in the background, and returns once it answers.
+/// Starts a daemon in the background, and returns once it answers. Reports a failure.
 ///
 /// # Errors
-/// The daemon's own, from its log; `deadline` when it does not answer in time. No daemon is left then.
+/// Same as [`try_start`].
 pub(crate) async fn start(
     program: DaemonProgram,
     socket: &SocketPath,
     as_json: bool,
 ) -> Result<StartedDaemon, CommandFailure> {
+    let started = tokio::select! {
+        started = try_start(program, socket, as_json) => started,
+        _ = tokio::signal::ctrl_c() => return Err(CommandFailure::Exit(ProgramExit::Interrupted)),
+    };
+    started.map_err(|StartFailure { problem, exit }| {
+        term::problem(&problem, as_json);
+        CommandFailure::Exit(exit)
+    })
+}
+
+/// Starts a daemon in the background, and returns once it answers. Explains a long wait unless `is_quiet`.
+///
+/// # Errors
+/// The daemon's own, from its log; `deadline` when it does not answer in time. No daemon is left then.
+pub(crate) async fn try_start(
+    program: DaemonProgram,
+    socket: &SocketPath,
+    is_quiet: bool,
+) -> Result<StartedDaemon, StartFailure> {
     if let Some(why) = socket.unusable() {
         return Err(ProblemDetails::new("unusable-socket", why).into());
     }
     let log = log_file(&program, socket)?;
     let file = log.open()?;
     let begin = file.metadata().map_or(0, |found| found.len());
-    let daemon = spawn(program, &log, &file)?;
     // Whatever ends this function early ends the daemon too.
-    let mut daemon = StartingDaemon(Some(daemon));
-    let Some(process) = &daemon.0 else {
-        return Err(ProblemDetails::failed("starting the daemon failed").into());
-    };
+    let daemon = StartingDaemon(Some(spawn(program, &log, &file)?));
+    let Some(process) = &daemon.0 else { return Err(ProblemDetails::failed("starting the daemon failed").into()) };
     let pid = process.id().pid;
-    let result = tokio::select! {
-        result = wait(process, socket, as_json) => result?,
-        _ = tokio::signal::ctrl_c() => return Err(CommandFailure::Exit(ProgramExit::Interrupted)),
-    };
-    let exit = match result {
-        StartResult::Answers => None,
-        StartResult::Exited(exit) => Some(exit),
+    match wait(process, socket, is_quiet).await? {
+        StartResult::Answers => Ok(StartedDaemon { pid, log: log.path().to_owned(), process: daemon.keep()? }),
+        StartResult::Exited(exit) => {
+            daemon.keep()?;
+            Err(start_failure(exit, &log, begin))
+        }
         StartResult::Late => {
             let detail = format!(
                 "the daemon (process {pid}) did not answer on {} within {START_TIMEOUT:?}, and was ended: see {}",
                 socket.path.display(),
                 log.path().display()
             );
-            return Err(ProblemDetails::new("deadline", detail).into());
+            Err(ProblemDetails::new("deadline", detail).into())
         }
-    };
-    // It runs, or is gone.
-    daemon.0 = None;
-    let Some(exit) = exit else { return Ok(StartedDaemon { pid, log: log.path().to_owned() }) };
-    let (problem, code) = start_problem(exit, &log, begin);
-    term::problem(&problem, as_json);
-    Err(CommandFailure::Exit(code))
+    }
 }
 
 /// Returns the log: as named, else beside the socket.
@@ -131,7 +157,7 @@ fn log_file(program: &DaemonProgram, socket: &SocketPath) -> Result<LogFile, Pro
 /// Starts this program with the arguments of a daemon, but in the foreground of a session of its own.
 fn spawn(program: DaemonProgram, log: &LogFile, file: &std::fs::File) -> Result<PidFd, ProblemDetails> {
     let failed = |error: io::Error| ProblemDetails::failed(format!("starting the daemon failed: {error}"));
-    let DaemonProgram { argv, env, cwd, log: named } = program;
+    let DaemonProgram { wrapper, argv, env, cwd, log: named } = program;
     let is_detach_flag = |arg: &OsString| {
         let bytes = arg.as_encoded_bytes();
         bytes.strip_prefix(DETACH_FLAG.as_bytes()).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"="))
@@ -142,15 +168,16 @@ fn spawn(program: DaemonProgram, log: &LogFile, file: &std::fs::File) -> Result<
     if named.is_none() {
         argv.extend([LOG_FLAG.into(), log.path().into()]);
     }
-    let output = || file.try_clone().map(|file| SpawnOutput::Fd(file.into())).map_err(failed);
-    let request = SpawnRequest {
-        argv,
-        env,
-        cwd,
-        stdout: output()?,
-        stderr: output()?,
-        ..SpawnRequest::new(std::env::current_exe().map_err(failed)?)
+    let own = std::env::current_exe().map_err(failed)?;
+    let (program, argv) = match wrapper.first() {
+        Some(first) => {
+            let own = std::iter::once(own.into_os_string());
+            (first.clone(), wrapper.iter().cloned().chain(own).chain(argv.into_iter().skip(1)).collect())
+        }
+        None => (own.into_os_string(), argv),
     };
+    let output = || file.try_clone().map(|file| SpawnOutput::Fd(file.into())).map_err(failed);
+    let request = SpawnRequest { argv, env, cwd, stdout: output()?, stderr: output()?, ..SpawnRequest::new(program) };
     let spawned = registry::spawn(request);
     Ok(spawned.map_err(|error| failed(io::Error::other(error)))?.process)
 }
@@ -163,7 +190,7 @@ enum StartResult {
     Late,
 }
 
-async fn wait(process: &PidFd, socket: &SocketPath, as_json: bool) -> Result<StartResult, ProblemDetails> {
+async fn wait(process: &PidFd, socket: &SocketPath, is_quiet: bool) -> Result<StartResult, ProblemDetails> {
     let failed = |error: io::Error| ProblemDetails::failed(format!("waiting for the daemon failed: {error}"));
     let pid = process.id().pid;
     let exited = ProcessExit::of(process).map_err(failed)?;
@@ -171,7 +198,7 @@ async fn wait(process: &PidFd, socket: &SocketPath, as_json: bool) -> Result<Sta
     let begin = Instant::now();
     let (explain, late) = (sleep_until(begin + PATIENCE), sleep_until(begin + START_TIMEOUT));
     let (mut explain, mut late) = (std::pin::pin!(explain), std::pin::pin!(late));
-    let (mut poll, mut is_explained) = (interval(POLL_INTERVAL), as_json);
+    let (mut poll, mut is_explained) = (interval(POLL_INTERVAL), is_quiet);
     loop {
         tokio::select! {
             biased;
@@ -199,6 +226,13 @@ async fn wait(process: &PidFd, socket: &SocketPath, as_json: bool) -> Result<Sta
 /// Daemon that nobody else knows yet. Dropping it ends it.
 struct StartingDaemon(Option<PidFd>);
 
+impl StartingDaemon {
+    /// Lets it run, if it does still.
+    fn keep(mut self) -> Result<PidFd, ProblemDetails> {
+        self.0.take().ok_or_else(|| ProblemDetails::failed("starting the daemon failed"))
+    }
+}
+
 impl Drop for StartingDaemon {
     fn drop(&mut self) {
         if let Some(daemon) = &self.0 {
@@ -209,7 +243,7 @@ impl Drop for StartingDaemon {
 }
 
 /// Returns the reason why the daemon did not start, as it wrote it to its log, and its exit code.
-fn start_problem(exit: ExitStatus, log: &LogFile, begin: u64) -> (ProblemDetails, ProgramExit) {
+fn start_failure(exit: ExitStatus, log: &LogFile, begin: u64) -> StartFailure {
     let written = log.open().and_then(|mut file| {
         let mut text = Vec::new();
         let end = file.seek(SeekFrom::End(0)).unwrap_or(begin);
@@ -225,11 +259,12 @@ fn start_problem(exit: ExitStatus, log: &LogFile, begin: u64) -> (ProblemDetails
         ExitStatus::Signal(_) => ProgramExit::Failed,
     };
     let reason = match (serde_json::from_str::<ProblemDetails>(last), last.strip_prefix("error: ")) {
-        (Ok(problem), _) => return (problem, code),
+        (Ok(problem), _) => return StartFailure { problem, exit: code },
         (Err(_), Some(reason)) => reason.to_owned(),
         (Err(_), None) if last.is_empty() => exit.to_string(),
         (Err(_), None) => format!("{exit}, after {last}"),
     };
     let reason = term::printable(&reason, false);
-    (ProblemDetails::failed(format!("the daemon did not start: {reason}; its log is {}", log.path().display())), code)
+    let detail = format!("the daemon did not start: {reason}; its log is {}", log.path().display());
+    StartFailure { problem: ProblemDetails::failed(detail), exit: code }
 }

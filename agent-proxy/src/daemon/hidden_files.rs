@@ -7,7 +7,7 @@ use proxy_server::ProblemDetails;
 
 use crate::{args::ServeArgs, serve_config::is_address, socket_path::SocketPath, term};
 
-/// Lists the files that sessions of this daemon must not see; none for a daemon that does not listen on the network.
+/// Lists the files that sessions of this daemon must not see; none for a daemon that nobody reaches over the network.
 ///
 /// # Errors
 /// `containment-unavailable` where they cannot be hidden, unless `--insecure` says that this is wanted.
@@ -17,7 +17,7 @@ pub(super) async fn find(
     audit: Option<&Path>,
     socket: &SocketPath,
 ) -> Result<Vec<PathBuf>, ProblemDetails> {
-    if args.network.listen.is_empty() {
+    if args.network.listen.is_empty() && !args.network.behind_root {
         return Ok(Vec::new());
     }
     let mut files: Vec<PathBuf> = configuration.map(Path::to_owned).into_iter().collect();

@@ -12,6 +12,7 @@ mod recovered_sessions;
 pub(crate) mod socket;
 mod tls;
 mod traces;
+mod user_daemons;
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -34,7 +35,7 @@ use tokio_rustls::TlsAcceptor;
 
 use self::{
     bounds::ConnectionBounds, issuer_address::IssuerAddress, log_file::LogFile, network::NetworkListener,
-    peers::PeerGuard,
+    peers::PeerGuard, user_daemons::UserDaemons,
 };
 use crate::{
     args::{LogFormat, NetworkArgs, ServeArgs},
@@ -78,6 +79,7 @@ pub(crate) async fn serve(
         false => Some(network_access(&args.network, &configuration_directory, as_json)?),
     };
     let policy = args.network.read_policy()?;
+    let users = UserDaemons::prepare(&args.network)?;
     let audit_file = audit_file(&args, &configuration_directory);
     let hidden =
         hidden_files::find(&args, configuration_directory.as_deref().ok(), audit_file.as_deref(), socket).await?;
@@ -137,13 +139,17 @@ pub(crate) async fn serve(
     let logins = LoginStore::default();
     let options = policy.into_iter().fold(options.with_logins(logins.clone()), ServerOptions::with_policy);
     let options = audit.iter().cloned().fold(options, ServerOptions::with_audit);
-    let router = proxy_server::router(manager.clone(), options);
+    let mut router = proxy_server::router(manager.clone(), options);
+    if args.network.behind_root {
+        router = proxy_server::trust_root(router);
+    }
     let bounds = ConnectionBounds::new(limit, &args.network.trust_from);
     let mut servers = JoinSet::new();
     if let Some(access) = access {
         let access = access.with_metrics(metrics).with_logins(logins.clone());
         let access = audit.into_iter().fold(access, NetworkAccess::with_audit);
-        let guarded = proxy_server::require_token(router.clone(), access);
+        let served = users.iter().cloned().fold(router.clone(), |router, users| users.in_front_of(router));
+        let guarded = proxy_server::require_token(served, access);
         for network in networks {
             servers.spawn(bounds.clone().serve_network(network, tls.clone(), guarded.clone(), stopped.clone()));
         }
@@ -191,6 +197,11 @@ pub(crate) async fn serve(
             end_now().await
         }
     };
+    // A restart leaves those of users alone.
+    let of_users = match users.filter(|_| !detach) {
+        Some(users) => users.stop(mode == StopMode::Now, as_json).await,
+        None => Vec::new(),
+    };
     if let Some(traces) = traces {
         traces.finish().await;
     }
@@ -199,6 +210,7 @@ pub(crate) async fn serve(
     stop.send_replace(());
     let _ = tokio::time::timeout(LINGER, servers.join_all()).await;
     drop(names);
+    let receipts: Vec<Receipt> = receipts.into_iter().chain(of_users.into_iter().map(|ended| ended.receipt)).collect();
     report(&receipts, as_json)
 }
 

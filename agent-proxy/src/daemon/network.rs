@@ -85,7 +85,7 @@ impl NetworkClient {
             Some(guard) => guard.admit_network(self.stream).await?,
             None => (self.stream, None),
         };
-        Some((stream, Peer { address, pid }))
+        Some((stream, Peer { address, pid, user: None }))
     }
 
     /// Returns the connection, encrypted, if the client is admitted.

@@ -16,7 +16,7 @@ use tokio::{
     sync::Semaphore,
 };
 
-use proxy_server::ProblemDetails;
+use proxy_server::{Peer, ProblemDetails};
 
 /// Connection of a client.
 pub(super) trait ClientStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
@@ -85,10 +85,11 @@ impl PeerGuard {
     }
 }
 
-/// Returns the process at the other end of a local connection, where the kernel tells it.
-pub(super) fn pid(stream: &Stream) -> Option<u32> {
+/// Returns the process at the other end of a local connection, as far as the kernel tells it.
+pub(super) fn peer(stream: &Stream) -> Peer {
     let Stream::UdSocket(socket) = stream;
-    SocketPeer::of(socket).ok().map(|peer| peer.pid)
+    let peer = SocketPeer::of(socket).ok();
+    Peer { address: None, pid: peer.as_ref().map(|peer| peer.pid), user: peer.as_ref().map(|peer| peer.user) }
 }
 
 /// Why a client is refused.

@@ -173,7 +173,7 @@ mod tests {
         }
 
         fn socket(&self, path: &str) -> SocketPath {
-            SocketPath { path: self.0.join(path), default_place: false }
+            SocketPath { path: self.0.join(path), default_place: false, owner: None }
         }
     }
 

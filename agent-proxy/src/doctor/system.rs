@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_socket_directory_that_is_not_there_can_be_created() {
-        let socket = |path: &str| SocketPath { path: path.into(), default_place: false };
+        let socket = |path: &str| SocketPath { path: path.into(), default_place: false, owner: None };
         let temp = std::env::temp_dir().join("agent-proxy-doctor-none/daemon.sock");
         assert_eq!(socket_directory(&socket(&temp.display().to_string())).verdict, CheckVerdict::Ok);
         assert_eq!(socket_directory(&socket("/proc/nowhere/daemon.sock")).verdict, CheckVerdict::Missing);

@@ -108,13 +108,33 @@ impl EffectiveConfig {
 
     /// Flags that say the same as variables and file.
     pub(crate) fn additions(&self) -> Vec<OsString> {
-        let flag = |setting: &Setting| {
-            let is_off = setting.key.kind == ValueKind::Switch && setting.values == ["false"];
-            let values = if is_off { Vec::new() } else { setting.values.clone() };
-            let name = setting.key.flag.clone();
-            values.into_iter().map(move |value| format!("--{name}={value}").into())
-        };
-        self.given_elsewhere().flat_map(flag).collect()
+        self.given_elsewhere().flat_map(Setting::flags).collect()
+    }
+
+    /// Flags that say the same as the given flags, but for keys of these names. They mean the same in any directory.
+    pub(crate) fn flags_but(&self, is_left_out: impl Fn(&str) -> bool) -> Vec<OsString> {
+        let given = self.settings.iter().filter(|setting| setting.origin == SettingOrigin::Flag);
+        let kept = given.filter(|setting| !is_left_out(&setting.key.name)).cloned().map(|mut setting| {
+            if setting.key.kind == ValueKind::Path {
+                for value in &mut setting.values {
+                    *value = std::path::absolute(&*value)
+                        .ok()
+                        .and_then(|path| path.into_os_string().into_string().ok())
+                        .unwrap_or_else(|| value.clone());
+                }
+            }
+            setting
+        });
+        kept.flat_map(|setting| setting.flags()).collect()
+    }
+}
+
+impl Setting {
+    /// Flags with these values.
+    fn flags(&self) -> Vec<OsString> {
+        let is_off = self.key.kind == ValueKind::Switch && self.values == ["false"];
+        let values = if is_off { &[] } else { &self.values[..] };
+        values.iter().map(|value| format!("--{}={value}", self.key.flag).into()).collect()
     }
 }
 

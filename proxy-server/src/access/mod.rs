@@ -5,6 +5,7 @@ mod caller;
 mod issuer_keys;
 mod login;
 mod network;
+mod passed_on;
 mod peer;
 mod pinned_directory;
 mod policy;
@@ -20,6 +21,7 @@ pub use self::{
     issuer_keys::KeyFetch,
     login::{LoginLink, LoginStore},
     network::{NetworkAccess, require_token},
+    passed_on::{name_caller, trust_root},
     peer::Peer,
     policy::{Policy, PolicyRules},
     token_file::{TokenError, TokenFile, TokenInfo, write_private},

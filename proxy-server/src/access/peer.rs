@@ -10,4 +10,6 @@ pub struct Peer {
     pub address: Option<SocketAddr>,
     /// Process on this machine, where it is known.
     pub pid: Option<u32>,
+    /// Id of that process's user, where it is known.
+    pub user: Option<u32>,
 }
