@@ -52,6 +52,8 @@ pub(crate) struct DaemonProgram {
 pub(crate) struct StartedDaemon {
     pub(crate) pid: u32,
     pub(crate) log: PathBuf,
+    /// Addresses of the network that it answers on, as URLs.
+    addresses: Vec<String>,
 }
 
 /// Starts the daemon in the background, and returns once it answers. Prints its pid.
@@ -61,9 +63,12 @@ pub(crate) struct StartedDaemon {
 pub(super) async fn serve(args: &ServeArgs, socket: &SocketPath, as_json: bool) -> Result<(), CommandFailure> {
     let (argv, env) = (std::env::args_os().collect(), std::env::vars_os().collect());
     let program = DaemonProgram { argv, env, cwd: None, log: args.log_file.clone() };
-    let StartedDaemon { pid, log } = start(program, socket, as_json).await?;
+    let StartedDaemon { pid, log, addresses } = start(program, socket, as_json).await?;
     if as_json {
-        return term::json(&json!({ "pid": pid, "socket": socket.path, "log": log }));
+        return term::json(&json!({ "pid": pid, "socket": socket.path, "log": log, "addresses": addresses }));
+    }
+    for address in addresses {
+        term::error_line(format_args!("listening on {address}"));
     }
     term::error_line(format_args!(
         "listening on {}, log in {}; `agent-proxy stop` ends it",
@@ -100,8 +105,13 @@ pub(crate) async fn start(
         _ = tokio::signal::ctrl_c() => return Err(CommandFailure::Exit(ProgramExit::Interrupted)),
     };
     let exit = match result {
-        StartResult::Answers => None,
-        StartResult::Exited(exit) => Some(exit),
+        StartResult::Answers(health) => {
+            // It runs.
+            daemon.0 = None;
+            let addresses = health.daemon.map(|daemon| daemon.addresses).unwrap_or_default();
+            return Ok(StartedDaemon { pid, log: log.path().to_owned(), addresses });
+        }
+        StartResult::Exited(exit) => exit,
         StartResult::Late => {
             let detail = format!(
                 "the daemon (process {pid}) did not answer on {} within {START_TIMEOUT:?}, and was ended: see {}",
@@ -111,9 +121,8 @@ pub(crate) async fn start(
             return Err(ProblemDetails::new("deadline", detail).into());
         }
     };
-    // It runs, or is gone.
+    // It is gone.
     daemon.0 = None;
-    let Some(exit) = exit else { return Ok(StartedDaemon { pid, log: log.path().to_owned() }) };
     let (problem, code) = start_problem(exit, &log, begin);
     term::problem(&problem, as_json);
     Err(CommandFailure::Exit(code))
@@ -158,7 +167,7 @@ fn spawn(program: DaemonProgram, log: &LogFile, file: &std::fs::File) -> Result<
 /// Result of a daemon's start.
 #[derive(Debug)]
 enum StartResult {
-    Answers,
+    Answers(Box<HealthResponse>),
     Exited(ExitStatus),
     Late,
 }
@@ -188,8 +197,8 @@ async fn wait(process: &PidFd, socket: &SocketPath, as_json: bool) -> Result<Sta
             _ = poll.tick() => {
                 // Another daemon may have the socket: then ours exits, and says so.
                 let health: Result<HealthResponse, _> = client.get("/v1/health").await;
-                if health.is_ok_and(|health| health.pid == pid) {
-                    return Ok(StartResult::Answers);
+                if let Ok(health) = health && health.pid == pid {
+                    return Ok(StartResult::Answers(Box::new(health)));
                 }
             }
         }
