@@ -109,10 +109,10 @@ pub(crate) async fn serve(
     let audit = audit_file.as_deref().map(open_audit_log).transpose()?;
 
     let guarded = manager.clone();
-    let guard = (!args.allow_sessions).then(|| PeerGuard::new(move || guarded.fork_servers()));
+    let guard = PeerGuard::new(move || guarded.fork_servers(), !args.allow_sessions);
     let tls = args.network.tls()?;
     let scheme = if tls.is_some() { "https" } else { "http" };
-    let networks = bind_networks(&args.network, tls.is_some(), guard.as_ref()).await?;
+    let networks = bind_networks(&args.network, tls.is_some(), &guard).await?;
     let listener = listener.guarded(guard);
 
     let (stop, stopped) = watch::channel(());
@@ -245,11 +245,11 @@ fn report_drain(progress: DrainProgress, longest: Duration, as_json: bool) {
 async fn bind_networks(
     args: &NetworkArgs,
     tls: bool,
-    guard: Option<&PeerGuard>,
+    guard: &PeerGuard,
 ) -> Result<Vec<NetworkListener>, ProblemDetails> {
     let mut networks = Vec::new();
     for address in &args.listen {
-        networks.push(NetworkListener::bind(*address, tls, args.insecure).await?.guarded(guard.cloned()));
+        networks.push(NetworkListener::bind(*address, tls, args.insecure, guard.clone()).await?);
     }
     Ok(networks)
 }

@@ -10,4 +10,6 @@ pub struct Peer {
     pub address: Option<SocketAddr>,
     /// Process on this machine, where it is known.
     pub pid: Option<u32>,
+    /// True for a process of one of our own sessions, where those are answered: a session that it starts is deeper.
+    pub is_in_session: bool,
 }

@@ -286,7 +286,7 @@ mod tests {
             let name = HeaderName::from_static("x-forwarded-user");
             values.iter().map(|value| (name.clone(), value.parse().expect("a value"))).collect::<HeaderMap>()
         };
-        let peer = |text: &str| Peer { address: Some(text.parse().expect("an address")), pid: None };
+        let peer = |text: &str| Peer { address: Some(text.parse().expect("an address")), ..Peer::default() };
         let known = proxy.identify(&headers(&["ada"]), peer("127.0.0.1:5000")).expect("trusted");
         assert_eq!(known, Some(Identity::new("ada", Role::Operate).with_user("ada")));
         let mapped = proxy.identify(&headers(&["ada"]), peer("[::ffff:127.0.0.1]:5000")).expect("trusted");
