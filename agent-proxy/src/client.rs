@@ -133,14 +133,6 @@ impl DaemonClient {
         matches!(self.address, DaemonAddress::Network(_))
     }
 
-    /// Checks that somebody listens.
-    ///
-    /// # Errors
-    /// `no-daemon`.
-    pub(crate) async fn reach(&self) -> Result<(), ProblemDetails> {
-        self.address.connect().await.map(drop)
-    }
-
     /// Passes a request on to the daemon, whatever its answer is, and a connection of another protocol after it.
     ///
     /// # Errors

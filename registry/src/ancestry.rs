@@ -16,20 +16,32 @@ const MAX_DEPTH: usize = 1000;
 ///
 /// # Errors
 /// The reason why that is unknown, for the user who runs `pid`.
-pub(crate) fn is_below(pid: Pid, tops: &[ProcessId]) -> Result<bool, String> {
+pub fn is_below(pid: Pid, tops: &[ProcessId]) -> Result<bool, String> {
+    Ok(top_of(pid, tops)?.is_some())
+}
+
+/// Returns the one of `tops` that `pid` is, or that it is below; the nearest of several.
+///
+/// # Errors
+/// As [`is_below`].
+pub fn top_of(pid: Pid, tops: &[ProcessId]) -> Result<Option<ProcessId>, String> {
     walk(pid, tops, |pid| process_table::find_process(pid)?.ok_or_else(|| io::ErrorKind::NotFound.into()))
 }
 
-fn walk(pid: Pid, tops: &[ProcessId], look: impl Fn(Pid) -> io::Result<SeenProcess>) -> Result<bool, String> {
+fn walk(
+    pid: Pid,
+    tops: &[ProcessId],
+    look: impl Fn(Pid) -> io::Result<SeenProcess>,
+) -> Result<Option<ProcessId>, String> {
     let mut failure = String::new();
     'attempt: for _ in 0..ATTEMPTS {
         let mut seen = look(pid).map_err(|error| format!("your process {pid} is gone, or cannot be seen ({error})"))?;
         for _ in 0..MAX_DEPTH {
             if tops.contains(&seen.id) {
-                return Ok(true);
+                return Ok(Some(seen.id));
             }
             if seen.ppid == 0 || seen.id.pid == 1 {
-                return Ok(false);
+                return Ok(None);
             }
             let above = match look(seen.ppid) {
                 Ok(above) => above,
@@ -64,7 +76,7 @@ mod tests {
 
     fn walked(pid: Pid, table: &[SeenProcess]) -> Result<bool, String> {
         let find = |pid| table.iter().find(|seen| seen.id.pid == pid).copied();
-        walk(pid, &[TOP], |pid| find(pid).ok_or_else(|| io::ErrorKind::NotFound.into()))
+        Ok(walk(pid, &[TOP], |pid| find(pid).ok_or_else(|| io::ErrorKind::NotFound.into()))?.is_some())
     }
 
     #[test]
@@ -98,7 +110,7 @@ mod tests {
                 _ => Err(io::ErrorKind::NotFound.into()),
             }
         });
-        assert_eq!(walked, Ok(true));
+        assert_eq!(walked, Ok(Some(TOP)));
     }
 
     #[test]

@@ -53,6 +53,7 @@ mod unavailable;
 mod usage;
 mod watchdog;
 
+pub use ancestry::{is_below, top_of};
 pub use cgroup::{
     CgroupControllers, GroupUsage, ManagerCgroup, MountView, SessionCgroup, SweptCgroup, add_supervisor,
     free_supervisor, remember_own_group, remove_supervisor, thaw_v1,

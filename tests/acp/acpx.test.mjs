@@ -1,42 +1,31 @@
-// acpx, a client that people use, through `agent-proxy acp` with the fake agent.
+// acpx, a real client of the protocol, through `agent-proxy acp` with the fake agent.
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
-import { mkdtempSync, mkdirSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { spawn } from "node:child_process";
+import { rmSync } from "node:fs";
 import path from "node:path";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { cmdline, makePlace, processesOf, processesWith, program, run, runOther, soon, untilNone, waitFor } from "./place.mjs";
 
-const program = process.env.AGENT_PROXY;
 const acpx = fileURLToPath(new URL("node_modules/acpx/dist/cli.js", import.meta.url));
-let folder, env;
+let place;
 
 before(() => {
-  folder = mkdtempSync(path.join(tmpdir(), "agent-proxy-acpx-"));
-  mkdirSync(path.join(folder, "run"), { mode: 0o700 });
-  mkdirSync(path.join(folder, "work"));
-  env = { PATH: process.env.PATH, HOME: folder, AGENT_PROXY_SOCKET: path.join(folder, "run/daemon.sock"), AGENT_PROXY_CONFIG_DIR: path.join(folder, "config") };
-  run(program, "serve", "--detach", "--state-dir", path.join(folder, "state"));
+  place = makePlace();
+  run(place, "serve", "--detach", "--state-dir", path.join(place.folder, "state"));
 });
 
 after(() => {
-  run(program, "stop");
-  rmSync(folder, { recursive: true });
+  run(place, "stop");
+  rmSync(place.folder, { recursive: true });
 });
 
-function run(command, ...args) {
-  return ends(0, command, ...args);
-}
-
-function ends(status, command, ...args) {
-  const ran = spawnSync(command, args, { env, cwd: path.join(folder, "work"), encoding: "utf8", timeout: 60_000 });
-  assert.equal(ran.status, status, `${args.join(" ")}: ${ran.stdout}${ran.stderr}`);
-  return ran.stdout;
-}
-
+const argv = (...args) => [acpx, "--agent", `${program} acp --agent acp -- ${program} fake-agent --store ${place.folder}/store`, ...args];
+const clientEnds = (status, ...args) => runOther(place, { status }, process.execPath, ...argv(...args));
 const client = (...args) => clientEnds(0, ...args);
-const clientEnds = (status, ...args) => ends(status, process.execPath, acpx, "--agent", `${program} acp --agent acp -- ${program} fake-agent --store ${folder}/store`, ...args);
-const living = () => JSON.parse(run(program, "sessions", "--json")).filter((session) => session.status === "idle" || session.status === "busy");
+const living = () => JSON.parse(run(place, "sessions", "--json")).filter((session) => session.status === "idle" || session.status === "busy");
+// What keeps acpx's session for its next command ends after its time.
+const ownerIsGone = () => waitFor("the end of acpx's server", () => processesWith(place, "node_modules/acpx").length === 0);
 
 test("one prompt", () => {
   assert.match(client("--format", "quiet", "exec", "say hello"), /hello/);
@@ -48,11 +37,28 @@ test("a permission is acpx's to give, or to refuse", () => {
   assert.match(clientEnds(5, "--deny-all", "exec", "ask to write"), /permission: reject-once/);
 });
 
-test("a conversation goes on from command to command, and nothing is left when it is closed", () => {
+test("a conversation goes on from command to command, a prompt is cancelled, and nothing is left when it is closed", async () => {
   client("--ttl", "1", "sessions", "new");
   assert.match(client("--ttl", "1", "prompt", "say one"), /one/);
+  // The next command loads it.
+  await ownerIsGone();
   assert.match(client("--ttl", "1", "prompt", "history"), /1 before/);
+  const waiting = spawn(process.execPath, argv("--ttl", "1", "prompt", "wait"), { env: place.env, cwd: place.work, stdio: "ignore" });
+  const ended = new Promise((resolve) => waiting.on("exit", resolve));
+  await waitFor("the turn", () => living().some((session) => session.status === "busy"));
+  client("--ttl", "1", "cancel");
+  await soon("the end of the cancelled prompt", ended);
   client("sessions", "close");
-  const end = Date.now() + 60_000;
-  while (living().length > 0) assert.ok(Date.now() < end, JSON.stringify(living()));
+  await untilNone(place);
+  await ownerIsGone();
+  assert.deepEqual(living(), []);
+});
+
+test("killed in the middle of a turn, it leaves nothing", async () => {
+  const editor = spawn(process.execPath, argv("exec", "setsid exec sleep 3078\nwait"), { env: place.env, cwd: place.work, stdio: "ignore" });
+  const ended = new Promise((resolve) => editor.on("exit", resolve));
+  await waitFor("the tool", () => processesOf(place).some((pid) => cmdline(pid).includes("sleep 3078")));
+  editor.kill("SIGKILL");
+  await soon("the end", ended);
+  await untilNone(place);
 });

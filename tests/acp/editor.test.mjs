@@ -1,113 +1,13 @@
 // An editor by the official SDK's client, through `agent-proxy acp` with the fake agent: with a daemon, and without.
 import assert from "node:assert/strict";
-import { spawn, spawnSync } from "node:child_process";
-import { mkdtempSync, mkdirSync, readFileSync, readdirSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { rmSync } from "node:fs";
 import path from "node:path";
 import { after, before, describe, test } from "node:test";
-import { Readable, Writable } from "node:stream";
 import * as acp from "@agentclientprotocol/sdk";
+import { Editor } from "./editor.mjs";
+import { makePlace, processesOf, program, run, soon, untilNone } from "./place.mjs";
 
-const program = process.env.AGENT_PROXY;
-const DEADLINE = 60_000;
-
-// Runs the program to its end.
-function run(place, ...args) {
-  const ran = spawnSync(program, args, { env: place.env, encoding: "utf8", timeout: DEADLINE });
-  assert.equal(ran.status, 0, `agent-proxy ${args.join(" ")}: ${ran.stderr}`);
-  return ran.stdout;
-}
-
-function makePlace() {
-  const folder = mkdtempSync(path.join(tmpdir(), "agent-proxy-acp-"));
-  mkdirSync(path.join(folder, "run"), { mode: 0o700 });
-  mkdirSync(path.join(folder, "work"));
-  const env = {
-    PATH: process.env.PATH, HOME: folder, AGENT_PROXY_SOCKET: path.join(folder, "run/daemon.sock"), AGENT_PROXY_CONFIG_DIR: path.join(folder, "config"),
-  };
-  return { folder, env, work: path.join(folder, "work") };
-}
-
-// Waits for something, with a deadline.
-function soon(what, promise) {
-  let timer;
-  const late = new Promise((_, reject) => { timer = setTimeout(() => reject(new Error(`${what} did not come`)), DEADLINE); });
-  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
-}
-
-// An editor: its agent's process, the updates that came, and how it answers permission requests.
-class Editor {
-  constructor(place, flags = []) {
-    this.updates = [];
-    this.waiting = [];
-    this.answer = () => ({ outcome: { outcome: "cancelled" } });
-    this.child = spawn(program, ["acp", "--agent", "acp", ...flags, "--", program, "fake-agent", "--modes", "--store", path.join(place.folder, "store")],
-      { env: place.env, stdio: ["pipe", "pipe", "pipe"] });
-    this.stderr = "";
-    this.child.stderr.on("data", (text) => { this.stderr += text; });
-    this.ended = new Promise((resolve) => this.child.on("exit", (code, signal) => resolve(code ?? signal)));
-    const stream = acp.ndJsonStream(Writable.toWeb(this.child.stdin), Readable.toWeb(this.child.stdout));
-    this.connection = acp.client({ name: "test" })
-      .onRequest(acp.methods.client.session.requestPermission, ({ params }) => this.answer(params))
-      .onNotification(acp.methods.client.session.update, ({ params }) => {
-        this.updates.push(params.update);
-        for (const look of this.waiting) look();
-      })
-      .connect(stream);
-    this.agent = this.connection.agent;
-  }
-
-  ask(method, params) { return soon(method, this.agent.request(method, params)); }
-
-  async begin(place) {
-    const begun = await this.ask(acp.methods.agent.initialize, { protocolVersion: acp.PROTOCOL_VERSION, clientCapabilities: {} });
-    assert.equal(begun.protocolVersion, acp.PROTOCOL_VERSION);
-    assert.equal(begun.agentCapabilities.loadSession, true);
-    this.session = await this.ask(acp.methods.agent.session.new, { cwd: place.work, mcpServers: [] });
-    return this.session.sessionId;
-  }
-
-  prompt(text, more = []) {
-    return this.ask(acp.methods.agent.session.prompt, { sessionId: this.session.sessionId, prompt: [{ type: "text", text }, ...more] });
-  }
-
-  // Waits for an update.
-  async until(what, wanted) {
-    await soon(what, new Promise((resolve) => {
-      const look = () => { if (this.updates.some(wanted)) resolve(); };
-      this.waiting.push(look);
-      look();
-    }));
-    return this.updates.find(wanted);
-  }
-
-  text() {
-    return this.updates.filter((update) => update.sessionUpdate === "agent_message_chunk").map((update) => update.content.text).join("");
-  }
-
-  async leave() {
-    this.child.stdin.end();
-    assert.equal(await soon("the end", this.ended), 0, this.stderr);
-  }
-}
-
-// Processes whose environment names a session of ours that was started in this place.
-function processesOf(place) {
-  return readdirSync("/proc").filter((name) => /^\d+$/.test(name)).filter((pid) => {
-    try {
-      const environment = readFileSync(`/proc/${pid}/environ`, "latin1");
-      return environment.includes("AGENT_PROXY_SESSION=") && environment.includes(`HOME=${place.folder}\0`);
-    } catch { return false; }
-  });
-}
-
-async function untilNone(place) {
-  const end = Date.now() + DEADLINE;
-  while (processesOf(place).length > 0) {
-    assert.ok(Date.now() < end, `processes are left: ${processesOf(place)}`);
-    await new Promise((resolve) => setTimeout(resolve, 20));
-  }
-}
+const fake = (place) => ["--agent", "acp", "--", program, "fake-agent", "--modes", "--store", path.join(place.folder, "store")];
 
 for (const withDaemon of [false, true]) {
   describe(withDaemon ? "with a daemon" : "by itself", () => {
@@ -122,7 +22,7 @@ for (const withDaemon of [false, true]) {
     });
 
     test("a turn with everything that an editor shows", async () => {
-      const editor = new Editor(place);
+      const editor = new Editor(place, fake(place));
       await editor.begin(place);
       const image = { type: "image", mimeType: "image/png", data: "iVBORw0KGgo=" };
       const link = { type: "resource_link", name: "a", uri: `file://${place.work}/a.txt` };
@@ -141,7 +41,7 @@ for (const withDaemon of [false, true]) {
     });
 
     test("permission requests are the editor's to answer", async () => {
-      const editor = new Editor(place);
+      const editor = new Editor(place, fake(place));
       await editor.begin(place);
       let asked;
       editor.answer = (params) => {
@@ -155,7 +55,7 @@ for (const withDaemon of [false, true]) {
     });
 
     test("a cancelled turn ends as cancelled, also while a permission is asked for", async () => {
-      const editor = new Editor(place);
+      const editor = new Editor(place, fake(place));
       const sessionId = await editor.begin(place);
       for (const script of ["say begun\nwait", "say again\nask to write\nwait"]) {
         let asked;
@@ -174,7 +74,7 @@ for (const withDaemon of [false, true]) {
     });
 
     test("modes, and errors that name what is wrong", async () => {
-      const editor = new Editor(place);
+      const editor = new Editor(place, fake(place));
       const sessionId = await editor.begin(place);
       assert.ok(editor.session.modes.availableModes.some((mode) => mode.id === "plan"), JSON.stringify(editor.session));
       await editor.ask(acp.methods.agent.session.setMode, { sessionId, modeId: "plan" });
@@ -188,7 +88,7 @@ for (const withDaemon of [false, true]) {
     });
 
     test("an editor that is killed in the middle of a turn leaves nothing", async () => {
-      const editor = new Editor(place);
+      const editor = new Editor(place, fake(place));
       await editor.begin(place);
       const turn = editor.prompt("setsid exec sleep 3072\nsay begun\nwait").catch(() => {});
       await editor.until("begun", (update) => update.content?.text === "begun\n");
@@ -202,7 +102,7 @@ for (const withDaemon of [false, true]) {
 
     if (!withDaemon) {
       test("a death of the program itself leaves nothing either", async () => {
-        const editor = new Editor(place);
+        const editor = new Editor(place, fake(place));
         await editor.begin(place);
         const turn = editor.prompt("daemon exec sleep 3073\nsay begun\nwait").catch(() => {});
         await editor.until("begun", (update) => update.content?.text === "begun\n");
@@ -213,13 +113,13 @@ for (const withDaemon of [false, true]) {
       });
     } else {
       test("a session is the daemon's, is suspended when the editor leaves, and can be loaded", async () => {
-        const editor = new Editor(place);
+        const editor = new Editor(place, fake(place));
         const sessionId = await editor.begin(place);
         await editor.prompt("say plum");
         assert.ok(JSON.parse(run(place, "sessions", "--json")).some((session) => session.sessionId === sessionId));
         await editor.leave();
         await untilNone(place);
-        const next = new Editor(place);
+        const next = new Editor(place, fake(place));
         await next.ask(acp.methods.agent.initialize, { protocolVersion: acp.PROTOCOL_VERSION, clientCapabilities: {} });
         const listed = await next.ask(acp.methods.agent.session.list, { cwd: place.work });
         assert.ok(listed.sessions.some((session) => session.sessionId === sessionId), JSON.stringify(listed));
@@ -234,7 +134,7 @@ for (const withDaemon of [false, true]) {
       });
 
       test("what others prompt is shown, and the first answer to a question counts", async () => {
-        const editor = new Editor(place);
+        const editor = new Editor(place, fake(place));
         const sessionId = await editor.begin(place);
         let asked;
         const question = new Promise((resolve) => { asked = resolve; });

@@ -95,12 +95,9 @@ impl ConnectionBounds {
     pub(super) async fn serve_local(self, mut listener: BoundSocket, router: Router, stopped: watch::Receiver<()>) {
         let mut server = self.server(router, stopped);
         while let Some(stream) = server.next(listener.accept()).await {
-            let (stream, ()) = stream;
+            let (stream, peer) = stream;
             match server.place_of(None) {
-                Some(place) => {
-                    let peer = peers::peer(&stream);
-                    server.spawn(place, std::future::ready(Some((stream, peer))));
-                }
+                Some(place) => server.spawn(place, std::future::ready(Some((stream, peer)))),
                 None => server.refuse(stream),
             }
         }

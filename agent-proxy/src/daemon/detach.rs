@@ -54,6 +54,8 @@ pub(crate) struct DaemonProgram {
 pub(crate) struct StartedDaemon {
     pub(crate) pid: u32,
     pub(crate) log: PathBuf,
+    /// Addresses of the network that it answers on, as URLs.
+    addresses: Vec<String>,
     pub(crate) process: PidFd,
 }
 
@@ -78,9 +80,12 @@ impl From<ProblemDetails> for StartFailure {
 pub(super) async fn serve(args: &ServeArgs, socket: &SocketPath, as_json: bool) -> Result<(), CommandFailure> {
     let (argv, env) = (std::env::args_os().collect(), std::env::vars_os().collect());
     let program = DaemonProgram { wrapper: Vec::new(), argv, env, cwd: None, log: args.log_file.clone() };
-    let StartedDaemon { pid, log, .. } = start(program, socket, as_json).await?;
+    let StartedDaemon { pid, log, addresses, .. } = start(program, socket, as_json).await?;
     if as_json {
-        return term::json(&json!({ "pid": pid, "socket": socket.path, "log": log }));
+        return term::json(&json!({ "pid": pid, "socket": socket.path, "log": log, "addresses": addresses }));
+    }
+    for address in addresses {
+        term::error_line(format_args!("listening on {address}"));
     }
     term::error_line(format_args!(
         "listening on {}, log in {}; `agent-proxy stop` ends it",
@@ -129,7 +134,10 @@ pub(crate) async fn try_start(
     let Some(process) = &daemon.0 else { return Err(ProblemDetails::failed("starting the daemon failed").into()) };
     let pid = process.id().pid;
     match wait(process, socket, is_quiet).await? {
-        StartResult::Answers => Ok(StartedDaemon { pid, log: log.path().to_owned(), process: daemon.keep()? }),
+        StartResult::Answers(health) => {
+            let addresses = health.daemon.map(|daemon| daemon.addresses).unwrap_or_default();
+            Ok(StartedDaemon { pid, log: log.path().to_owned(), addresses, process: daemon.keep()? })
+        }
         StartResult::Exited(exit) => {
             daemon.keep()?;
             Err(start_failure(exit, &log, begin))
@@ -185,7 +193,7 @@ fn spawn(program: DaemonProgram, log: &LogFile, file: &std::fs::File) -> Result<
 /// Result of a daemon's start.
 #[derive(Debug)]
 enum StartResult {
-    Answers,
+    Answers(Box<HealthResponse>),
     Exited(ExitStatus),
     Late,
 }
@@ -215,8 +223,8 @@ async fn wait(process: &PidFd, socket: &SocketPath, is_quiet: bool) -> Result<St
             _ = poll.tick() => {
                 // Another daemon may have the socket: then ours exits, and says so.
                 let health: Result<HealthResponse, _> = client.get("/v1/health").await;
-                if health.is_ok_and(|health| health.pid == pid) {
-                    return Ok(StartResult::Answers);
+                if let Ok(health) = health && health.pid == pid {
+                    return Ok(StartResult::Answers(Box::new(health)));
                 }
             }
         }

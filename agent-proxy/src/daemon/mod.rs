@@ -110,11 +110,18 @@ pub(crate) async fn serve(
     // The state directory exists now.
     let audit = audit_file.as_deref().map(open_audit_log).transpose()?;
 
-    let guarded = manager.clone();
-    let guard = (!args.allow_sessions).then(|| PeerGuard::new(move || guarded.fork_servers()));
+    if let Some(users) = &users {
+        users.find_running().await;
+    }
+    let (guarded, of_users) = (manager.clone(), users.clone());
+    let tops = move || {
+        let of_users = of_users.iter().flat_map(UserDaemons::tops);
+        guarded.fork_servers().into_iter().chain(of_users).collect()
+    };
+    let guard = PeerGuard::new(tops, !args.allow_sessions);
     let tls = args.network.tls()?;
     let scheme = if tls.is_some() { "https" } else { "http" };
-    let networks = bind_networks(&args.network, tls.is_some(), guard.as_ref()).await?;
+    let networks = bind_networks(&args.network, tls.is_some(), &guard).await?;
     let listener = listener.guarded(guard);
 
     let (stop, stopped) = watch::channel(());
@@ -257,11 +264,11 @@ fn report_drain(progress: DrainProgress, longest: Duration, as_json: bool) {
 async fn bind_networks(
     args: &NetworkArgs,
     tls: bool,
-    guard: Option<&PeerGuard>,
+    guard: &PeerGuard,
 ) -> Result<Vec<NetworkListener>, ProblemDetails> {
     let mut networks = Vec::new();
     for address in &args.listen {
-        networks.push(NetworkListener::bind(*address, tls, args.insecure).await?.guarded(guard.cloned()));
+        networks.push(NetworkListener::bind(*address, tls, args.insecure, guard.clone()).await?);
     }
     Ok(networks)
 }

@@ -20,16 +20,21 @@ const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct NetworkListener {
     listener: TcpListener,
-    guard: Option<PeerGuard>,
+    guard: PeerGuard,
 }
 
 impl NetworkListener {
-    /// Binds an address.
+    /// Binds an address, whose clients the guard checks.
     ///
     /// # Errors
     /// `usage` for an address that others than this machine reach, unless it is encrypted or that is said to be wanted; `failed` where it cannot be
     /// bound.
-    pub(super) async fn bind(address: SocketAddr, tls: bool, insecure: bool) -> Result<Self, ProblemDetails> {
+    pub(super) async fn bind(
+        address: SocketAddr,
+        tls: bool,
+        insecure: bool,
+        guard: PeerGuard,
+    ) -> Result<Self, ProblemDetails> {
         if !address.ip().is_loopback() && !tls && !insecure {
             return Err(ProblemDetails::usage(format!(
                 "{address} can be reached from other machines, and what is sent there is not encrypted: listen on 127.0.0.1 behind \
@@ -37,12 +42,7 @@ impl NetworkListener {
             )));
         }
         let failed = |error: io::Error| ProblemDetails::failed(format!("cannot listen on {address}: {error}"));
-        Ok(Self { listener: TcpListener::bind(address).await.map_err(failed)?, guard: None })
-    }
-
-    /// Sets the guard, which checks every client.
-    pub(super) fn guarded(self, guard: Option<PeerGuard>) -> Self {
-        Self { guard, ..self }
+        Ok(Self { listener: TcpListener::bind(address).await.map_err(failed)?, guard })
     }
 
     /// Address with the port that was bound.
@@ -72,7 +72,7 @@ impl NetworkListener {
 #[derive(Debug)]
 pub(super) struct NetworkClient {
     pub(super) stream: TcpStream,
-    guard: Option<PeerGuard>,
+    guard: PeerGuard,
 }
 
 impl NetworkClient {
@@ -80,12 +80,7 @@ impl NetworkClient {
     pub(super) async fn admit(self) -> Option<(TcpStream, Peer)> {
         // An answer waits for no second packet.
         let _ = self.stream.set_nodelay(true);
-        let address = self.stream.peer_addr().ok();
-        let (stream, pid) = match self.guard {
-            Some(guard) => guard.admit_network(self.stream).await?,
-            None => (self.stream, None),
-        };
-        Some((stream, Peer { address, pid, user: None }))
+        self.guard.admit_network(self.stream).await
     }
 
     /// Returns the connection, encrypted, if the client is admitted.

@@ -5,7 +5,7 @@
 //! server, so the ancestors of that process decide. A process that is gone, or whose ancestors cannot be read, is
 //! refused too.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use interprocess::local_socket::tokio::Stream;
 use proxy_manager::ProcessId;
@@ -41,55 +41,67 @@ type ForkServers = Arc<dyn Fn() -> Vec<ProcessId> + Send + Sync>;
 pub(super) struct PeerGuard {
     #[debug("{:?}", fork_servers())]
     fork_servers: ForkServers,
+    /// False where processes of sessions are answered, too.
+    refuses: bool,
     refusals: Arc<Semaphore>,
 }
 
 impl PeerGuard {
-    /// Refuses what is below these fork servers.
-    pub(super) fn new(fork_servers: impl Fn() -> Vec<ProcessId> + Send + Sync + 'static) -> Self {
-        Self { fork_servers: Arc::new(fork_servers), refusals: refusals() }
+    /// Refuses what is below these fork servers, or notes it.
+    pub(super) fn new(fork_servers: impl Fn() -> Vec<ProcessId> + Send + Sync + 'static, refuses: bool) -> Self {
+        Self { fork_servers: Arc::new(fork_servers), refuses, refusals: refusals() }
     }
 
-    /// Returns the connection if its client is admitted; else answers with the reason, and closes it.
-    pub(super) fn admit(&self, stream: Stream) -> Option<Stream> {
+    /// Lists the fork servers whose processes are refused.
+    fn refused_tops(&self) -> Vec<ProcessId> {
+        if self.refuses { (self.fork_servers)() } else { Vec::new() }
+    }
+
+    /// Describes a client that is admitted.
+    fn peer(&self, address: Option<SocketAddr>, pid: Option<u32>, user: Option<u32>) -> Peer {
+        let tops = if self.refuses { Vec::new() } else { (self.fork_servers)() };
+        // Who cannot be looked at may be in one.
+        let is_in_session = pid.is_some_and(|pid| !tops.is_empty() && registry::is_below(pid, &tops).unwrap_or(true));
+        Peer { address, pid, user, is_in_session }
+    }
+
+    /// Returns the connection with its client, if that is admitted; else answers with the reason, and closes it.
+    pub(super) fn admit(&self, stream: Stream) -> Option<(Stream, Peer)> {
         let Stream::UdSocket(socket) = &stream;
-        let judged =
-            SocketPeer::of(socket).and_then(|peer| peer.outside(&(self.fork_servers)(), "this daemon's own sessions"));
+        let judged = SocketPeer::of(socket).and_then(|peer| {
+            let (pid, user) = (peer.pid, peer.user);
+            peer.outside(&self.refused_tops(), "this daemon's own sessions").map(|_| (pid, user))
+        });
         let why = match judged {
-            Ok(_) => return Some(stream),
+            Ok((pid, user)) => return Some((stream, self.peer(None, Some(pid), Some(user)))),
             Err(why) => why,
         };
         refuse(&self.refusals, stream, refusal(&why));
         None
     }
 
-    /// Returns the connection over the network, with its client's process, if the client is admitted; else answers with the reason, and
-    /// closes it.
-    pub(super) async fn admit_network(&self, stream: TcpStream) -> Option<(TcpStream, Option<u32>)> {
+    /// Returns the connection over the network in the same way.
+    pub(super) async fn admit_network(&self, stream: TcpStream) -> Option<(TcpStream, Peer)> {
         let ends = stream.peer_addr().and_then(|client| Ok((client, stream.local_addr()?)));
         let judged = match ends {
             Ok((client, server)) => {
-                let tops = (self.fork_servers)();
-                let look = move || registry::check_tcp_client(client, server, &tops, "this daemon's own sessions");
+                let (tops, guard) = (self.refused_tops(), self.clone());
+                let look = move || {
+                    let pid = registry::check_tcp_client(client, server, &tops, "this daemon's own sessions")?;
+                    Ok(guard.peer(Some(client), pid, None))
+                };
                 tokio::task::spawn_blocking(look).await.unwrap_or_else(|error| Err(error.to_string()))
             }
             Err(error) => Err(error.to_string()),
         };
         match judged {
-            Ok(pid) => Some((stream, pid)),
+            Ok(peer) => Some((stream, peer)),
             Err(why) => {
                 refuse(&self.refusals, stream, refusal(&why));
                 None
             }
         }
     }
-}
-
-/// Returns the process at the other end of a local connection, as far as the kernel tells it.
-pub(super) fn peer(stream: &Stream) -> Peer {
-    let Stream::UdSocket(socket) = stream;
-    let peer = SocketPeer::of(socket).ok();
-    Peer { address: None, pid: peer.as_ref().map(|peer| peer.pid), user: peer.as_ref().map(|peer| peer.user) }
 }
 
 /// Why a client is refused.
@@ -172,7 +184,7 @@ mod tests {
             let name = path.as_path().to_fs_name::<GenericFilePath>().expect("a name");
             let listener = ListenerOptions::new().name(name).create_tokio().expect("binds");
             let ourselves = registry::identify(std::process::id()).expect("alive");
-            Self { path, listener, guard: PeerGuard::new(move || vec![ourselves]) }
+            Self { path, listener, guard: PeerGuard::new(move || vec![ourselves], true) }
         }
 
         /// Returns a client's end of a refused connection.

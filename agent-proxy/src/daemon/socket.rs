@@ -14,7 +14,7 @@ use interprocess::local_socket::{
     tokio::{Listener, Stream},
     traits::tokio::Listener as _,
 };
-use proxy_server::ProblemDetails;
+use proxy_server::{Peer, ProblemDetails};
 use registry::local_socket::{SocketName, SocketNameError};
 
 use super::peers::PeerGuard;
@@ -30,8 +30,8 @@ pub(crate) struct BoundSocket {
 
 impl BoundSocket {
     /// Sets the guard, which checks every client.
-    pub(super) fn guarded(self, guard: Option<PeerGuard>) -> Self {
-        Self { guard, ..self }
+    pub(super) fn guarded(self, guard: PeerGuard) -> Self {
+        Self { guard: Some(guard), ..self }
     }
 }
 
@@ -67,18 +67,18 @@ fn name_problem(error: SocketNameError) -> ProblemDetails {
 
 impl axum::serve::Listener for BoundSocket {
     type Io = Stream;
-    type Addr = ();
+    type Addr = Peer;
 
-    async fn accept(&mut self) -> (Stream, ()) {
+    async fn accept(&mut self) -> (Stream, Peer) {
         loop {
             match self.listener.accept().await {
                 Ok(stream) => {
                     let admitted = match &self.guard {
                         Some(guard) => guard.admit(stream),
-                        None => Some(stream),
+                        None => Some((stream, Peer::default())),
                     };
-                    if let Some(stream) = admitted {
-                        return (stream, ());
+                    if let Some(admitted) = admitted {
+                        return admitted;
                     }
                 }
                 Err(error) => {
@@ -90,8 +90,8 @@ impl axum::serve::Listener for BoundSocket {
         }
     }
 
-    fn local_addr(&self) -> io::Result<()> {
-        Ok(())
+    fn local_addr(&self) -> io::Result<Peer> {
+        Ok(Peer::default())
     }
 }
 

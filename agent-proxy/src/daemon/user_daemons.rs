@@ -21,6 +21,7 @@ use axum::{
 };
 use clap::Args as _;
 use nix::unistd::User;
+use proxy_manager::ProcessId;
 use proxy_server::{
     Identity, ProblemDetails,
     api::{StopRequest, StoppedSession},
@@ -63,6 +64,8 @@ struct Shared {
     flags: Vec<OsString>,
     /// Users whose daemon was asked for, each with a lock of its start.
     starts: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// Daemons that run.
+    running: Mutex<HashMap<String, ProcessId>>,
 }
 
 /// User of this machine.
@@ -101,7 +104,7 @@ impl UserDaemons {
             fs::set_permissions(&copy, Permissions::from_mode(0o644)).map_err(failed)?;
             flags.push(flag("policy", copy));
         }
-        Ok(Some(Self(Arc::new(Shared { directory, flags, starts: Mutex::default() }))))
+        Ok(Some(Self(Arc::new(Shared { directory, flags, starts: Mutex::default(), running: Mutex::default() }))))
     }
 
     /// Passes requests of users on to their daemons. Put it behind what says who calls.
@@ -109,13 +112,25 @@ impl UserDaemons {
         router.layer(from_fn_with_state(self, pass_on))
     }
 
+    /// Finds those that run since before this one.
+    pub(super) async fn find_running(&self) {
+        let entries = fs::read_dir(&self.0.directory).into_iter().flatten();
+        for name in entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()) {
+            if let Ok(account) = self.account(&name).await {
+                // Others are started when they are asked for.
+                let _ = self.reach(&account).await;
+            }
+        }
+    }
+
+    /// Processes below which all sessions of users are.
+    pub(super) fn tops(&self) -> Vec<ProcessId> {
+        locked(&self.0.running).values().copied().collect()
+    }
+
     /// Ends the daemons of all users. Returns what became of their sessions.
     pub(super) async fn stop(&self, now: bool, as_json: bool) -> Vec<StoppedSession> {
-        let names: Vec<String> = fs::read_dir(&self.0.directory)
-            .into_iter()
-            .flatten()
-            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-            .collect();
+        let names: Vec<String> = locked(&self.0.running).keys().cloned().collect();
         let mut sessions = Vec::new();
         for name in names {
             let Ok(account) = self.account(&name).await else { continue };
@@ -155,17 +170,23 @@ impl UserDaemons {
     /// Returns a client of a user's daemon, which is started if it does not run.
     async fn client(&self, name: &str) -> Result<DaemonClient, ProblemDetails> {
         let account = self.account(name).await?;
-        let client = DaemonClient::new(account.socket.clone());
-        if client.reach().await.is_ok() {
+        if let Ok(client) = self.reach(&account).await {
             return Ok(client);
         }
-        let start = {
-            let mut starts = self.0.starts.lock().unwrap_or_else(PoisonError::into_inner);
-            starts.entry(name.to_owned()).or_default().clone()
-        };
+        let start = locked(&self.0.starts).entry(name.to_owned()).or_default().clone();
         let _one_at_a_time = start.lock().await;
-        if client.reach().await.is_err() {
-            self.start(&account).await?;
+        if let Ok(client) = self.reach(&account).await {
+            return Ok(client);
+        }
+        self.start(&account).await?;
+        self.reach(&account).await
+    }
+
+    /// Connects to a daemon that runs.
+    async fn reach(&self, account: &Account) -> Result<DaemonClient, ProblemDetails> {
+        let client = DaemonClient::new(account.socket.clone());
+        if let Some(daemon) = client.daemon_process().await? {
+            locked(&self.0.running).insert(account.user.name.clone(), daemon.id());
         }
         Ok(client)
     }
@@ -188,6 +209,11 @@ impl UserDaemons {
         tokio::spawn(reap(started.process));
         Ok(())
     }
+}
+
+/// Locks what outlives a panic of its holder.
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Takes the status of a daemon once it has ended.

@@ -55,6 +55,22 @@ fn signal(process: ProcessId, signal: ipc_protocol::Signal) {
 }
 
 #[test]
+fn serve_detach_prints_the_addresses_that_it_answers_on() {
+    let place = Place::new();
+    let started = place.run(&["serve", "--detach", "--json", "--listen", "127.0.0.1:0"]).exits(0).json();
+    let status = place.run(&["status", "--json"]).exits(0).json();
+    place.run(&["stop"]).exits(0);
+    let [address] = started["addresses"].as_array().map_or(&[][..], Vec::as_slice) else {
+        panic!("one address: {started}")
+    };
+    assert!(
+        address.as_str().is_some_and(|url| url.starts_with("http://127.0.0.1:") && !url.ends_with(":0")),
+        "{started}"
+    );
+    assert_eq!(started["addresses"], status["daemon"]["addresses"]);
+}
+
+#[test]
 fn serve_detach_returns_when_it_answers_and_stop_when_it_is_gone() {
     let place = Place::new();
     let daemon = BackgroundDaemon::start(&place, &[]);

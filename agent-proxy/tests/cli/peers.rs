@@ -12,9 +12,14 @@ const ASKS: &str = r#"read go
 exec cat"#;
 
 fn asking(place: &Place, daemon: &Daemon<'_>, flags: &[&str]) -> Running {
+    running(place, daemon, flags, ASKS)
+}
+
+/// Has an agent that is a script of the shell do what it does, and follows its events.
+fn running(place: &Place, daemon: &Daemon<'_>, flags: &[&str], script: &str) -> Running {
     let socket = format!("AGENT_PROXY_SOCKET={}", place.socket().display());
     let start = ["start", "--id", "s", "--agent", "command", "--env", &socket];
-    daemon.run(&[&start, flags, &["--", "sh", "-c", ASKS, PROGRAM]].concat()).exits(0);
+    daemon.run(&[&start, flags, &["--", "sh", "-c", script, PROGRAM]].concat()).exits(0);
     let events = daemon.spawn(&["events", "s", "--follow", "--json"]);
     daemon.run(&["prompt", "s", "go"]).exits(0);
     events
@@ -68,5 +73,23 @@ fn a_daemon_that_is_told_to_answers_its_sessions() {
     let mut events = asking(&place, &daemon, &[]);
     events.until_printed(&["child 0", "daemon 0"]);
     daemon.run(&["kill", "s"]).exits(0);
+    events.end();
+}
+
+#[test]
+fn a_session_that_a_session_starts_is_deeper_whatever_is_said_of_it() {
+    let place = Place::new();
+    let daemon = place.serve_with(&["--allow-sessions"]);
+    let starts =
+        r#"read go; env -u AGENT_PROXY_DEPTH "$0" start --id deeper --agent command -- cat; echo "child $?"; exec cat"#;
+    let mut events = running(&place, &daemon, &[], starts);
+    events.until_printed(&["child 0"]);
+    for (id, depth) in [("s", 1), ("deeper", 2)] {
+        let sessions = daemon.run(&["sessions", "--json"]).exits(0).json();
+        let found = sessions.as_array().and_then(|all| all.iter().find(|session| session["sessionId"] == id));
+        assert_eq!(found.map(|session| &session["depth"]), Some(&depth.into()), "{sessions}");
+    }
+    daemon.run(&["kill", "s"]).exits(0);
+    daemon.run(&["kill", "deeper"]).exits(0);
     events.end();
 }

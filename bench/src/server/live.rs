@@ -80,12 +80,11 @@ fn tick(data: &[u8]) -> Option<(u64, Duration)> {
 /// The server does not start; a stream breaks off.
 pub(super) async fn measure(program: &Path, options: &ServerOptions) -> Result<Measured> {
     let server = MeasuredServer::agent_proxy(program)?;
-    let mut api = ApiConnection::open(&server.api).await?;
     let session = json!({
         "sessionId": "live", "agent": "command", "command": programs::ticks_argv(options.rate)?, "verbatim": false,
         "cwd": server.directory.path(), "timeouts": { "silenceMs": null },
     });
-    api.json("POST", "/v1/sessions", Some(&session)).await?;
+    ApiConnection::open(&server.api).await?.json("POST", "/v1/sessions", Some(&session)).await?;
 
     let mut readers = JoinSet::new();
     for _ in 0..options.subscribers {
@@ -114,6 +113,8 @@ pub(super) async fn measure(program: &Path, options: &ServerOptions) -> Result<M
     let used = (processor_seconds(&[server.pid()])? - used) / seconds;
     let all_used = (processor_seconds(&supervisors)? - all_used) / seconds;
 
+    // The server has closed a connection that was idle for so long.
+    let mut api = ApiConnection::open(&server.api).await?;
     api.json("POST", "/v1/sessions/live/kill", Some(&json!({ "graceMs": 0 }))).await?;
     let late_rest = async {
         while stalled.next(|data| late.take(data)).await? {}

@@ -623,6 +623,20 @@ impl ProxyManager {
         [self.fork_server()].into_iter().chain(adopted).collect()
     }
 
+    /// Returns the depth of the session that the process `pid` belongs to.
+    ///
+    /// # Errors
+    /// The reason why that is unknown: the process is in no living session, or is gone.
+    pub fn depth_of_process(&self, pid: u32) -> std::result::Result<u32, String> {
+        let sessions = self.list_sessions();
+        let proxies: Vec<(ProcessId, u32)> =
+            sessions.iter().filter_map(|info| Some((info.processes.proxy?, info.metadata.depth))).collect();
+        let tops: Vec<ProcessId> = proxies.iter().map(|(proxy, _)| *proxy).collect();
+        let top = registry::top_of(pid, &tops)?;
+        let depth = proxies.iter().find(|(proxy, _)| Some(*proxy) == top).map(|(_, depth)| *depth);
+        depth.ok_or_else(|| format!("the process {pid} is in no session that lives"))
+    }
+
     /// Checks that a call can be served: in a runtime, by a manager that was not shut down.
     fn ensure_ready(&self) -> Result<()> {
         runtime::require()?;

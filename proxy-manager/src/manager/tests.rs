@@ -239,7 +239,17 @@ async fn a_start_that_cannot_be_written_down_in_time_leaves_nothing() {
     let homes = manager.inner.homes.directory().expect("there");
     assert_eq!(fs::read_dir(homes).expect("listed").count(), 0);
     assert!(manager.inner.records.read(&id).is_none());
-    drop(stall);
+    // Its id is free, although the log has yet to write and to delete what was queued of it.
+    let again = async {
+        let (started, _stall) = tokio::join!(soon(manager.start_session(with_home("s"))), async { drop(stall) });
+        started
+    };
+    let (again, _proxy) = tokio::join!(again, begins(&mut fork_server));
+    let again = again.expect("started");
+    let log = place.log.as_ref().expect("there");
+    log.flush(FLUSH_TIMEOUT).expect("written");
+    assert_eq!(again.subscribe().next().await.expect("an event").offset, 1);
+    assert_eq!(log.head(&id).map(|head| head.first), Some(1), "what the failed start had queued is gone");
 }
 
 #[tokio::test]

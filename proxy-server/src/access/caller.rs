@@ -16,7 +16,7 @@ use proxy_manager::{
 };
 
 use super::{
-    Identity, Role,
+    Identity, Peer, Role,
     audit::AuditedSession,
     policy::{LivingSessions, Policy},
 };
@@ -40,6 +40,7 @@ pub(crate) struct Caller {
     policy: Option<Arc<Policy>>,
     starters: SessionStarters,
     audited: AuditedSession,
+    peer: Peer,
 }
 
 impl<S: Sync> FromRequestParts<S> for Caller
@@ -53,7 +54,8 @@ where
         let identity = parts.extensions.get().cloned();
         let identity = identity.unwrap_or_else(|| Identity::new("host", Role::Admin));
         let audited = parts.extensions.get().cloned().unwrap_or_default();
-        Ok(Self { audited, ..Self::new(&state, identity) })
+        let peer = parts.extensions.get().copied().unwrap_or_default();
+        Ok(Self { audited, peer, ..Self::new(&state, identity) })
     }
 }
 
@@ -71,14 +73,22 @@ impl Caller {
             policy: state.policy.clone(),
             starters: state.starters.clone(),
             audited: AuditedSession::default(),
+            peer: Peer::default(),
         }
     }
 
-    /// Checks a session that is about to start, and gives it the limits of the policy.
+    /// Checks a session that is about to start, and gives it the limits of the policy. One that is started from inside a session is deeper
+    /// than that, whatever its caller says.
     ///
     /// # Errors
     /// `refused`: says which field, what was given and what is allowed.
     pub(crate) fn apply_policy(&self, config: &mut AgentSessionConfig) -> RouteResult<()> {
+        if let (true, Some(pid)) = (self.peer.is_in_session, self.peer.pid) {
+            let depth = self.manager.depth_of_process(pid);
+            let unknown =
+                |why| ProblemDetails::new("refused", format!("depth: that of the caller's session is unknown: {why}"));
+            config.depth = config.depth.max(depth.map_err(unknown)?);
+        }
         match &self.policy {
             Some(policy) => policy.apply(&self.identity, config, &self.manager.profiles(), self),
             None => Ok(()),

@@ -61,7 +61,7 @@ async fn believe(mut request: Request, next: Next) -> Response {
         return ProblemDetails::new("refused", detail).into_response();
     };
     request.extensions_mut().insert(Identity { name, role, user });
-    request.extensions_mut().insert(Peer { address, pid, user: None });
+    request.extensions_mut().insert(Peer { address, pid, ..Peer::default() });
     next.run(request).await
 }
 

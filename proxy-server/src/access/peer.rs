@@ -12,4 +12,6 @@ pub struct Peer {
     pub pid: Option<u32>,
     /// Id of that process's user, where it is known.
     pub user: Option<u32>,
+    /// True for a process of one of our own sessions, where those are answered: a session that it starts is deeper.
+    pub is_in_session: bool,
 }

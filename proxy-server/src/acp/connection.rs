@@ -191,27 +191,27 @@ impl AcpConnection {
     }
 
     /// Gives an answer to whoever waits for it, and returns anything else.
-    fn sort(&self, mut message: Value) -> Result<Option<IncomingMessage>, AcpError> {
-        let (id, params) = (message["id"].take(), message["params"].take());
-        if let Some(method) = message["method"].as_str() {
-            let method = method.to_owned();
+    fn sort(&self, message: Value) -> Result<Option<IncomingMessage>, AcpError> {
+        let invalid = |message: &str| AcpError { code: -32600, message: message.to_owned(), data: Value::Null };
+        let Value::Object(mut message) = message else {
+            return Err(invalid("a message is an object"));
+        };
+        let id = message.remove("id").unwrap_or_default();
+        if let Some(Value::String(method)) = message.remove("method") {
+            let params = message.remove("params").unwrap_or_default();
             return Ok(Some(match id {
                 Value::Null => IncomingMessage::Notification { method, params },
                 id => IncomingMessage::Request { id, method, params },
             }));
         }
         let Some(id) = id.as_u64() else {
-            return Err(AcpError {
-                code: -32600,
-                message: "a message has a method, or the id of a request".to_owned(),
-                data: Value::Null,
-            });
+            return Err(invalid("a message has a method, or the id of a request"));
         };
         // One that nobody waits for came too late.
         if let Some(answer) = self.waiting().remove(&id) {
-            let result = match message.get("error") {
+            let result = match message.remove("error") {
                 Some(error) => Err(error.to_string()),
-                None => Ok(message["result"].take()),
+                None => Ok(message.remove("result").unwrap_or_default()),
             };
             let _ = answer.send(result);
         }
@@ -245,4 +245,29 @@ async fn write(
         })?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_that_are_no_messages_are_answered_and_the_next_is_read() {
+        let (received, mut messages) = mpsc::channel(1);
+        let (mut out, output) = tokio::io::duplex(4096);
+        let lines: &[u8] = b"[1]\n\"a\"\nnull\n{}\n{\"id\":1}\n{\n{\"id\":[],\"method\":\"a\"}\n";
+        let (connection, _ends) = AcpConnection::start(lines, output, received);
+        let message = messages.recv().await;
+        assert!(
+            matches!(message, Some(IncomingMessage::Request { id: Value::Array(_), params: Value::Null, .. })),
+            "a request with an id of its own"
+        );
+        connection.reply(json!(1), Ok(Value::Null)).await;
+        let mut answers = BufReader::new(&mut out).lines();
+        for wanted in [-32600, -32600, -32600, -32600, -32700] {
+            let answer: Value =
+                serde_json::from_str(&answers.next_line().await.expect("read").expect("a line")).expect("JSON");
+            assert_eq!(answer["error"]["code"], wanted, "{answer}");
+        }
+    }
 }

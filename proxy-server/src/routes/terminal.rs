@@ -11,7 +11,7 @@ use axum::{
 use hyper_util::rt::TokioIo;
 use proxy_manager::{
     SessionInfo,
-    terminal::{TerminalViewer, ToTerminal},
+    terminal::{Surface, TerminalViewer, ToTerminal},
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt},
@@ -64,10 +64,19 @@ async fn terminal(
 ) -> RouteResult<Response> {
     if is_websocket(request.headers()) {
         let Query(query) = query.map_err(|error| ProblemDetails::usage(error.to_string()))?;
-        return show(request, caller.find(&id)?.view_terminal().await?, query.attach());
+        return show(request, view(&caller, &id).await?, query.attach());
     }
     check_upgrade(&request)?;
-    upgrade(request, caller.find(&id)?.view_terminal().await?)
+    upgrade(request, view(&caller, &id).await?)
+}
+
+/// Connects to a session's terminal. A screen beside the protocol is a visit that lasts: the first viewer starts it.
+async fn view(caller: &Caller, id: &str) -> RouteResult<TerminalViewer> {
+    let session = caller.find(id)?;
+    if session.info().metadata.surface == Surface::Both {
+        caller.check_visit(session.id())?;
+    }
+    Ok(session.view_terminal().await?)
 }
 
 async fn shell(

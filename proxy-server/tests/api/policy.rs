@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use agent_proxy_sdk::{catalog::AgentSpec, testing};
 use axum::http::StatusCode;
 use proxy_server::{InstanceOptions, InstancePool, Policy, ServerOptions};
 use serde_json::{Value, json};
@@ -117,5 +118,37 @@ async fn a_session_that_runs_is_led_no_further_than_the_policy() {
     let (status, changed) = api.json("PATCH /v1/sessions/s-1", r#"{"title":"Login"}"#).await;
     assert_eq!((status, &changed["config"]["lifecycle"]["title"]), (StatusCode::OK, &"Login".into()), "{changed}");
     api.turn("s-1", "say one").await;
+    api.end().await;
+}
+
+#[tokio::test]
+async fn a_screen_beside_the_protocol_is_shown_as_a_visit_is() {
+    let program = std::fs::read_link("/proc/self/exe").expect("a program").display().to_string();
+    let mut both = AgentSpec::new("both", "acp", &[&program, "--agent-proxy-fake-agent"]);
+    both.companion_cmd = ["/bin/sh", "-c", "read -r line"].map(str::to_owned).to_vec();
+    let manager = testing::builder().agent(both).build().await.expect("a manager");
+    let api = ApiUnderTest::of(manager, None);
+    let config = json!({ "sessionId": "s-1", "agent": "both", "cwd": "/" }).to_string();
+    let (status, started) = api.json("POST /v1/sessions", &config).await;
+    assert_eq!((status, &started["surface"]), (StatusCode::CREATED, &"both".into()), "{started}");
+    let api = restricted(api, json!({ "permission-modes": ["ask"] })).await;
+    let websocket = [
+        ("connection", "upgrade"),
+        ("upgrade", "websocket"),
+        ("sec-websocket-version", "13"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+    ];
+    let ours = [("connection", "upgrade"), ("upgrade", "agent-proxy-terminal")];
+    for headers in [&websocket[..], &ours] {
+        let answer = api.send("GET /v1/sessions/s-1/terminal", headers, "").await;
+        let status = answer.status();
+        let problem = serde_json::from_str(&crate::support::text(answer).await).unwrap_or_default();
+        refused((status, problem), &["permissionMode", "own screen", "[\"ask\"]"]);
+    }
+    let processes = api.json("GET /v1/sessions/s-1/processes", "").await.1;
+    assert!(!processes.to_string().contains("read -r line"), "the screen has started: {processes}");
+    let api = restricted(api, json!({ "agents": ["both"] })).await;
+    let shown = api.send("GET /v1/sessions/s-1/terminal", &ours, "").await;
+    assert_eq!(shown.status(), StatusCode::SWITCHING_PROTOCOLS);
     api.end().await;
 }
