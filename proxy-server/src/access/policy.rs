@@ -6,6 +6,7 @@
 //! agents = ["claude-code", "codex"]
 //! containment = "cgroup"            # at least
 //! permission-modes = ["ask", "deny", "readOnly"]
+//! workspaces = ["copy", "worktree"] # no session works in the tree itself
 //!
 //! [policy.limits]                   # at most; a session that names no limit gets this one
 //! memoryBytes = 4294967296
@@ -26,7 +27,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use proxy_manager::{AgentSessionConfig, Containment, Limits, Operation, PermissionMode, Profiles};
+use proxy_manager::{AgentSessionConfig, Containment, Limits, Operation, PermissionMode, Profiles, WorkspaceKind};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -47,6 +48,8 @@ pub struct Policy {
     pub permission_modes: Option<Vec<PermissionMode>>,
     /// Modes of agents that may be chosen, as with the operation `setMode`.
     pub modes: Option<Vec<String>>,
+    /// Workspaces that may be chosen; `off` is the tree itself.
+    pub workspaces: Option<Vec<WorkspaceKind>>,
     /// Largest limits. A session that names none gets these.
     pub limits: Limits,
     /// Living sessions at once, of everybody to whom this applies.
@@ -75,6 +78,8 @@ pub struct PolicyRules {
     pub permission_modes: Option<Vec<PermissionMode>>,
     /// See [`Policy::modes`].
     pub modes: Option<Vec<String>>,
+    /// See [`Policy::workspaces`].
+    pub workspaces: Option<Vec<WorkspaceKind>>,
     /// See [`Policy::limits`].
     pub limits: Limits,
     /// See [`Policy::max_sessions`].
@@ -132,6 +137,7 @@ impl Policy {
             containment: self.containment,
             permission_modes: self.permission_modes.clone(),
             modes: self.modes.clone(),
+            workspaces: self.workspaces.clone(),
             limits: self.limits.clone(),
             max_sessions: self.max_sessions,
             commands: self.commands,
@@ -305,6 +311,12 @@ fn check_session(place: &str, rules: &PolicyRules, config: &AgentSessionConfig) 
         && !allowed.contains(mode)
     {
         return Err(excess(place, "mode", &json!(mode), &json!(allowed)));
+    }
+    let workspace = config.workspace.unwrap_or_default();
+    if let Some(allowed) = &rules.workspaces
+        && !allowed.contains(&workspace)
+    {
+        return Err(excess(place, "workspace", &json!(workspace), &json!(allowed)));
     }
     if rules.commands == Some(false) {
         let is_loader = |name: &str| name == "PATH" || name.starts_with("LD_");
