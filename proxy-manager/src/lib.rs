@@ -125,7 +125,7 @@ pub mod host {
 
 /// Trees of their own that agents work in.
 pub mod workspace {
-    pub use crate::workspaces::{ChangedFile, WorkspaceDiff, WorkspaceInfo, WorkspaceStore};
+    pub use crate::workspaces::{ChangedFile, WorkspaceDiff, WorkspaceInfo, WorkspaceStore, workspace_source};
     #[doc(inline)]
     pub use ipc_protocol::{WorkspaceKind, WorkspaceStep};
 }
@@ -236,7 +236,9 @@ pub use self::{
         SessionRemains, SessionSettings, SessionSnapshot, SessionState, SessionStatus, SupervisedProcesses, Turn,
         TurnEnd, TurnUsage,
     },
-    workspace::{ChangedFile, WorkspaceDiff, WorkspaceInfo, WorkspaceKind, WorkspaceStep, WorkspaceStore},
+    workspace::{
+        ChangedFile, WorkspaceDiff, WorkspaceInfo, WorkspaceKind, WorkspaceStep, WorkspaceStore, workspace_source,
+    },
 };
 #[doc(hidden)]
 pub use ipc_protocol::ConfigSetting;

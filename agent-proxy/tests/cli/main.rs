@@ -35,3 +35,4 @@ mod supervision;
 mod survivors;
 mod terminal;
 mod unusable;
+mod workspaces;

@@ -22,7 +22,7 @@ use crate::{
     session_store::{MODEL_KEY, RecordState, SessionStatus, check_names},
     state::{JournalHeader, SessionJournal},
     supervision::SlotClaim,
-    workspaces::{NewWorkspace, WorkspacePlan},
+    workspaces::WorkspacePlan,
 };
 
 /// Longest wait of a failed start for the event log to delete what it has of the session. It does so later, else.
@@ -200,7 +200,9 @@ impl ProxyManager {
         match begun {
             Ok(()) => {
                 abandoned.disarm();
-                new_workspace.map(NewWorkspace::keep);
+                if let Some(workspace) = new_workspace {
+                    workspace.keep();
+                }
                 aftermath.started().await;
                 Ok(SessionHandle::new(session))
             }
@@ -211,6 +213,9 @@ impl ProxyManager {
                     tracing::debug!(session = %session.id(), %ending, "failed to end a session that did not start");
                 }
                 aftermath.failed(&session.outcome()).await;
+                if let Some(workspace) = new_workspace {
+                    blocking("removing a workspace", move || workspace.remove()).await?;
+                }
                 if !goes_on {
                     self.forget_failed_start(&session).await;
                 }

@@ -73,10 +73,10 @@ impl ProxyManager {
     /// # Cancel safety
     /// A dropped future may still take effect.
     pub async fn drop_workspace(&self, session: &SessionId) -> Result<Event> {
-        if let Ok(known) = self.inner.session_table.get(session) {
-            if RecordState::from(&known.info().state).status().is_live() {
-                return Err(Error::NotEnded { session: session.clone() });
-            }
+        if let Ok(known) = self.inner.session_table.get(session)
+            && RecordState::from(&known.info().state).status().is_live()
+        {
+            return Err(Error::NotEnded { session: session.clone() });
         }
         let event = self.with_workspaces(session, "removing a workspace", WorkspaceStore::remove).await?;
         self.emit_workspace_event(session, event.clone()).await;

@@ -27,7 +27,10 @@ use registry::file_lock;
 use serde::{Deserialize, Serialize};
 
 use self::git::{ApplyError, GitProgram, ShadowRepository};
-use crate::error::{Error, Result};
+use crate::{
+    blocking::spawn_blocking,
+    error::{Error, Result},
+};
 
 /// Workspace of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,15 +149,30 @@ impl NewWorkspace {
     pub(crate) fn keep(mut self) {
         self.0 = None;
     }
+
+    /// Removes the workspace. Blocks.
+    pub(crate) fn remove(mut self) {
+        if let Some((store, session)) = self.0.take() {
+            remove_failed(&store, &session);
+        }
+    }
 }
 
 impl Drop for NewWorkspace {
+    /// Does not wait for the removal: it may be in a runtime's thread.
     fn drop(&mut self) {
-        if let Some((store, session)) = self.0.take()
-            && let Err(error) = store.remove(&session)
-        {
-            tracing::warn!(%session, error = %error.chain(), "failed to remove the workspace of a failed start");
+        if let Some((store, session)) = self.0.take() {
+            let remove = move || remove_failed(&store, &session);
+            if let Err(error) = spawn_blocking("removing a workspace", remove) {
+                tracing::warn!(error = %error.chain(), "failed to remove the workspace of a failed start");
+            }
         }
+    }
+}
+
+fn remove_failed(store: &WorkspaceStore, session: &SessionId) {
+    if let Err(error) = store.remove(session) {
+        tracing::warn!(%session, error = %error.chain(), "failed to remove the workspace of a failed start");
     }
 }
 
@@ -215,7 +233,7 @@ impl WorkspaceStore {
         }
         GitProgram::find(&self.env)?;
         let real = fs::canonicalize(cwd).map_err(|error| invalid(format!("{cwd}: {error}")))?;
-        let repository = real.ancestors().find(|path| path.join(".git").symlink_metadata().is_ok());
+        let repository = repository_of(&real);
         let source = repository.unwrap_or(&real);
         if self.directory.starts_with(source) || source == Path::new("/") {
             let reason = format!(
@@ -262,15 +280,26 @@ impl WorkspaceStore {
     /// # Errors
     /// [`Error::System`], [`Error::Deadline`], [`Error::InvalidConfig`].
     pub(crate) fn make(&self, plan: &WorkspacePlan) -> Result<NewWorkspace> {
-        let git = GitProgram::find(&self.env)?;
-        let mut record = plan.record.clone();
         let failed = |error| system("making the workspace", &plan.directory, error);
         DirBuilder::new().mode(0o700).recursive(true).create(&self.directory).map_err(failed)?;
         // A host that shares the directory may have been killed.
         remove_files(&plan.directory)?;
         DirBuilder::new().mode(0o700).create(&plan.directory).map_err(failed)?;
-        write_record(&plan.directory, &record)?;
-        let made = NewWorkspace(Some((self.clone(), record.session_id.clone())));
+        write_record(&plan.directory, &plan.record)?;
+        let made = NewWorkspace(Some((self.clone(), plan.record.session_id.clone())));
+        match self.fill(plan) {
+            Ok(()) => Ok(made),
+            Err(error) => {
+                made.remove();
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes the tree of a workspace, and the repository beside it.
+    fn fill(&self, plan: &WorkspacePlan) -> Result<()> {
+        let git = GitProgram::find(&self.env)?;
+        let mut record = plan.record.clone();
         let (tree, source) = (plan.tree(), plan.source());
         let shadow = ShadowRepository::new(&git, plan.directory.join("git"));
         let is_repository = source.join(".git").symlink_metadata().is_ok();
@@ -301,8 +330,7 @@ impl WorkspaceStore {
         let cwd = plan.cwd();
         DirBuilder::new().recursive(true).create(&cwd).map_err(|error| system("making", &cwd, error))?;
         record.is_complete = true;
-        write_record(&plan.directory, &record)?;
-        Ok(made)
+        write_record(&plan.directory, &record)
     }
 
     /// Lists all workspaces, by the id of their session.
@@ -422,6 +450,17 @@ impl WorkspaceStore {
         let (now, left_out) = shadow.snapshot(&tree)?;
         Ok((compare(&shadow, &tree, &record.base, &now)?, left_out))
     }
+}
+
+/// Top of the repository that a canonical path is in.
+fn repository_of(real: &Path) -> Option<&Path> {
+    real.ancestors().find(|path| path.join(".git").symlink_metadata().is_ok())
+}
+
+/// Returns the tree that the workspace of a session in `cwd` is made of: the repository, or the directory itself where there is none.
+pub fn workspace_source(cwd: &Path) -> io::Result<PathBuf> {
+    let real = fs::canonicalize(cwd)?;
+    Ok(repository_of(&real).unwrap_or(&real).to_owned())
 }
 
 fn step(record: &WorkspaceRecord, tree: &Path, step: WorkspaceStep, files: u64) -> Event {

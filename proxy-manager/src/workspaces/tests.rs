@@ -312,7 +312,7 @@ fn what_was_not_finished_is_removed_by_the_next_host_and_the_rest_stays() {
     assert_eq!(user.store.list().len(), 1);
     // A start that fails leaves nothing.
     let plan = user.store.plan((&session("new"), None), WorkspaceKind::Worktree, user.tree().to_str().expect("UTF-8"));
-    drop(user.store.make(&plan.expect("planned")).expect("made"));
+    user.store.make(&plan.expect("planned")).expect("made").remove();
     assert!(!user.store.path(&session("new")).exists() && user.worktrees() == 2);
 }
 

@@ -27,7 +27,9 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use proxy_manager::{AgentSessionConfig, Containment, Limits, Operation, PermissionMode, Profiles, WorkspaceKind};
+use proxy_manager::{
+    AgentSessionConfig, Containment, Limits, Operation, PermissionMode, Profiles, WorkspaceKind, workspace_source,
+};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -282,7 +284,12 @@ fn check_session(place: &str, rules: &PolicyRules, config: &AgentSessionConfig) 
     if let Some(allowed) = &rules.cwd {
         let given = config.cwd.as_deref();
         // A link would lead out of the directory.
-        let real = given.and_then(|cwd| fs::canonicalize(cwd).ok());
+        let has_workspace = config.workspace.unwrap_or_default() != WorkspaceKind::Off;
+        let real = given.and_then(|cwd| match has_workspace {
+            // Changes are applied to all of it.
+            true => workspace_source(Path::new(cwd)).ok(),
+            false => fs::canonicalize(cwd).ok(),
+        });
         let within = |directory: &PathBuf| {
             let directory = fs::canonicalize(directory).unwrap_or_else(|_| directory.clone());
             real.as_deref().is_some_and(|real: &Path| real.starts_with(&directory))
@@ -395,7 +402,8 @@ mod tests {
     fn an_excess_says_the_field_what_was_given_and_what_is_allowed() {
         let directory = tempfile::tempdir().expect("a directory");
         let work = directory.path().join("work");
-        fs::create_dir_all(work.join("deep")).expect("made");
+        fs::create_dir_all(work.join("deep/below")).expect("made");
+        fs::create_dir(work.join("deep/.git")).expect("made");
         fs::create_dir(directory.path().join("workshop")).expect("made");
         std::os::unix::fs::symlink("/", work.join("out")).expect("linked");
         let work = work.to_str().expect("UTF-8");
@@ -411,6 +419,15 @@ mod tests {
             (json!({ "cwd": [work] }), with(&|c| c.cwd = Some(format!("{work}/out"))), config()),
             (json!({ "cwd": [work] }), with(&|c| c.cwd = Some(format!("{work}/deep/../.."))), config()),
             (json!({ "cwd": [work] }), with(&|c| c.cwd = Some(format!("{work}shop"))), config()),
+            (
+                json!({ "cwd": [format!("{work}/deep/below")] }),
+                with(&|c| {
+                    c.cwd = Some(format!("{work}/deep/below"));
+                    c.workspace = Some(WorkspaceKind::Worktree);
+                }),
+                with(&|c| c.cwd = Some(format!("{work}/deep/below"))),
+            ),
+            (json!({ "workspaces": ["copy"] }), config(), with(&|c| c.workspace = Some(WorkspaceKind::Copy))),
             (json!({ "agents": ["command"] }), with(&|c| c.agent = "pi".into()), config()),
             (json!({ "containment": "cgroup" }), config(), with(&|c| c.containment = Some(Containment::Strict))),
             (

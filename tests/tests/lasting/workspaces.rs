@@ -146,8 +146,9 @@ async fn in_a_sandbox_the_workspace_is_written_and_the_tree_only_read() {
 #[tokio::test]
 async fn a_start_that_fails_leaves_no_workspace_and_one_without_a_directory_is_refused() {
     let user = User::new().await;
-    let missing = AgentSessionConfig { command: vec!["/bin/nowhere".into()], ..AgentSessionConfig::new("command") };
-    let failed = user.place.manager.start_session(user.config(missing)).await;
+    // It ends before it is ready.
+    let failing = AgentSessionConfig { command: vec!["/bin/false".into()], ..AgentSessionConfig::new("acp") };
+    let failed = user.place.manager.start_session(user.config(failing)).await;
     assert!(failed.is_err(), "{failed:?}");
     assert_eq!(user.place.manager.workspaces().await.expect("listed"), []);
     user.place.manager.shutdown().await;
