@@ -47,6 +47,8 @@ pub struct WorkspaceInfo {
     pub source: String,
     /// Tree that the agent works in.
     pub path: String,
+    /// Working directory of the agent: the tree, or a directory in it.
+    pub cwd: String,
     /// Time at which it was made. RFC 3339.
     #[serde(with = "ipc_protocol::time_text")]
     #[cfg_attr(feature = "openapi", schemars(with = "ipc_protocol::json_schema::TimeText"))]
@@ -412,13 +414,15 @@ impl WorkspaceStore {
 
     fn describe(&self, record: WorkspaceRecord) -> WorkspaceInfo {
         let changed_files = self.diff_of(&record, |shadow, tree, base, now| shadow.changes(tree, base, now));
-        let path = self.path(&record.session_id).join("tree").display().to_string();
+        let directory = self.path(&record.session_id);
+        let plan = WorkspacePlan { record: record.clone(), directory, exists: true };
         WorkspaceInfo {
             session_id: record.session_id,
             user_id: record.user_id,
             kind: record.kind,
             source: record.source,
-            path,
+            path: plan.tree().display().to_string(),
+            cwd: plan.cwd().display().to_string(),
             created_at: record.created_at,
             changed_files: changed_files.ok().map(|(files, _)| files.len() as u64),
         }

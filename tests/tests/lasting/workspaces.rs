@@ -60,6 +60,7 @@ async fn the_users_tree_is_as_it_was_until_the_changes_are_applied_and_they_are_
     });
     assert_eq!((said, steps(&events)), (Some(workspace.path.clone()), vec![(WorkspaceStep::Made, 0)]));
     assert_eq!((user.file().as_str(), workspace.changed_files), ("before\n", Some(1)));
+    assert_eq!(workspace.cwd, workspace.path);
     assert_eq!(session.info().metadata.cwd, workspace.source, "it is a session of the user's tree");
     let refused = manager.delete_session(id).await;
     assert!(matches!(refused, Err(Error::WorkspaceUnapplied { files: 1, .. })), "{refused:?}");
