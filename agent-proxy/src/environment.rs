@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use proxy_manager::EnvVars;
+use proxy_manager::{ChildProgram, EnvVars, ManagerBuilder, ProxyManager};
 
 use proxy_server::ProblemDetails;
 
@@ -15,6 +15,22 @@ const BASE: [&str; 7] = ["PATH", "HOME", "USER", "SHELL", "LANG", "TZ", "TMPDIR"
 /// Returns the base environment of agents, from this process's.
 pub(crate) fn base() -> EnvVars {
     base_of(std::env::vars_os())
+}
+
+/// Returns the directory of workspaces of sessions without a daemon; `None` where there is no home.
+pub(crate) fn workspaces() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
+    state.map(|state| state.join("agent-proxy/run-workspaces"))
+}
+
+/// Returns the builder of a manager for sessions in this terminal.
+pub(crate) fn foreground_builder(child: ChildProgram, env: EnvVars) -> ManagerBuilder {
+    let builder = ProxyManager::builder(child).base_env(env);
+    match workspaces() {
+        Some(directory) => builder.workspaces(directory),
+        None => builder,
+    }
 }
 
 /// Returns this process's complete environment, where it is UTF-8: for a command that the user runs in the

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ipc_protocol::{
     AgentSessionConfig, LimitAction, Limits, NetworkAccess, PermissionMode, PermissionRule, SandboxMode,
-    SessionSandbox, TimeoutAction, Timeouts,
+    SessionSandbox, TimeoutAction, Timeouts, WorkspaceKind,
 };
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -46,6 +46,8 @@ pub struct Profile {
     /// Clocks of the session.
     #[serde(skip_serializing_if = "ProfileTimeouts::is_default")]
     pub timeouts: ProfileTimeouts,
+    /// Tree that the agent works in.
+    pub workspace: Option<WorkspaceKind>,
     /// Files in reach.
     #[serde(skip_serializing_if = "ProfileSandbox::is_default")]
     pub sandbox: ProfileSandbox,
@@ -224,6 +226,7 @@ impl Profile {
         self.limits.apply(&mut config.limits);
         self.timeouts.apply(&mut config.timeouts);
         self.sandbox.apply(&mut config.sandbox);
+        config.workspace = config.workspace.or(self.workspace);
         config.restore_explicit(&explicit);
         Ok(())
     }

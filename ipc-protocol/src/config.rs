@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AgentSandbox, Budget, ConfigSetting, Containment, Hardening, HomePart, Lifecycle, Limits, PermissionMode,
-    PermissionPolicy, ResumeRequest, SessionId, SessionSandbox, Timeouts,
+    PermissionPolicy, ResumeRequest, SessionId, SessionSandbox, Timeouts, WorkspaceKind,
     terminal::{Surface, TerminalConfig},
 };
 
@@ -265,6 +265,10 @@ pub struct AgentSessionConfig {
     /// Files that the session's processes may use. With some mode but `off` the containment is strict.
     #[serde(default)]
     pub sandbox: SessionSandbox,
+    /// Tree that the agent works in; `null` for the profile's, and `off` without one. In another than `off` it works in a place of
+    /// its own, and nothing in `cwd` changes until the changes are applied.
+    #[serde(default)]
+    pub workspace: Option<WorkspaceKind>,
 }
 
 impl AgentSessionConfig {
@@ -314,6 +318,7 @@ impl AgentSessionConfig {
             terminal: None,
             surface: None,
             sandbox: SessionSandbox::default(),
+            workspace: None,
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     AgentSandbox, AgentSessionConfig, Budget, Containment, Hardening, Home, HomePart, HostDeath, Lifecycle, Limits,
     McpServer, OnAgentExit, OnUsageLimit, PermissionMode, PermissionPolicy, ResumeRequest, SessionId, SessionSandbox,
-    Timeouts,
+    Timeouts, WorkspaceKind,
     terminal::{Surface, TerminalConfig},
 };
 
@@ -67,6 +67,7 @@ setters! {
         with_agent_sandbox agent_sandbox AgentSandbox,
         with_terminal terminal TerminalConfig,
         with_surface surface Surface,
+        with_workspace workspace WorkspaceKind,
     ]
     value: [
         with_session_id session_id SessionId,

@@ -17,7 +17,7 @@ pub use self::{
 use crate::{
     BudgetExceeded, BudgetKind, ContainmentStatus, ExitStatus, Json, LimitExceeded, LimitKind, NetworkConnection,
     NetworkRefusal, PermissionBypassed, PermissionMode, ProcessId, ProcessInfo, RawLine, Receipt, TimeoutAction,
-    TimeoutKind, terminal::Surface,
+    TimeoutKind, WorkspaceKind, WorkspaceStep, terminal::Surface,
 };
 
 /// Status of an [`Event::SessionStatus`] with the address of the session's own server in `detail`.
@@ -665,6 +665,20 @@ pub enum Event {
         /// Source of the change.
         by: SettingSource,
     },
+    /// The session's workspace was made, applied to the user's tree, or dropped.
+    #[serde(rename = "session:workspace")]
+    SessionWorkspace {
+        /// Step in its life.
+        step: WorkspaceStep,
+        /// Kind of the workspace.
+        kind: WorkspaceKind,
+        /// Tree of the user's that it was made from.
+        source: String,
+        /// Tree that the agent works in.
+        path: String,
+        /// Number of changed files: those that were applied, or dropped without.
+        files: u64,
+    },
 }
 
 /// Types of the events above, except [`Event::Harness`] and [`Event::External`].
@@ -718,6 +732,7 @@ const KINDS: &[&str] = &[
     "session:model",
     "session:mode",
     "session:thinking",
+    "session:workspace",
 ];
 
 /// Text before the agent in the type of [`Event::Harness`]; [`RECEIVED_SUFFIX`] follows the agent.

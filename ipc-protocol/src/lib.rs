@@ -35,6 +35,7 @@ mod receipt;
 mod sandbox;
 mod signal_number;
 pub mod terminal;
+mod workspace;
 
 pub use budget::{Budget, BudgetAction, BudgetExceeded, BudgetKind, InvalidUsd, Usd};
 pub use config::{AgentSessionConfig, EnvVars, Home, HostDeath, McpServer, McpTransport, OnAgentExit, OnUsageLimit};
@@ -73,3 +74,4 @@ pub use receipt::{
 };
 pub use sandbox::{FileLayer, SandboxMode, SandboxSpec, SandboxStatus, SessionSandbox, UnknownSandbox};
 pub use signal_number::{InvalidSignal, SignalNumber};
+pub use workspace::{UnknownWorkspace, WorkspaceKind, WorkspaceStep};

@@ -51,6 +51,7 @@ pub struct ManagerBuilder {
     pub(crate) cgroup_parent: Option<PathBuf>,
     pub(crate) hidden_files: Vec<PathBuf>,
     pub(crate) state_dir: Option<PathBuf>,
+    pub(crate) workspaces: Option<PathBuf>,
     pub(crate) bounds: SessionBounds,
     /// `None`: the default, which depends on whether there is a state directory.
     pub(crate) idle_suspend: Option<Duration>,
@@ -72,6 +73,7 @@ impl ManagerBuilder {
             cgroup_parent: None,
             hidden_files: Vec::new(),
             state_dir: None,
+            workspaces: None,
             bounds: SessionBounds::default(),
             idle_suspend: None,
             log_failure: LogFailure::default(),
@@ -129,6 +131,14 @@ impl ManagerBuilder {
     #[must_use]
     pub fn hide(mut self, path: PathBuf) -> Self {
         self.agent_defaults.hidden.push(path);
+        self
+    }
+
+    /// Sets the directory of workspaces (`AgentSessionConfig::workspace`), for a manager without a state directory: they stay there after
+    /// its end. By default they are in the state directory, and without one there are none.
+    #[must_use]
+    pub fn workspaces(mut self, directory: PathBuf) -> Self {
+        self.workspaces = Some(directory);
         self
     }
 

@@ -270,6 +270,44 @@ pub enum Error {
         /// Reason given by the agent.
         reason: String,
     },
+    /// The session has no workspace.
+    #[error("session {session} has no workspace: list the workspaces to see which there are")]
+    UnknownWorkspace {
+        /// The session.
+        session: SessionId,
+    },
+    /// Another call looks at the workspace or changes it.
+    #[error("the workspace of session {session} is in use by another call: try again when that is done")]
+    WorkspaceBusy {
+        /// The session.
+        session: SessionId,
+    },
+    /// The session cannot be deleted without its workspace, which has changes that are not applied.
+    #[error(
+        "the workspace of session {session} has {files} changed files that are not applied: apply or drop them first, or force it"
+    )]
+    WorkspaceUnapplied {
+        /// The session.
+        session: SessionId,
+        /// Number of changed files.
+        files: u64,
+    },
+    /// The user's tree has changed in the same places as the workspace.
+    #[error(
+        "the changes of session {session} do not fit {source_tree}, which has changed since at {}, and nothing was applied: undo or \
+         move these, or apply the patch by hand",
+        if paths.is_empty() { message.trim().to_owned() } else { paths.join(", ") }
+    )]
+    WorkspaceConflict {
+        /// The session.
+        session: SessionId,
+        /// The user's tree.
+        source_tree: String,
+        /// Paths at which it has changed.
+        paths: Vec<String>,
+        /// Message of git.
+        message: String,
+    },
     /// Another session, of this manager or of another one of this user, has that conversation open.
     #[error(
         "conversation {id:?} of agent {agent:?} is open in session {session}{}: end that first, or fork it",

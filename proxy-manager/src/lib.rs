@@ -55,6 +55,7 @@ mod state;
 mod supervision;
 mod takeover;
 pub mod terminal;
+mod workspaces;
 
 #[doc(inline)]
 pub use ipc_protocol::{AgentSessionConfig, Envelope, Event, KillOptions, PermissionMode, Prompt, Receipt, SessionId};
@@ -120,6 +121,13 @@ pub mod host {
     pub use event_log::{check as check_log, salvage as salvage_log};
     #[doc(inline)]
     pub use registry::{CgroupControllers, UnavailableFeature, raise_descriptor_limit};
+}
+
+/// Trees of their own that agents work in.
+pub mod workspace {
+    pub use crate::workspaces::{ChangedFile, WorkspaceDiff, WorkspaceInfo, WorkspaceStore, workspace_source};
+    #[doc(inline)]
+    pub use ipc_protocol::{WorkspaceKind, WorkspaceStep};
 }
 
 /// Containment of a session, and protection of everything else from it.
@@ -227,6 +235,9 @@ pub use self::{
         RecordState, ResumeOptions, SessionFilter, SessionInfo, SessionMetadata, SessionMetrics, SessionRecord,
         SessionRemains, SessionSettings, SessionSnapshot, SessionState, SessionStatus, SupervisedProcesses, Turn,
         TurnEnd, TurnUsage,
+    },
+    workspace::{
+        ChangedFile, WorkspaceDiff, WorkspaceInfo, WorkspaceKind, WorkspaceStep, WorkspaceStore, workspace_source,
     },
 };
 #[doc(hidden)]

@@ -511,6 +511,16 @@ pub struct TranscriptResponse {
     pub transcript: String,
 }
 
+/// Answer to `POST /v1/sessions/{id}/workspace/apply` and `DELETE /v1/sessions/{id}/workspace`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct WorkspaceResult {
+    /// Tree of the user's that the workspace was made from.
+    pub source: String,
+    /// Number of changed files: those that were applied, or removed without.
+    pub files: u64,
+}
+
 /// Answer to `GET /v1/health`.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]

@@ -5,7 +5,7 @@ use ipc_protocol::ErrorChain;
 use proxy_manager::{Error, SessionStatus};
 
 /// Fields of the library's configuration, and the flags that set them.
-const FLAGS: [(&str, &str); 18] = [
+const FLAGS: [(&str, &str); 19] = [
     ("command", "command after `--`"),
     ("cwd", "--cwd"),
     ("env", "--env"),
@@ -15,6 +15,7 @@ const FLAGS: [(&str, &str); 18] = [
     ("permissions", "rule of --allow, --deny or --ask"),
     ("agentSandbox", "--agent-sandbox"),
     ("sandbox", "--sandbox, --read or --write"),
+    ("workspace", "--workspace"),
     ("network", "--network"),
     ("resume.from", "--resume"),
     ("resume.onMissing", "--on-missing or --history"),
@@ -22,7 +23,7 @@ const FLAGS: [(&str, &str); 18] = [
     ("state directory", "--state-dir"),
     ("key", "--key"),
     ("userId", "--user"),
-    ("workspaceId", "--workspace"),
+    ("workspaceId", "--workspace-label"),
     ("agentType", "--type"),
 ];
 
@@ -65,6 +66,21 @@ pub fn error_text(error: &Error) -> String {
         Error::NotEnded { session } => {
             format!("session {session} has not ended: `agent-proxy kill {session}` ends it")
         }
+        Error::UnknownWorkspace { session } => {
+            format!("session {session} has no workspace: `agent-proxy workspaces` lists those there are")
+        }
+        Error::WorkspaceUnapplied { session, files } => {
+            let files = if *files == 1 { "1 file that is".to_owned() } else { format!("{files} files that are") };
+            format!(
+                "the workspace of session {session} has {files} not applied: `agent-proxy diff {session}` shows it, `apply` or `drop` \
+                 settles it, --force deletes it too"
+            )
+        }
+        Error::WorkspaceConflict { session, source_tree, paths, message } => format!(
+            "the changes of session {session} do not fit {source_tree}, which has changed since at {}, and nothing was applied: undo or \
+             move these there, or apply the output of `agent-proxy diff {session}` by hand",
+            words(&if paths.is_empty() { message.trim().to_owned() } else { paths.join(", ") })
+        ),
         Error::Suspended { session } => {
             format!("session {session} is suspended: `agent-proxy resume {session}` goes on with it")
         }
@@ -186,6 +202,15 @@ mod tests {
             Error::DuplicateSession { session: s(), status: SessionStatus::Idle },
             Error::UnknownSession { session: s() },
             Error::NotEnded { session: s() },
+            Error::UnknownWorkspace { session: s() },
+            Error::WorkspaceBusy { session: s() },
+            Error::WorkspaceUnapplied { session: s(), files: 2 },
+            Error::WorkspaceConflict {
+                session: s(),
+                source_tree: "/work".into(),
+                paths: vec!["a".into()],
+                message: String::new(),
+            },
             Error::Suspended { session: s() },
             Error::NotSuspended { session: s() },
             Error::SecretsMissing { session: s(), names: vec![text("API_KEY"), text("modelConfig.key")] },

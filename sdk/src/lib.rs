@@ -61,7 +61,9 @@ pub use proxy_manager::{
     Prompt, PromptMode, ProxyManager, Receipt, Result, SessionHandle, SessionId, Subscription,
 };
 #[doc(inline)]
-pub use proxy_manager::{answers, config, events, host, isolation, limits, permissions, processes, sessions};
+pub use proxy_manager::{
+    answers, config, events, host, isolation, limits, permissions, processes, sessions, workspace,
+};
 
 #[doc(inline)]
 pub use proxy_child::{run_if_child, run_if_child_with};

@@ -24,6 +24,7 @@ mod several;
 mod supervision;
 mod terminal;
 mod watch;
+mod workspaces;
 
 use std::{
     path::PathBuf,
@@ -63,6 +64,7 @@ pub(crate) use several::SeveralArgs;
 pub(crate) use supervision::SupervisionArgs;
 pub(crate) use terminal::{AttachArgs, ForegroundTerminalArgs, ShellArgs, StartTerminalArgs};
 pub(crate) use watch::{LogsArgs, PruneArgs, TopArgs, TopSort, WaitArgs, WaitState};
+pub(crate) use workspaces::{WorkspaceDiffArgs, WorkspacesArgs};
 
 /// Runs AI coding agents in sessions of their own, shows every process they start, and proves them gone.
 #[derive(Debug, Parser)]
@@ -231,6 +233,17 @@ pub(crate) enum CliCommand {
     Delete(DeleteArgs),
     /// Forget all sessions that have ended, or that ended some time ago
     Prune(PruneArgs),
+    /// List the workspaces: trees of their own in which agents work (--workspace)
+    Workspaces(WorkspacesArgs),
+    /// Print what changed in a session's workspace, as a patch
+    Diff(WorkspaceDiffArgs),
+    /// Write the changes of a session's workspace to your tree: all of them, or none
+    ///
+    /// Where your tree has changed in the same places since, these are named, and nothing is written. A session that goes on keeps its
+    /// workspace, and later changes can be applied in turn.
+    Apply(SessionArgs),
+    /// Remove a session's workspace, with the changes in it
+    Drop(SessionArgs),
     /// List the agents: found or not, where, which version, what is missing
     Agents(AgentsArgs),
     /// Manage profiles: named settings for the start of sessions
@@ -473,7 +486,7 @@ pub(crate) struct StartArgs {
     pub(crate) user: Option<String>,
     /// Label: in which workspace
     #[arg(long, value_name = "LABEL")]
-    pub(crate) workspace: Option<String>,
+    pub(crate) workspace_label: Option<String>,
     /// Label: what it is for (execution, plan, …)
     #[arg(long = "type", value_name = "LABEL")]
     pub(crate) agent_type: Option<String>,

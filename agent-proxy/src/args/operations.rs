@@ -41,6 +41,9 @@ pub(crate) struct DeleteArgs {
     /// Sessions to forget.
     #[command(flatten)]
     pub(crate) sessions: SeveralArgs,
+    /// Delete changes of their workspaces that are not applied, too
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 /// Arguments of `set`.

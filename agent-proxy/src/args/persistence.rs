@@ -175,9 +175,9 @@ pub(crate) struct SessionsArgs {
     /// Only sessions started with this `start --user`
     #[arg(long, value_name = "LABEL")]
     user: Option<String>,
-    /// Only sessions started with this `start --workspace`
+    /// Only sessions started with this `start --workspace-label`
     #[arg(long, value_name = "LABEL")]
-    workspace: Option<String>,
+    workspace_label: Option<String>,
     /// Only sessions with this tag
     #[arg(long)]
     tag: Option<String>,
@@ -202,7 +202,7 @@ impl SessionsArgs {
             status: self.status.into_iter().flat_map(|StatusWord(statuses)| statuses).collect(),
             agent: self.agent,
             user_id: self.user,
-            workspace_id: self.workspace,
+            workspace_id: self.workspace_label,
             tag: self.tag,
             key: self.key,
             text: self.text,
@@ -297,7 +297,8 @@ mod tests {
             assert_eq!(filter(&format!("--status {several}")), expected, "{several}");
         }
         assert_eq!(filter("--status terminated"), status(vec![SessionStatus::Ended]));
-        let all = filter("--agent a --user u --workspace w --tag t --key k --text x --archived").expect("records");
+        let all =
+            filter("--agent a --user u --workspace-label w --tag t --key k --text x --archived").expect("records");
         let given = [all.agent, all.user_id, all.workspace_id, all.tag, all.key, all.text];
         assert_eq!(given.map(Option::unwrap_or_default), ["a", "u", "w", "t", "k", "x"]);
         assert!(all.archived);

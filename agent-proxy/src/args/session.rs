@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use agents::{Profile, ProfileRule};
 use clap::{Args, ValueEnum};
 use proxy_manager::{
-    AgentSandbox, Home, HomePart, OnMissing, PermissionMode, ResumeFallback, ResumeFrom, ResumeRequest,
+    AgentSandbox, Home, HomePart, OnMissing, PermissionMode, ResumeFallback, ResumeFrom, ResumeRequest, WorkspaceKind,
 };
 
 use super::{
@@ -101,6 +101,12 @@ pub(crate) struct ChoiceArgs {
     /// Files in reach.
     #[command(flatten)]
     pub(crate) sandbox: SandboxArgs,
+    /// Tree that the agent works in [default: off, your own]; `diff`, `apply` and `drop` settle its changes
+    ///
+    /// copy: a copy of the repository, or of the directory where there is none. worktree: a git worktree with your uncommitted changes,
+    /// without ignored files. Nothing in your tree changes until you apply what changed there.
+    #[arg(long, value_name = "KIND", value_parser = super::workspaces::kind(), help_heading = "Containment and limits")]
+    pub(crate) workspace: Option<WorkspaceKind>,
 }
 
 impl ChoiceArgs {
@@ -141,6 +147,7 @@ impl ChoiceArgs {
             clocks.action = given.action.or(clocks.action);
         }
         self.sandbox.apply_to(&mut profile.sandbox)?;
+        profile.workspace = self.workspace.or(profile.workspace);
         self.limits.apply_to(&mut profile.limits)
     }
 }

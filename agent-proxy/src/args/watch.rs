@@ -94,7 +94,7 @@ pub(crate) enum WaitState {
 #[command(after_help = "Examples:\n  \
     agent-proxy prune --dry-run\n  \
     agent-proxy prune --older-than 30days\n\n\
-    Suspended and archived sessions stay. A home of the session's own is removed too, with the agent's conversation in it.")]
+    Suspended and archived sessions stay, and those whose workspace has changes that are not applied. A home of the session's own is removed too, with the agent's conversation in it.")]
 pub(crate) struct PruneArgs {
     /// Only sessions that ended so long ago [default: all that have ended]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
@@ -102,4 +102,7 @@ pub(crate) struct PruneArgs {
     /// Print the ids, and forget nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Delete changes of their workspaces that are not applied, too
+    #[arg(long)]
+    pub(crate) force: bool,
 }

@@ -35,7 +35,8 @@ pub(super) async fn ask_standalone(
     let prompt = prompting::parts(args.text(), &args.attachments)?;
     let config = config::foreground(&configuration, args.agent, args.start)?;
     let mut interrupts = InterruptStream::new()?;
-    let builder = ProxyManager::builder(child).base_env(environment::base());
+    let id = config.session_id.clone();
+    let builder = environment::foreground_builder(child, environment::base());
     let manager = configuration.apply_to(builder).build().await?;
     let done = async {
         let mut handler = AnswerHandler::start(&manager, args.handler.as_deref()).await?;
@@ -51,6 +52,7 @@ pub(super) async fn ask_standalone(
     };
     let done = done.await;
     manager.shutdown().await;
+    super::workspaces::report(&id);
     done
 }
 

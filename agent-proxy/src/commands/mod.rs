@@ -47,6 +47,7 @@ pub(crate) mod stop;
 mod tokens;
 mod top;
 mod transfer;
+mod workspaces;
 
 use proxy_child::ChildToken;
 use proxy_manager::{ChildProgram, Operation};
@@ -106,6 +107,10 @@ pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), CommandFailur
         CliCommand::Shell(args) => shell::run(&client(&global)?, args).await,
         CliCommand::Log(args) => log::run(&args, global.json),
         CliCommand::Hooks(args) => hooks::run(args, global.json).await,
+        CliCommand::Workspaces(args) => workspaces::list(&global, &args.format.form(global.json)).await,
+        CliCommand::Diff(args) => workspaces::diff(&global, &args, global.json).await,
+        CliCommand::Apply(args) => workspaces::apply(&global, &args.id, global.json).await,
+        CliCommand::Drop(args) => workspaces::remove(&global, &args.id, global.json).await,
         other => {
             let client = client(&global)?;
             let note = match &other {
@@ -188,6 +193,10 @@ async fn run_client(command: CliCommand, client: &DaemonClient, as_json: bool) -
         | CliCommand::Leaktest(_)
         | CliCommand::Log(_)
         | CliCommand::Hooks(_)
+        | CliCommand::Workspaces(_)
+        | CliCommand::Diff(_)
+        | CliCommand::Apply(_)
+        | CliCommand::Drop(_)
         | CliCommand::Doctor
         | CliCommand::Help(_)
         | CliCommand::Completions(_) => Err(ProblemDetails::failed("this command has no client").into()),

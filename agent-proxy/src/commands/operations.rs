@@ -67,11 +67,11 @@ pub(super) async fn transcript(client: &DaemonClient, args: SessionArgs, as_json
 /// Deletes sessions that have ended, and their homes.
 pub(super) async fn delete(client: &DaemonClient, args: DeleteArgs, as_json: bool) -> Result<(), CommandFailure> {
     let sessions = SelectedSessions::find(client, &args.sessions, "/v1/records", has_ended).await?;
-    let several = sessions.several;
+    let (several, force) = (sessions.several, if args.force { "?force=true" } else { "" });
     let delete = move |client: DaemonClient, id: SessionId| async move {
         // Afterwards nobody knows it any more.
         let whole = if as_json || several { client.whole_id(&id).await? } else { id.to_string() };
-        client.delete(&format!("/v1/sessions/{whole}")).await?;
+        client.delete(&format!("/v1/sessions/{whole}{force}")).await?;
         Ok(whole)
     };
     sessions.each(client, as_json, delete, |_, deleted| report_id(deleted?, several, as_json)).await

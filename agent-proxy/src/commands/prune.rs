@@ -30,8 +30,9 @@ pub(super) async fn run(client: &DaemonClient, args: &PruneArgs, as_json: bool) 
         return term::out(ids.iter().map(|id| format!("{id}\n")).collect::<String>());
     }
     let mut forgotten = Vec::new();
+    let force = if args.force { "?force=true" } else { "" };
     let delete = move |client: DaemonClient, id: SessionId| async move {
-        match client.delete(&format!("/v1/sessions/{id}")).await {
+        match client.delete(&format!("/v1/sessions/{id}{force}")).await {
             // Somebody else was faster.
             Err(problem) if problem.kind == "unknown-session" => Ok(()),
             done => done,

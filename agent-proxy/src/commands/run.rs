@@ -19,6 +19,7 @@ use super::{
     interrupts::{InterruptLevel, InterruptStream},
     permission::PermissionPrompter,
     prompt::TurnOutcome,
+    workspaces,
 };
 use crate::{
     args::RunArgs,
@@ -53,7 +54,8 @@ pub(super) async fn run(
     let (resumes, restarts) = (lifecycle.resume_on_prompt, lifecycle.restart != Restart::Never);
     let asker = PermissionPrompter::of(&full, prompt.is_none())?;
     let mut interrupts = InterruptStream::new()?;
-    let builder = ProxyManager::builder(child).base_env(environment::base());
+    let id = config.session_id.clone();
+    let builder = environment::foreground_builder(child, environment::base());
     let manager = configuration.apply_to(builder).build().await?;
     let mut printer = (!as_json).then(EventPrinter::new);
     if let Some(live) = &mut printer {
@@ -93,6 +95,7 @@ pub(super) async fn run(
         Err(failure) => Err(failure),
     };
     manager.shutdown().await;
+    workspaces::report(&id);
     done
 }
 

@@ -14,7 +14,7 @@ pub(super) async fn run(client: &DaemonClient, args: StartArgs, as_json: bool) -
         on_agent_exit: args.on_agent_exit.into(),
         on_host_death: args.on_host_death.config(args.fetch_within),
         user_id: args.user,
-        workspace_id: args.workspace,
+        workspace_id: args.workspace_label,
         agent_type: args.agent_type,
         terminal: args.terminal.config()?,
         surface: args.terminal.surface(),

@@ -5,9 +5,10 @@ use std::time::{Duration, UNIX_EPOCH};
 use proxy_manager::{
     BypassAction, ContainmentStatus, Envelope, Event, LimitForm, LimitKind, NetworkConnection, NetworkRefusal,
     ObserverKind, PermissionBypassed, ProcessId, ResolvedBy, SettingSource, StopReason, ToolStatus, Usage,
+    WorkspaceStep,
 };
 
-use super::{bytes, duration, receipt::layers};
+use super::{bytes, count, duration, receipt::layers};
 use crate::term::{TermStyle, printable};
 
 /// Formats an event as one line: offset, time (UTC), turn, type, and the relevant part of its payload.
@@ -19,6 +20,10 @@ pub(crate) fn line(envelope: &Envelope, style: TermStyle) -> String {
     let turn = envelope.turn.map_or_else(|| "-".into(), |turn| turn.to_string());
     let text = printable(&detail(&envelope.event), false);
     format!("{:>6}  {}  {turn:>3}  {kind:<21} {text}", envelope.offset, style.dim(time)).trim_end().to_owned()
+}
+
+fn files_of(files: u64) -> String {
+    count(usize::try_from(files).unwrap_or(usize::MAX), "file", "files")
 }
 
 /// Formats the relevant part of an event's payload.
@@ -65,6 +70,11 @@ pub(crate) fn detail(event: &Event) -> String {
         | Event::SessionModel { model: value, by }
         | Event::SessionMode { mode: value, by }
         | Event::SessionThinking { level: value, by } => format!("{value}, by {}", setting_source(*by)),
+        Event::SessionWorkspace { step, kind, source, path, files } => match step {
+            WorkspaceStep::Made => format!("{kind} of {source} made: {path}"),
+            WorkspaceStep::Applied => format!("{} applied to {source}", files_of(*files)),
+            WorkspaceStep::Dropped => format!("{kind} of {source} dropped, {} changed", files_of(*files)),
+        },
         Event::Usage(usage) => tokens(usage),
         Event::ContextWindow { used, size, .. } => format!("{used} of {size} tokens"),
         Event::Complete { stop_reason, usage } => {

@@ -439,7 +439,7 @@ fn sessions_are_named_tagged_put_aside_and_found() {
     let place = place();
     let daemon = place.keeping(&[]);
     daemon.start_kept("one", &["--title", "First", "--tag", "red", "--user", "ada"]);
-    daemon.start_kept("two", &["--workspace", "w"]);
+    daemon.start_kept("two", &["--workspace-label", "w"]);
     let found = |flags: &[&str]| -> Vec<String> {
         let id = |record: &Value| record["sessionId"].as_str().expect("an id").to_owned();
         daemon.records(flags).iter().map(id).collect()
@@ -452,7 +452,7 @@ fn sessions_are_named_tagged_put_aside_and_found() {
         (&["--text", "second & LAST"], &["two"]),
         (&["--tag", "red"], &["two"]),
         (&["--user", "ada"], &["one"]),
-        (&["--workspace", "w", "--agent", "kept"], &["two"]),
+        (&["--workspace-label", "w", "--agent", "kept"], &["two"]),
         (&["--key", "none"], &[]),
         (&["--status", "ended"], &[]),
     ] {

@@ -36,3 +36,4 @@ mod survivors;
 mod terminal;
 mod unusable;
 mod users;
+mod workspaces;

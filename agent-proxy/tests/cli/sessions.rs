@@ -347,7 +347,7 @@ fn labels_and_limits_of_a_session() {
             "1",
             "--user",
             "u",
-            "--workspace",
+            "--workspace-label",
             "w",
             "--type",
             "execution",

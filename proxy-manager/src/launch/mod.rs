@@ -29,7 +29,7 @@ use agents::{
 };
 use ipc_protocol::{
     AgentSessionConfig, ContainmentSpec, EnvVars, FileLayer, HiddenFiles, Home, Json, MARKER, NativeResume, OnMissing,
-    SessionId,
+    SessionId, WorkspaceKind,
     message::{AgentCommand, DetachSpec, PermissionSupport},
 };
 
@@ -50,6 +50,7 @@ use crate::{
     prices::SharedPrices,
     state::SessionJournal,
     supervision::SessionSlot,
+    workspaces::{WorkspacePlan, WorkspaceStore},
 };
 
 /// No file with an agent's settings that is looked at is longer.
@@ -90,6 +91,8 @@ pub(crate) struct SessionLaunch {
     pub(crate) detach: Option<Box<DetachSpec>>,
     /// Prices of models.
     pub(crate) prices: SharedPrices,
+    /// Workspace of the session, if its agent works in one.
+    pub(crate) workspace: Option<WorkspacePlan>,
 }
 
 /// An attempt to start the agent.
@@ -119,6 +122,7 @@ pub(crate) struct LaunchAttempt {
 pub(crate) struct LaunchContext<'a> {
     pub(crate) defaults: &'a AgentDefaults,
     pub(crate) homes: &'a SessionHomes,
+    pub(crate) workspaces: Option<&'a WorkspaceStore>,
     pub(crate) locks: &'a Arc<ConversationLocks>,
     /// Looks up the manager's sessions.
     pub(crate) past_session: &'a (dyn Fn(&SessionId) -> Option<PastSession> + Sync),
@@ -161,6 +165,10 @@ impl SessionLaunch {
         let default_cwd = origin.as_ref().and_then(|origin| origin.cwd.as_deref()).unwrap_or(&kit.cwd);
         let cwd = config.cwd.get_or_insert_with(|| default_cwd.to_owned()).clone();
         check::cwd(&cwd)?;
+        let workspace = plan_workspace(&config, &cwd, around)?;
+        if let Some(workspace) = &workspace {
+            config.cwd = Some(utf8(&workspace.cwd())?);
+        }
         let home = match &place {
             HomePlace::Shared => None,
             HomePlace::Own => Some(around.homes.path(&config.session_id)?),
@@ -188,7 +196,7 @@ impl SessionLaunch {
             attempt.keys.extend(home_copy.login_files().map(Path::to_owned));
         }
         let own: Vec<&Path> = home.as_deref().into_iter().chain(folder.as_deref()).collect();
-        enclosure.sandbox = sandbox::plan(&config, kit, spec, &attempt, (home.as_deref(), &own))?;
+        enclosure.sandbox = sandbox::plan(&config, kit, spec, &attempt, (home.as_deref(), &own), workspace.as_ref())?;
         let surface = config.driving_surface();
         let home = home.map(|home| utf8(&home)).transpose()?;
         let conversation = conversation(spec, &attempt, home.is_some(), around.locks)?;
@@ -237,6 +245,7 @@ impl SessionLaunch {
             slot,
             detach,
             prices: kit.prices.clone(),
+            workspace,
         })
     }
 
@@ -252,8 +261,9 @@ impl SessionLaunch {
         }
         let Some(sandbox) = &mut self.enclosure.sandbox else {
             let home = self.description.metadata.home.clone();
-            let shims = self.shim_dir.as_deref().and_then(|path| path.to_str().map(str::to_owned));
-            *self.enclosure.files = HiddenFiles { shown: home.into_iter().chain(shims).collect(), ..hidden };
+            let tree = self.workspace.as_ref().map(WorkspacePlan::tree);
+            let paths = self.shim_dir.iter().chain(&tree).filter_map(|path| path.to_str().map(str::to_owned));
+            *self.enclosure.files = HiddenFiles { shown: home.into_iter().chain(paths).collect(), ..hidden };
             return Ok(());
         };
         // What is the session's own there is in its sandbox already.
@@ -283,6 +293,26 @@ impl SessionLaunch {
     pub(crate) fn id(&self) -> &SessionId {
         &self.attempt.config.session_id
     }
+}
+
+/// Plans the session's workspace.
+fn plan_workspace(config: &AgentSessionConfig, cwd: &str, around: &LaunchContext<'_>) -> Result<Option<WorkspacePlan>> {
+    let kind = config.workspace.unwrap_or_default();
+    if kind == WorkspaceKind::Off {
+        return Ok(None);
+    }
+    if config.endpoint.is_some() {
+        let reason =
+            "the agent's server runs already, in a tree that it chose: leave the workspace or the endpoint out";
+        return Err(invalid("workspace", reason.to_owned()));
+    }
+    let store = around.workspaces.ok_or_else(|| {
+        invalid(
+            "workspace",
+            "there is no directory for workspaces: name a state directory (`serve --state-dir`)".to_owned(),
+        )
+    })?;
+    store.plan((&config.session_id, config.user_id.as_deref()), kind, cwd).map(Some)
 }
 
 /// Resolves the location of the session's home.

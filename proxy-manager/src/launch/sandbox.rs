@@ -6,7 +6,7 @@ use agents::AgentSpec;
 use ipc_protocol::{AgentSessionConfig, Containment, EGRESS_PORT, EnvVars, NetworkAccess, SandboxMode, SandboxSpec};
 
 use super::{AgentDefaults, LaunchAttempt, invalid};
-use crate::error::Result;
+use crate::{error::Result, workspaces::WorkspacePlan};
 
 /// Places in a user's home that hold keys, logins or sessions.
 const USER_KEYS: [&str; 62] = [
@@ -102,6 +102,7 @@ pub(super) fn plan(
     spec: &AgentSpec,
     attempt: &LaunchAttempt,
     (home, own): (Option<&Path>, &[&Path]),
+    workspace: Option<&WorkspacePlan>,
 ) -> Result<Option<Box<SandboxSpec>>> {
     let wanted = &config.sandbox;
     let network = wanted.network.clone().unwrap_or_default();
@@ -140,7 +141,9 @@ pub(super) fn plan(
     let mut write: Vec<PathBuf> = own.iter().map(|path| (*path).to_owned()).collect();
     write.extend(wanted.write.iter().map(PathBuf::from));
     let mut read: Vec<PathBuf> = wanted.read.iter().map(PathBuf::from).collect();
-    let cwd = config.cwd.as_ref().map(PathBuf::from);
+    // All of a workspace may be written, and the user's tree be read.
+    let cwd = workspace.map(WorkspacePlan::tree).or_else(|| config.cwd.as_ref().map(PathBuf::from));
+    read.extend(workspace.map(|workspace| workspace.source().to_owned()));
     if mode == SandboxMode::Workspace {
         write.extend(cwd)
     } else {

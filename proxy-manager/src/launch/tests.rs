@@ -13,7 +13,13 @@ fn kit() -> AgentDefaults {
 
 fn plan_with(kit: &AgentDefaults, config: AgentSessionConfig) -> Result<SessionLaunch> {
     let homes = SessionHomes::persistent("/state/homes".into(), []);
-    let around = LaunchContext { defaults: kit, homes: &homes, locks: &Arc::default(), past_session: &|_| None };
+    let around = LaunchContext {
+        defaults: kit,
+        homes: &homes,
+        workspaces: None,
+        locks: &Arc::default(),
+        past_session: &|_| None,
+    };
     SessionLaunch::plan(config, &around)
 }
 
@@ -162,7 +168,7 @@ fn a_conversation_is_where_its_agent_keeps_it_and_not_where_home_is() {
         };
         SessionLaunch::plan(
             config,
-            &LaunchContext { defaults: &kit, homes: &homes, locks: &leases, past_session: &|_| None },
+            &LaunchContext { defaults: &kit, homes: &homes, workspaces: None, locks: &leases, past_session: &|_| None },
         )
     };
     let _open = resume("/nowhere/h", "/nowhere/c").expect("free");
@@ -189,7 +195,7 @@ fn a_broken_file_is_refused_or_a_new_conversation_takes_its_place() {
         };
         let launch = SessionLaunch::plan(
             config,
-            &LaunchContext { defaults: &kit, homes: &homes, locks: &leases, past_session: &|_| None },
+            &LaunchContext { defaults: &kit, homes: &homes, workspaces: None, locks: &leases, past_session: &|_| None },
         );
         let launch = launch.expect("planned");
         assert!(launch.needs_disk() && launch.attempt.command.resume.is_some());

@@ -14,6 +14,7 @@ mod session_records;
 mod start;
 mod streams;
 mod suspend;
+mod workspaces;
 
 pub use self::append::NewEvent;
 pub use self::requests::{RequestGuard, RequestStart};
@@ -58,6 +59,7 @@ use crate::{
     session_table::SessionTable,
     state::{HOMES, RecoveredSession, StateDir, detached_search::remove_door},
     supervision::{Admission, DescriptorReserve, Occupancy},
+    workspaces::WorkspaceStore,
 };
 
 /// Runs agent sessions, each in a process of its own. Cheap to clone. Dropping the last clone tears everything down,
@@ -110,6 +112,8 @@ struct ManagerInner {
     roster: Arc<SessionStore>,
     containment: Arc<ContainmentResolver>,
     homes: Arc<SessionHomes>,
+    /// `None` where there is no place for them.
+    workspaces: Option<WorkspaceStore>,
     records: Arc<ConversationRecords>,
     conversation_locks: Arc<ConversationLocks>,
     admission: Arc<Admission>,
@@ -174,6 +178,7 @@ impl ProxyManager {
             log,
             session_store: roster,
             homes,
+            workspaces,
             records,
             recovered,
             outlived,
@@ -202,6 +207,7 @@ impl ProxyManager {
             roster,
             containment: containing,
             homes: Arc::new(homes),
+            workspaces,
             records: Arc::new(records),
             conversation_locks: Arc::new(ConversationLocks::new(claims)),
             admission,
@@ -704,6 +710,7 @@ struct PreparedManager {
     log: LogHandle,
     session_store: Arc<SessionStore>,
     homes: SessionHomes,
+    workspaces: Option<WorkspaceStore>,
     records: ConversationRecords,
     recovered: Vec<RecoveredSession>,
     outlived: OutlivedSessions,
@@ -739,6 +746,15 @@ impl PreparedManager {
             }
             None => (SessionHomes::temporary(temporary(builder)), ConversationRecords::default()),
         };
+        let workspaces = match &state {
+            Some(state) => Some(state.directory("workspaces")?),
+            None => builder.workspaces.clone(),
+        };
+        let workspaces =
+            workspaces.map(|directory| WorkspaceStore::new(directory, builder.agent_defaults.base_env.clone()));
+        if let Some(workspaces) = workspaces.as_ref().filter(|_| state.is_some()) {
+            workspaces.recover();
+        }
         for recovered in &recovered {
             if recovered.is_empty() {
                 tracing::info!(?recovered, "recovered a session whose supervisors had died");
@@ -753,6 +769,7 @@ impl PreparedManager {
             log,
             session_store: roster,
             homes,
+            workspaces,
             records,
             recovered,
             outlived,

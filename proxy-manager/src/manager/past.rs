@@ -87,9 +87,15 @@ impl ProxyManager {
         let past = PastSessions::of(&self.inner);
         let (kit, leases): (Arc<AgentDefaults>, Arc<ConversationLocks>) =
             (self.agent_defaults(), self.inner.conversation_locks.clone());
+        let workspaces = self.inner.workspaces.clone();
         let plan = move || {
-            let around =
-                LaunchContext { defaults: &kit, homes: &past.homes, locks: &leases, past_session: &|id| past.find(id) };
+            let around = LaunchContext {
+                defaults: &kit,
+                homes: &past.homes,
+                workspaces: workspaces.as_ref(),
+                locks: &leases,
+                past_session: &|id| past.find(id),
+            };
             SessionLaunch::plan(config, &around)
         };
         blocking("planning a session's start", plan).await?

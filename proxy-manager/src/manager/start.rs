@@ -22,6 +22,7 @@ use crate::{
     session_store::{MODEL_KEY, RecordState, SessionStatus, check_names},
     state::{JournalHeader, SessionJournal},
     supervision::SlotClaim,
+    workspaces::WorkspacePlan,
 };
 
 /// Longest wait of a failed start for the event log to delete what it has of the session. It does so later, else.
@@ -137,13 +138,15 @@ impl ProxyManager {
         launch.set_containment(held, homes)?;
         launch.detach = self.detach_spec(&launch.attempt.config).await?;
         launch.journal = Some(self.journal_of(launch.id().clone(), &launch.enclosure, fork_server.id()));
+        let new_workspace = self.make_workspace(&launch).await?;
+        let made = launch.workspace.as_ref().filter(|_| new_workspace.is_some()).map(WorkspacePlan::made);
         let (launch, aftermath) = prepare_disk(launch, homes, records).await?;
         let (ours, theirs) = sockets()?;
         let description = launch.description.clone();
         let goes_on = before.is_some();
         // Locked until the new incarnation is the latest: nobody appends to the suspended one meanwhile.
         let still = before.as_ref().map(|before| before.session.lives().lock_writes());
-        let (session, inlets, log) = match before {
+        let (session, inlets, mut log) = match before {
             None => match self.inner.free_streams.take(&description.metadata.session_id) {
                 Some(stream) => ManagedSession::on_stream(description, *deadlines, stream, roster),
                 None => ManagedSession::new(description, *deadlines, streams, roster),
@@ -154,6 +157,9 @@ impl ProxyManager {
                 (session, inlets, log)
             }
         };
+        if let Some(made) = made {
+            log.push(0, made);
+        }
         session.set_config(given, Vec::new());
         let host = fork_server.host();
         let task = SessionTask::new(session.clone(), inlets, log, launch, ours, host, aftermath.clone());
@@ -194,6 +200,9 @@ impl ProxyManager {
         match begun {
             Ok(()) => {
                 abandoned.disarm();
+                if let Some(workspace) = new_workspace {
+                    workspace.keep();
+                }
                 aftermath.started().await;
                 Ok(SessionHandle::new(session))
             }
@@ -204,6 +213,9 @@ impl ProxyManager {
                     tracing::debug!(session = %session.id(), %ending, "failed to end a session that did not start");
                 }
                 aftermath.failed(&session.outcome()).await;
+                if let Some(workspace) = new_workspace {
+                    blocking("removing a workspace", move || workspace.remove()).await?;
+                }
                 if !goes_on {
                     self.forget_failed_start(&session).await;
                 }
@@ -217,7 +229,7 @@ impl ProxyManager {
     /// same state directory, if its home or conversation is still known.
     ///
     /// # Errors
-    /// [`Error::NotEnded`]; [`Error::UnknownSession`] if neither the session nor a home of it exists; [`Error::System`]
+    /// [`Error::NotEnded`]; [`Error::WorkspaceUnapplied`]; [`Error::UnknownSession`] if neither the session nor a home of it exists; [`Error::System`]
     /// if the home cannot be removed: the session is then still known; [`Error::Log`] if its events cannot be deleted:
     /// call it again; [`Error::Deadline`] if that takes too long: they are deleted once the event log continues. Else
     /// see [`ProxyManager`].
@@ -225,8 +237,20 @@ impl ProxyManager {
     /// # Cancel safety
     /// A dropped future may still take effect.
     pub async fn delete_session(&self, session: &SessionId) -> Result<()> {
+        self.delete_session_with(session, false).await
+    }
+
+    /// Deletes a session like [`ProxyManager::delete_session`]; with `force` together with changes of its workspace that are not applied.
+    ///
+    /// # Errors
+    /// As [`ProxyManager::delete_session`]; [`Error::WorkspaceUnapplied`] without `force`.
+    ///
+    /// # Cancel safety
+    /// A dropped future may still take effect.
+    pub async fn delete_session_with(&self, session: &SessionId, force: bool) -> Result<()> {
         self.ensure_ready()?;
         let (_reserved, known) = self.inner.session_table.reserve_ended(session)?;
+        self.check_unapplied(session, force).await?;
         if let Some(known) = &known {
             // Otherwise the records of its end would be written after its deletion.
             known.wait_settled().await?;
@@ -236,10 +260,11 @@ impl ProxyManager {
         }
         let (homes, id) = (self.inner.homes.clone(), session.clone());
         let had_home = blocking("removing a session's home", move || homes.delete(&id)).await??;
+        let had_workspace = self.remove_workspace(session).await?;
         let had_record = self.remove_record(session).await?;
         self.inner.session_table.delete(session);
         let had_events = self.inner.forget(session).await?;
-        if known.is_some() || had_home || had_record || had_events {
+        if known.is_some() || had_home || had_workspace || had_record || had_events {
             Ok(())
         } else {
             Err(Error::UnknownSession { session: session.clone() })

@@ -49,6 +49,7 @@ impl Place {
         };
         let containing = ContainmentResolver::probe(Containment::Baseline, Some(Path::new("/nowhere")), HOST);
         let inner = ManagerInner {
+            workspaces: None,
             session_table: directory,
             fork_servers: Arc::new(ForkServers::new(fork_server, ChildProgram::Path("/nowhere".into()), deadlines)),
             host: HOST,

@@ -6,6 +6,7 @@
 //! agents = ["claude-code", "codex"]
 //! containment = "cgroup"            # at least
 //! permission-modes = ["ask", "deny", "readOnly"]
+//! workspaces = ["copy", "worktree"] # no session works in the tree itself
 //!
 //! [policy.limits]                   # at most; a session that names no limit gets this one
 //! memoryBytes = 4294967296
@@ -26,7 +27,9 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use proxy_manager::{AgentSessionConfig, Containment, Limits, Operation, PermissionMode, Profiles};
+use proxy_manager::{
+    AgentSessionConfig, Containment, Limits, Operation, PermissionMode, Profiles, WorkspaceKind, workspace_source,
+};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -47,6 +50,8 @@ pub struct Policy {
     pub permission_modes: Option<Vec<PermissionMode>>,
     /// Modes of agents that may be chosen, as with the operation `setMode`.
     pub modes: Option<Vec<String>>,
+    /// Workspaces that may be chosen; `off` is the tree itself.
+    pub workspaces: Option<Vec<WorkspaceKind>>,
     /// Largest limits. A session that names none gets these.
     pub limits: Limits,
     /// Living sessions at once, of everybody to whom this applies.
@@ -75,6 +80,8 @@ pub struct PolicyRules {
     pub permission_modes: Option<Vec<PermissionMode>>,
     /// See [`Policy::modes`].
     pub modes: Option<Vec<String>>,
+    /// See [`Policy::workspaces`].
+    pub workspaces: Option<Vec<WorkspaceKind>>,
     /// See [`Policy::limits`].
     pub limits: Limits,
     /// See [`Policy::max_sessions`].
@@ -132,6 +139,7 @@ impl Policy {
             containment: self.containment,
             permission_modes: self.permission_modes.clone(),
             modes: self.modes.clone(),
+            workspaces: self.workspaces.clone(),
             limits: self.limits.clone(),
             max_sessions: self.max_sessions,
             commands: self.commands,
@@ -276,7 +284,12 @@ fn check_session(place: &str, rules: &PolicyRules, config: &AgentSessionConfig) 
     if let Some(allowed) = &rules.cwd {
         let given = config.cwd.as_deref();
         // A link would lead out of the directory.
-        let real = given.and_then(|cwd| fs::canonicalize(cwd).ok());
+        let has_workspace = config.workspace.unwrap_or_default() != WorkspaceKind::Off;
+        let real = given.and_then(|cwd| match has_workspace {
+            // Changes are applied to all of it.
+            true => workspace_source(Path::new(cwd)).ok(),
+            false => fs::canonicalize(cwd).ok(),
+        });
         let within = |directory: &PathBuf| {
             let directory = fs::canonicalize(directory).unwrap_or_else(|_| directory.clone());
             real.as_deref().is_some_and(|real: &Path| real.starts_with(&directory))
@@ -305,6 +318,12 @@ fn check_session(place: &str, rules: &PolicyRules, config: &AgentSessionConfig) 
         && !allowed.contains(mode)
     {
         return Err(excess(place, "mode", &json!(mode), &json!(allowed)));
+    }
+    let workspace = config.workspace.unwrap_or_default();
+    if let Some(allowed) = &rules.workspaces
+        && !allowed.contains(&workspace)
+    {
+        return Err(excess(place, "workspace", &json!(workspace), &json!(allowed)));
     }
     if rules.commands == Some(false) {
         let is_loader = |name: &str| name == "PATH" || name.starts_with("LD_");
@@ -383,7 +402,8 @@ mod tests {
     fn an_excess_says_the_field_what_was_given_and_what_is_allowed() {
         let directory = tempfile::tempdir().expect("a directory");
         let work = directory.path().join("work");
-        fs::create_dir_all(work.join("deep")).expect("made");
+        fs::create_dir_all(work.join("deep/below")).expect("made");
+        fs::create_dir(work.join("deep/.git")).expect("made");
         fs::create_dir(directory.path().join("workshop")).expect("made");
         std::os::unix::fs::symlink("/", work.join("out")).expect("linked");
         let work = work.to_str().expect("UTF-8");
@@ -399,6 +419,15 @@ mod tests {
             (json!({ "cwd": [work] }), with(&|c| c.cwd = Some(format!("{work}/out"))), config()),
             (json!({ "cwd": [work] }), with(&|c| c.cwd = Some(format!("{work}/deep/../.."))), config()),
             (json!({ "cwd": [work] }), with(&|c| c.cwd = Some(format!("{work}shop"))), config()),
+            (
+                json!({ "cwd": [format!("{work}/deep/below")] }),
+                with(&|c| {
+                    c.cwd = Some(format!("{work}/deep/below"));
+                    c.workspace = Some(WorkspaceKind::Worktree);
+                }),
+                with(&|c| c.cwd = Some(format!("{work}/deep/below"))),
+            ),
+            (json!({ "workspaces": ["copy"] }), config(), with(&|c| c.workspace = Some(WorkspaceKind::Copy))),
             (json!({ "agents": ["command"] }), with(&|c| c.agent = "pi".into()), config()),
             (json!({ "containment": "cgroup" }), config(), with(&|c| c.containment = Some(Containment::Strict))),
             (

@@ -22,6 +22,7 @@ mod socket;
 mod stop;
 mod suspension;
 mod terminal;
+mod workspaces;
 
 use std::time::Instant;
 
@@ -120,7 +121,8 @@ session_routes!(
     records,
     sessions,
     suspension,
-    terminal
+    terminal,
+    workspaces
 );
 
 /// Pattern of the route that answered, for its count.

@@ -38,7 +38,11 @@ api_routes! { "Sessions", ApiState;
     /// Changes the title, the tags, or whether the session is archived.
     patch "/v1/sessions/{id}" change: body::<crate::api::RecordChange>() json::<SessionRecord>(200, "The session's record.") problems(SESSION) problems(&["invalid-config"]);
     /// Forgets a session that has ended or is suspended: its events, its home and its record.
-    delete "/v1/sessions/{id}" delete: empty(204, "It is forgotten.") problems(SESSION) problems(&["not-ended", "busy"]);
+    ///
+    /// A workspace with changes that are not applied is refused without `force`.
+    delete "/v1/sessions/{id}" delete:
+        query::<DeleteQuery>() empty(204, "It is forgotten.")
+        problems(SESSION) problems(&["not-ended", "busy", "workspace-unapplied", "workspace-busy"]);
     /// Asks the agent for an operation.
     ///
     /// The answer is the agent's.
@@ -81,6 +85,15 @@ struct SessionsQuery {
     limit: Option<usize>,
     /// Cursor that the page before gave, in its header `Link`.
     cursor: Option<String>,
+}
+
+/// Query of a deletion.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+struct DeleteQuery {
+    /// True to delete changes of its workspace that are not applied, too.
+    force: bool,
 }
 
 /// Order of sessions.
@@ -190,8 +203,9 @@ async fn change(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResu
     records::change(caller, Path(id), body).await
 }
 
-async fn delete(caller: Caller, Path(id): Path<String>) -> RouteResult<StatusCode> {
-    caller.manager.delete_session(&caller.session_id(&id)?).await?;
+async fn delete(caller: Caller, Path(id): Path<String>, query: UrlQuery<DeleteQuery>) -> RouteResult<StatusCode> {
+    let Query(DeleteQuery { force }) = query.map_err(|error| ProblemDetails::usage(error.to_string()))?;
+    caller.manager.delete_session_with(&caller.session_id(&id)?, force).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -75,21 +75,23 @@ async fn take_back(caller: Caller, Path(id): Path<String>, body: Body) -> RouteR
 async fn attach_command(caller: Caller, Path(id): Path<String>) -> RouteResult<JsonBody<AttachCommandResponse>> {
     let id = caller.session_id(&id)?;
     let command = caller.manager.attach_command(&id)?;
-    attach(&caller.manager, &id, command)
+    attach(&caller.manager, &id, command).await
 }
 
 async fn hand_over(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<JsonBody<AttachCommandResponse>> {
     let (id, options) = (caller.session_id(&id)?, options(parse(body)?));
     let (owner, of) = (caller.manager.clone(), id.clone());
     let command = to_the_end(async move { owner.hand_over(&of, options).await }).await?;
-    attach(&caller.manager, &id, command)
+    attach(&caller.manager, &id, command).await
 }
 
-fn attach(
+async fn attach(
     manager: &ProxyManager,
     id: &SessionId,
     command: Vec<String>,
 ) -> RouteResult<JsonBody<AttachCommandResponse>> {
     let SessionMetadata { cwd, home, .. } = manager.session(id)?.info().metadata;
+    // Where the agent has worked, it finds its conversation.
+    let cwd = manager.workspace(id).await.map_or(cwd, |workspace| workspace.cwd);
     Ok(JsonBody(AttachCommandResponse { command, cwd, home }))
 }

@@ -8,5 +8,6 @@ mod keeping;
 mod place;
 mod suspending;
 mod visiting;
+mod workspaces;
 
 const FAKE: &str = env!("CARGO_BIN_EXE_fake-agent");

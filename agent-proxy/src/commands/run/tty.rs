@@ -13,7 +13,7 @@ use crate::{
     command_failure::CommandFailure,
     commands::{
         attach::{open_terminal, program_exit, require_terminal},
-        config,
+        config, workspaces,
     },
     configuration, environment, render,
     term::{self, TermStyle},
@@ -33,7 +33,8 @@ pub(super) async fn run(child: ChildProgram, args: RunArgs, directory: Option<&P
         agent = Some(take_known_program(&configuration, &mut start.argv).unwrap_or_else(|| COMMAND.to_owned()));
     }
     let mut config = config::foreground(&configuration, agent, start)?;
-    let manager = configuration.apply_to(ProxyManager::builder(child).base_env(environment::all())).build().await?;
+    let manager = configuration.apply_to(environment::foreground_builder(child, environment::all())).build().await?;
+    let id = config.session_id.clone();
     let mut terminal = open_terminal()?;
     let TerminalAnswers { foreground, background, cursor, typed } = terminal.query();
     let first_row = cursor.map_or(0, |(row, _)| row.saturating_sub(1));
@@ -62,6 +63,7 @@ pub(super) async fn run(child: ChildProgram, args: RunArgs, directory: Option<&P
         }
     };
     manager.shutdown().await;
+    workspaces::report(&id);
     done
 }
 

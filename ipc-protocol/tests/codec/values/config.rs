@@ -1,6 +1,7 @@
 //! Random configurations, and what is said to an agent.
 
 use ipc_protocol::{
+    WorkspaceKind,
     terminal::{OnDetach, Surface, TerminalConfig, TerminalSize},
     *,
 };
@@ -162,7 +163,8 @@ pub(crate) fn config() -> BoxedStrategy<Box<AgentSessionConfig>> {
     let explicit = (btree_set(one_of(&ConfigSetting::ALL), 0..4), btree_set(text(), 0..3), vec(part, 0..3));
     let limited = one_of(&[OnUsageLimit::Fail, OnUsageLimit::Wait]);
     let sandbox = of(one_of(&[AgentSandbox::ReadOnly, AgentSandbox::WorkspaceWrite, AgentSandbox::None]));
-    let sandbox = (sandbox, session_sandbox());
+    let workspace = of(one_of(&[WorkspaceKind::Off, WorkspaceKind::Copy, WorkspaceKind::Worktree]));
+    let sandbox = (sandbox, session_sandbox(), workspace);
     let nesting = (timeouts(), any::<bool>(), any::<u32>(), explicit, lifecycle(), budget(), limited, sandbox);
     (labels, lists, policies, names, conversation, nesting)
         .prop_map(|(labels, lists, policies, names, conversation, nesting)| {
@@ -181,7 +183,7 @@ pub(crate) fn config() -> BoxedStrategy<Box<AgentSessionConfig>> {
                 lifecycle,
                 budget,
                 on_usage_limit,
-                (agent_sandbox, sandbox),
+                (agent_sandbox, sandbox, workspace),
             ) = nesting;
             Box::new(AgentSessionConfig {
                 session_id,
@@ -227,6 +229,7 @@ pub(crate) fn config() -> BoxedStrategy<Box<AgentSessionConfig>> {
                 terminal,
                 surface,
                 sandbox,
+                workspace,
             })
         })
         .boxed()

@@ -92,6 +92,8 @@ fn diff() -> impl Strategy<Value = Event> {
 }
 
 fn setting_event() -> impl Strategy<Value = Event> {
+    let step = one_of(&[WorkspaceStep::Made, WorkspaceStep::Applied, WorkspaceStep::Dropped]);
+    let kind = one_of(&[WorkspaceKind::Off, WorkspaceKind::Copy, WorkspaceKind::Worktree]);
     let by = || one_of(&[SettingSource::Caller, SettingSource::Agent, SettingSource::Terminal]);
     let command = (text(), of(text()), of(text())).prop_map(|(name, description, argument_hint)| SlashCommand {
         name,
@@ -104,6 +106,9 @@ fn setting_event() -> impl Strategy<Value = Event> {
         (text(), by()).prop_map(|(model, by)| Event::SessionModel { model, by }),
         (text(), by()).prop_map(|(mode, by)| Event::SessionMode { mode, by }),
         (text(), by()).prop_map(|(level, by)| Event::SessionThinking { level, by }),
+        (step, kind, text(), text(), any::<u64>()).prop_map(|(step, kind, source, path, files)| {
+            Event::SessionWorkspace { step, kind, source, path, files }
+        }),
         (text(), of(text()), any::<u64>(), of(text()), of(text())).prop_map(
             |(mime_type, data, bytes, tool_call_id, parent)| {
                 Event::Image(Box::new(ImageOutput { mime_type, data, bytes, tool_call_id, parent }))

@@ -237,7 +237,13 @@ async fn resting(config: AgentSessionConfig, change: impl FnOnce(&mut AgentSpec)
     let homes = SessionHomes::persistent("/nowhere".into(), []);
     let lifecycle = Lifecycle { idle_suspend_ms: Some(60_000), ..Lifecycle::default() };
     let config = AgentSessionConfig { lifecycle, agent: "mine".into(), ..config };
-    let around = LaunchContext { defaults: &kit, homes: &homes, locks: &Arc::default(), past_session: &|_| None };
+    let around = LaunchContext {
+        defaults: &kit,
+        homes: &homes,
+        workspaces: None,
+        locks: &Arc::default(),
+        past_session: &|_| None,
+    };
     let launch = SessionLaunch::plan(config, &around).expect("valid");
     let Starting { handle, ready, mut proxy, fork_server } =
         launched(launch, Deadlines { health: None, ..Deadlines::default() }, HistoryLimits::default()).await;

@@ -231,7 +231,7 @@ fn plan(config: AgentSessionConfig, leases: &Arc<ConversationLocks>) -> crate::e
     let homes = SessionHomes::persistent("/nowhere".into(), []);
     SessionLaunch::plan(
         config,
-        &LaunchContext { defaults: &kit, homes: &homes, locks: leases, past_session: &|_| None },
+        &LaunchContext { defaults: &kit, homes: &homes, workspaces: None, locks: leases, past_session: &|_| None },
     )
 }
 

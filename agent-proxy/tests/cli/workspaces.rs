@@ -1,0 +1,96 @@
+//! Workspaces: of a session in the terminal, and of a daemon that is killed.
+
+use std::{fs, path::PathBuf};
+
+use nix::sys::signal::Signal;
+
+use crate::{
+    durable::end,
+    harness::{Place, Ran, Running},
+};
+
+/// A place with a tree of the user's.
+struct User {
+    place: Place,
+    tree: PathBuf,
+}
+
+impl User {
+    fn new() -> Self {
+        let place = Place::new();
+        let tree = place.directory.join("work");
+        fs::create_dir(&tree).expect("made");
+        fs::write(tree.join("file"), "before\n").expect("written");
+        Self { place, tree }
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        let mut command = self.place.command(args);
+        command.env("XDG_STATE_HOME", self.place.directory.join("local"));
+        Running::new(command).end()
+    }
+
+    fn work(&self, command: &[&str], script: &str) -> Ran {
+        let options = ["--agent", "command", "--workspace", "copy", "--cwd", self.tree.to_str().expect("UTF-8")];
+        self.run(&[command, &options, &["--", "/bin/sh", "-c", script]].concat())
+    }
+
+    fn file(&self) -> String {
+        fs::read_to_string(self.tree.join("file")).expect("read")
+    }
+
+    /// Id of the only workspace.
+    fn only(&self) -> String {
+        let listed = self.run(&["workspaces", "--json"]).exits(0).json();
+        assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed}");
+        listed[0]["sessionId"].as_str().expect("an id").to_owned()
+    }
+}
+
+#[test]
+fn a_run_says_what_it_has_left_and_its_changes_are_applied_or_dropped() {
+    let user = User::new();
+    let ran = user.work(&["run"], "echo after >file").exits(0);
+    let id = user.only();
+    assert!(ran.stderr.contains(&format!("workspace: 1 file changed; `agent-proxy diff {id}`")), "{}", ran.stderr);
+    assert_eq!(user.run(&["diff", &id, "--stat"]).exits(0).stdout, "modified file\n");
+    assert!(user.run(&["diff", &id]).exits(0).stdout.contains("-before\n+after\n"));
+    assert_eq!(user.file(), "before\n");
+    user.run(&["apply", &id]).exits(0);
+    assert_eq!((user.file().as_str(), user.run(&["workspaces"]).exits(0).stdout.as_str()), ("after\n", ""));
+    user.work(&["run"], "echo more >file").exits(0);
+    let id = user.only();
+    fs::write(user.tree.join("file"), "mine\n").expect("written");
+    let refused = user.run(&["apply", &id, "--json"]).exits(8).problem();
+    assert!(refused["type"].as_str().is_some_and(|kind| kind.ends_with("workspace-conflict")), "{refused}");
+    assert_eq!(user.run(&["drop", &id, "--json"]).exits(0).json()["files"], 1);
+    assert_eq!((user.file().as_str(), user.run(&["workspaces"]).exits(0).stdout.as_str()), ("mine\n", ""));
+    // One without changes goes by itself.
+    user.work(&["run"], "cat file").exits(0);
+    assert_eq!(user.run(&["workspaces", "--json"]).exits(0).stdout.trim(), "[]");
+}
+
+#[test]
+fn a_workspace_outlives_a_daemon_that_is_killed_and_no_prune_deletes_it_unasked() {
+    let user = User::new();
+    let state = user.place.directory.join("state");
+    let flags = ["--state-dir", state.to_str().expect("UTF-8")];
+    let daemon = user.place.serve_with(&flags);
+    user.work(&["start", "--id", "s"], "echo after >file; echo done; exec sleep 1000").exits(0);
+    let mut events = user.place.spawn(&["events", "s", "--follow", "--json"]);
+    events.until_printed(&["done"]);
+    drop(events);
+    let refused = user.run(&["drop", "s", "--json"]).exits(8).problem();
+    assert!(refused["type"].as_str().is_some_and(|kind| kind.ends_with("not-ended")), "{refused}");
+    end(&user.place, daemon, Signal::SIGKILL);
+    let daemon = user.place.serve_with(&flags);
+    assert_eq!(user.only(), "s");
+    let refused = user.run(&["prune"]).exits(8);
+    assert!(refused.stderr.contains("s has 1 file that is not applied"), "{}", refused.stderr);
+    user.run(&["apply", "s"]).exits(0);
+    assert_eq!(user.file(), "after\n");
+    assert_eq!(user.run(&["prune"]).exits(0).stdout, "s\n");
+    assert_eq!(user.run(&["workspaces", "--json"]).exits(0).stdout.trim(), "[]");
+    assert_eq!(fs::read_dir(state.join("workspaces")).expect("there").count(), 0);
+    daemon.end(Signal::SIGTERM).exits(0);
+}
