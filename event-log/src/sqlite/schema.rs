@@ -75,6 +75,39 @@ const MIGRATIONS: &[&str] = &[
         at_ms INTEGER NOT NULL
     ) WITHOUT ROWID;
     CREATE INDEX requests_by_time ON requests (at_ms);",
+    // A byte stream without a path is being removed. Its content is the rows of `byte_rows`, each from position `first` to `last`; lines of
+    // JSON have the last of these positions. Before `fork_at` it has the content of `source`, another row here, or a copy of its own.
+    "CREATE TABLE byte_streams (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        path TEXT UNIQUE,
+        content_type TEXT NOT NULL,
+        closed INTEGER NOT NULL,
+        deleted INTEGER NOT NULL DEFAULT 0,
+        idle_s INTEGER,
+        until_ms INTEGER,
+        source INTEGER,
+        fork_at INTEGER NOT NULL DEFAULT 0,
+        fork_path TEXT,
+        fork_beyond INTEGER NOT NULL DEFAULT 0,
+        seq TEXT,
+        closer TEXT
+    );
+    CREATE TABLE byte_rows (
+        gid INTEGER PRIMARY KEY,
+        stream INTEGER NOT NULL,
+        first INTEGER NOT NULL,
+        last INTEGER NOT NULL,
+        sum INTEGER NOT NULL,
+        body BLOB NOT NULL
+    );
+    CREATE UNIQUE INDEX byte_rows_by_position ON byte_rows (stream, last);
+    CREATE TABLE producers (
+        stream INTEGER NOT NULL,
+        id TEXT NOT NULL,
+        epoch INTEGER NOT NULL,
+        seq INTEGER NOT NULL,
+        PRIMARY KEY (stream, id)
+    ) WITHOUT ROWID;",
 ];
 
 /// Schema version that this release writes.

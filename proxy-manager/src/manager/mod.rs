@@ -3,6 +3,7 @@
 mod append;
 mod ask;
 mod attach;
+mod byte_streams;
 mod drain;
 mod handle;
 mod heartbeat;
@@ -16,10 +17,11 @@ mod streams;
 mod suspend;
 
 pub use self::append::NewEvent;
+pub use self::byte_streams::ByteStreamWatch;
 pub use self::requests::{RequestGuard, RequestStart};
 pub use self::streams::FreeStreamInfo;
 pub use self::suspend::{ResumeOptions, SessionSnapshot};
-use self::{requests::NamedRequests, streams::FreeStreams};
+use self::{byte_streams::StreamWakers, requests::NamedRequests, streams::FreeStreams};
 
 use std::{
     path::{Path, PathBuf},
@@ -121,6 +123,7 @@ struct ManagerInner {
     key_locks: KeyLocks,
     requests: NamedRequests,
     free_streams: FreeStreams,
+    stream_wakers: StreamWakers,
     /// Default idle time before suspension, 0 for never.
     idle_suspend_ms: u64,
     /// Runtime that the manager was built in, with its tasks.
@@ -212,6 +215,7 @@ impl ProxyManager {
             key_locks: KeyLocks::default(),
             requests: NamedRequests::default(),
             free_streams: FreeStreams::default(),
+            stream_wakers: StreamWakers::default(),
             idle_suspend_ms,
             runtime: Handle::current(),
             shutdown: tokio::sync::Mutex::default(),

@@ -76,6 +76,7 @@ impl Place {
             key_locks: KeyLocks::default(),
             requests: super::requests::NamedRequests::default(),
             free_streams: super::streams::FreeStreams::default(),
+            stream_wakers: super::StreamWakers::default(),
             idle_suspend_ms: 0,
             runtime: tokio::runtime::Handle::current(),
             shutdown: tokio::sync::Mutex::default(),
