@@ -36,6 +36,7 @@ test.each(["long-poll", "sse"])("a session is read live by %s to its end", async
   await until((event) => event.type === "stream:text" && event.payload.text.includes("hello"));
   await until((event) => event.type === "stream:complete");
   await ask("POST", `/v1/sessions/${id}/kill`, {});
+  await until((event) => event.type === "session:ended");
   await reading.closed;
   stop();
   expect(events.at(-1).type).toBe("session:ended");

@@ -239,6 +239,10 @@ impl NetworkAccess {
     }
 }
 
+/// Scheme of the URLs by which a caller reaches the server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UrlScheme(pub(crate) &'static str);
+
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
@@ -293,6 +297,7 @@ async fn admit(State(access): State<NetworkAccess>, request: Request, next: Next
     match admitted {
         Ok(Ok(identity)) => {
             request.extensions.insert(identity);
+            request.extensions.insert(UrlScheme(if access.has_tls { "https" } else { "http" }));
             next.run(Request::from_parts(request, body)).await
         }
         Ok(Err(response)) => response,

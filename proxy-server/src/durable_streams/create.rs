@@ -70,7 +70,8 @@ pub(super) async fn create(
         ByteStreamOutcome::Created(info) => {
             let mut response = append::described(StatusCode::CREATED, &info);
             // Where it is mounted, as it was asked for.
-            headers::insert(&mut response, [("location", uri.path().to_owned())]);
+            let host = headers::text(&headers, header::HOST.as_str()).unwrap_or("localhost");
+            headers::insert(&mut response, [("location", format!("{}://{host}{}", caller.scheme, uri.path()))]);
             Ok(response)
         }
         ByteStreamOutcome::Exists(info) => Ok(append::described(StatusCode::OK, &info)),

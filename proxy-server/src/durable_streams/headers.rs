@@ -38,6 +38,8 @@ const MAX_SAFE: u64 = (1 << 53) - 1;
 
 /// Beginning of a stream, as an offset.
 pub(super) const START: &str = "-1";
+/// The same as the reference server names it: tools that were written against that fork there.
+const REFERENCE_START: &str = "0000000000000000_0000000000000000";
 /// End of a stream, as an offset.
 pub(super) const NOW: &str = "now";
 
@@ -48,6 +50,9 @@ pub(super) fn offset(position: u64) -> String {
 
 /// Parses a position.
 pub(super) fn parse_offset(text: &str) -> RouteResult<u64> {
+    if text == REFERENCE_START {
+        return Ok(0);
+    }
     let is_one = text.len() == 20 && text.bytes().all(|byte| byte.is_ascii_digit());
     let position = text.parse::<u64>().ok().filter(|position| is_one && i64::try_from(*position).is_ok());
     let detail = || format!("{text:?} is no offset: give one that {NEXT_OFFSET} had, or {START} or {NOW}");

@@ -46,6 +46,7 @@ pub(super) fn stream(path: &str, stream: StreamSource, from: u64, cursor: Option
     };
     let reader = stream.reader(from)?;
     let (sender, mut response) = response(EVENT_STREAM);
+    headers::insert(&mut response, [("cache-control", "no-cache".to_owned())]);
     if matches!(form, DataForm::Base64) {
         headers::insert(&mut response, [(DATA_ENCODING, "base64".to_owned())]);
     }
@@ -123,7 +124,11 @@ fn push_data(text: &mut Vec<u8>, content: Vec<u8>, form: DataForm) {
     };
     text.extend_from_slice(b"event: data\n");
     for line in data.split(|byte| *byte == b'\n') {
-        text.extend_from_slice(b"data: ");
+        text.extend_from_slice(b"data:");
+        // The reader takes one space away.
+        if line.first() == Some(&b' ') {
+            text.push(b' ');
+        }
         text.extend_from_slice(line);
         text.push(b'\n');
     }
@@ -141,5 +146,5 @@ fn push_control(text: &mut Vec<u8>, next: u64, cursor: Option<&str>, is_last: bo
     if is_last {
         control["upToDate"] = true.into();
     }
-    text.extend_from_slice(format!("event: control\ndata: {control}\n\n").as_bytes());
+    text.extend_from_slice(format!("event: control\ndata:{control}\n\n").as_bytes());
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use proxy_manager::{ByteStreamWatch, ProxyManager, SessionId, SessionState, SessionStatus, Subscription};
 
 use super::{check_path, deleted, free_path, log_problem, unknown};
@@ -91,9 +92,17 @@ impl SessionSource {
         self.manager.last_offset(&self.id).unwrap_or_else(|_| recorded())
     }
 
-    fn is_closed(&self) -> bool {
+    /// Returns true if nothing comes after `tail`. The state of a session says that it has ended before its last event is there.
+    fn is_closed(&self, tail: u64) -> bool {
         match self.manager.session(&self.id) {
-            Ok(session) => matches!(session.info().state, SessionState::Ended { .. }),
+            Ok(session) => {
+                let has_ended = matches!(session.info().state, SessionState::Ended { .. });
+                has_ended
+                    && self
+                        .manager
+                        .subscribe_to_stream(&self.id, tail)
+                        .is_ok_and(|mut events| events.next_batch(&mut Vec::new()).now_or_never() == Some(false))
+            }
             Err(_) => self.manager.record(&self.id).is_ok_and(|record| record.status() == SessionStatus::Ended),
         }
     }
@@ -136,20 +145,22 @@ impl StreamSource {
                     tag: info.id.to_string(),
                 })
             }
-            // Closed before its end is read: behind that nothing comes.
-            Self::Session(session) => Some(StreamState {
-                content_type: "application/json".into(),
-                is_closed: session.is_closed(),
-                tail: session.tail(),
-                life: None,
-                tag: session.id.to_string(),
-            }),
+            Self::Session(session) => {
+                let tail = session.tail();
+                Some(StreamState {
+                    content_type: "application/json".into(),
+                    is_closed: session.is_closed(tail),
+                    tail,
+                    life: None,
+                    tag: session.id.to_string(),
+                })
+            }
         }
     }
 
     /// Returns true where a reader that has no more may be followed by another: a session of an earlier server that can be resumed.
     pub(super) fn may_go_on(&self) -> bool {
-        matches!(self, Self::Session(session) if session.manager.last_offset(&session.id).is_err() && !session.is_closed())
+        matches!(self, Self::Session(session) if session.manager.last_offset(&session.id).is_err() && !session.is_closed(session.tail()))
     }
 
     /// Notes that the stream is read.
