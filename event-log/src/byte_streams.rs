@@ -110,6 +110,8 @@ pub struct NewByteStream {
     pub content: StreamContent,
     /// Source, of a fork.
     pub fork: Option<StreamFork>,
+    /// True if rules are applied to what is appended.
+    pub has_rules: bool,
 }
 
 /// Number of a producer's request.
@@ -151,6 +153,10 @@ pub enum ByteStreamChange {
     Delete(String),
     /// Delete it if its life is over.
     Expire(String),
+    /// Note up to where rules have been applied to the stream of this number.
+    SetMapped(String, i64, u64),
+    /// Begin to apply rules to all streams, from their ends where there were none before; or end it.
+    HaveRules(bool),
 }
 
 impl ByteStreamChange {
@@ -162,7 +168,7 @@ impl ByteStreamChange {
                 new.content.len() + copied.iter().map(|(_, message)| message.len()).sum::<usize>()
             }
             Self::Append(append) => append.content.len(),
-            Self::Delete(_) | Self::Expire(_) => 0,
+            Self::Delete(_) | Self::Expire(_) | Self::SetMapped(..) | Self::HaveRules(_) => 0,
         }
     }
 }
@@ -182,6 +188,8 @@ pub struct ByteStreamInfo {
     pub lifetime: StreamLifetime,
     /// True if it was deleted, and only forks have its content.
     pub is_deleted: bool,
+    /// Position up to which rules have been applied, where there are some.
+    pub mapped: Option<u64>,
 }
 
 impl ByteStreamInfo {
@@ -204,6 +212,8 @@ pub enum ByteStreamOutcome {
     Duplicate(ByteStreamInfo, u64),
     /// The stream is deleted.
     Deleted,
+    /// What was to be noted is noted.
+    Noted,
     /// Nothing was changed.
     Refused(ByteStreamRefusal),
 }

@@ -331,6 +331,16 @@ impl EventLog {
         self.store.touch_byte_stream(path);
     }
 
+    /// Deletes the byte streams whose life is over. One that is over is not found before, either. Call it periodically.
+    pub fn expire_byte_streams(&self) {
+        self.store.expire_byte_streams();
+    }
+
+    /// Names of the byte streams with JSON messages to which rules are to be applied. Does not block.
+    pub fn unmapped_byte_streams(&self) -> Vec<String> {
+        self.store.unmapped_byte_streams()
+    }
+
     /// Reads a byte stream from position `from`: as much as there is, up to about `bytes` bytes, and something, where there is something.
     /// In a fork it goes through the sources. Blocks.
     ///

@@ -70,6 +70,10 @@ pub(crate) trait LogStore: Send + Sync {
         None
     }
     fn touch_byte_stream(&self, _path: &str) {}
+    fn expire_byte_streams(&self) {}
+    fn unmapped_byte_streams(&self) -> Vec<String> {
+        Vec::new()
+    }
     fn read_byte_stream(&self, _path: &str, _from: u64, _bytes: usize) -> Result<BytePage> {
         Err(LogError::InMemory)
     }

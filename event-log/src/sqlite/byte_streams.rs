@@ -96,7 +96,7 @@ impl ByteStreamHeads {
         let now = line::millis(SystemTime::now());
         let mut last = conn.prepare("SELECT last FROM byte_rows WHERE stream = ? ORDER BY last DESC LIMIT 1")?;
         let sql = "SELECT id, path, content_type, closed, deleted, idle_s, until_ms, source, fork_at, fork_path, fork_beyond, seq,
-            closer FROM byte_streams";
+            closer, mapped FROM byte_streams";
         let mut query = conn.prepare(sql)?;
         let mut rows = query.query([])?;
         while let Some(row) = rows.next()? {
@@ -120,6 +120,7 @@ impl ByteStreamHeads {
                     is_closed: row.get(3)?,
                     lifetime,
                     is_deleted: row.get(4)?,
+                    mapped: row.get::<_, Option<i64>>(13)?.map(i64::cast_unsigned),
                 },
                 path: Arc::clone(&path),
                 touched: Arc::new(AtomicI64::new(now)),
@@ -165,6 +166,13 @@ impl ByteStreamHeads {
         let now = line::millis(SystemTime::now());
         let over = self.streams.values().filter(|head| !head.info.is_deleted && head.is_expired(now));
         over.map(|head| head.path.to_string()).collect()
+    }
+
+    /// Names of the JSON streams with messages to which rules were not applied.
+    pub(super) fn unmapped(&self) -> Vec<String> {
+        let is_behind = |info: &ByteStreamInfo| info.is_json() && info.mapped.is_some_and(|mapped| mapped < info.tail);
+        let behind = self.streams.values().filter(|head| !head.info.is_deleted && is_behind(&head.info));
+        behind.map(|head| head.path.to_string()).collect()
     }
 
     /// Stream that has the content at `from`, and the position up to which it has it.
@@ -316,7 +324,30 @@ impl<'a> ByteStreamTransaction<'a> {
             },
             // Looking removes it.
             ByteStreamChange::Expire(path) => self.find(path, now).map(|_| ByteStreamOutcome::Deleted),
+            ByteStreamChange::SetMapped(path, id, position) => {
+                if let Some(mut head) = self.find(path, now)?.filter(|head| head.info.id == *id) {
+                    let sql = "UPDATE byte_streams SET mapped = ? WHERE id = ?";
+                    self.conn.prepare_cached(sql)?.execute(params![position.cast_signed(), id])?;
+                    head.info.mapped = Some(*position);
+                    self.set(head);
+                }
+                Ok(ByteStreamOutcome::Noted)
+            }
+            ByteStreamChange::HaveRules(has_rules) => self.have_rules(*has_rules),
         }
+    }
+
+    /// Begins to apply rules to all streams, or ends it. Called before anything is appended.
+    fn have_rules(&mut self, has_rules: bool) -> ChangeResult {
+        let streams: Vec<ByteStreamHead> = read_lock(self.heads).streams.values().cloned().collect();
+        for mut head in streams.into_iter().filter(|head| head.info.mapped.is_some() != has_rules) {
+            head.info.mapped = has_rules.then_some(head.info.tail);
+            let mapped = head.info.mapped.map(u64::cast_signed);
+            let sql = "UPDATE byte_streams SET mapped = ? WHERE id = ?";
+            self.conn.prepare_cached(sql)?.execute(params![mapped, head.info.id])?;
+            self.set(head);
+        }
+        Ok(ByteStreamOutcome::Noted)
     }
 
     fn get(&self, id: i64) -> Option<ByteStreamHead> {
@@ -420,8 +451,8 @@ impl<'a> ByteStreamTransaction<'a> {
             StreamLifetime::Idle(idle) => (Some(i64::try_from(idle.as_secs()).unwrap_or(i64::MAX)), None),
             StreamLifetime::Until(until) => (None, Some(line::millis(until))),
         };
-        let sql = "INSERT INTO byte_streams (path, content_type, closed, idle_s, until_ms, source, fork_at, fork_path, fork_beyond)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)";
+        let sql = "INSERT INTO byte_streams (path, content_type, closed, idle_s, until_ms, source, fork_at, fork_path, fork_beyond, mapped)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
         let id = self.conn.prepare_cached(sql)?.insert(params![
             new.path,
             content_type,
@@ -432,12 +463,20 @@ impl<'a> ByteStreamTransaction<'a> {
             fork_at.cast_signed(),
             fork_path,
             fork_beyond.cast_signed(),
+            new.has_rules.then_some(fork_at.cast_signed()),
         ])?;
         let copied = new.fork.as_ref().and_then(|fork| fork.copied.as_deref());
         self.copy(id, copied.unwrap_or_default(), fork_at)?;
         let path: Arc<str> = new.path.as_str().into();
-        let info =
-            ByteStreamInfo { id, content_type, tail: fork_at, is_closed: new.is_closed, lifetime, is_deleted: false };
+        let info = ByteStreamInfo {
+            id,
+            content_type,
+            tail: fork_at,
+            is_closed: new.is_closed,
+            lifetime,
+            is_deleted: false,
+            mapped: new.has_rules.then_some(fork_at),
+        };
         let mut head = ByteStreamHead {
             info,
             path: Arc::clone(&path),

@@ -286,16 +286,23 @@ impl LogStore for SqliteStore {
         read_lock(&self.shared.byte_heads).touch(path);
     }
 
-    fn read_byte_stream(&self, path: &str, from: u64, bytes: usize) -> Result<BytePage> {
-        byte_streams::read(&self.readers, &self.shared.byte_heads, path, from, bytes)
-    }
-
-    fn retain(&self, retention: Retention, done: OnCommit) {
+    fn expire_byte_streams(&self) {
         let expired = read_lock(&self.shared.byte_heads).expired();
         for path in expired {
             // One that finds no room is removed by the next pass.
             self.change_byte_stream(ByteStreamChange::Expire(path), Box::new(drop));
         }
+    }
+
+    fn unmapped_byte_streams(&self) -> Vec<String> {
+        read_lock(&self.shared.byte_heads).unmapped()
+    }
+
+    fn read_byte_stream(&self, path: &str, from: u64, bytes: usize) -> Result<BytePage> {
+        byte_streams::read(&self.readers, &self.shared.byte_heads, path, from, bytes)
+    }
+
+    fn retain(&self, retention: Retention, done: OnCommit) {
         self.shared.queue.retain(retention, done);
     }
 

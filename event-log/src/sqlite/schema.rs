@@ -76,7 +76,7 @@ const MIGRATIONS: &[&str] = &[
     ) WITHOUT ROWID;
     CREATE INDEX requests_by_time ON requests (at_ms);",
     // A byte stream without a path is being removed. Its content is the rows of `byte_rows`, each from position `first` to `last`; lines of
-    // JSON have the last of these positions. Before `fork_at` it has the content of `source`, another row here, or a copy of its own.
+    // JSON have the last of these positions. `mapped` is how far rules have been applied, where there are some. Before `fork_at` it has the content of `source`, another row here, or a copy of its own.
     "CREATE TABLE byte_streams (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         path TEXT UNIQUE,
@@ -90,7 +90,8 @@ const MIGRATIONS: &[&str] = &[
         fork_path TEXT,
         fork_beyond INTEGER NOT NULL DEFAULT 0,
         seq TEXT,
-        closer TEXT
+        closer TEXT,
+        mapped INTEGER
     );
     CREATE TABLE byte_rows (
         gid INTEGER PRIMARY KEY,

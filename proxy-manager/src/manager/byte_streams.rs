@@ -71,19 +71,32 @@ impl ProxyManager {
     ///
     /// # Cancel safety
     /// A change that was begun is made, also if its future is dropped.
-    pub async fn change_byte_stream(&self, change: ByteStreamChange) -> Result<ByteStreamOutcome> {
+    pub async fn change_byte_stream(&self, mut change: ByteStreamChange) -> Result<ByteStreamOutcome> {
         let log = self.inner.streams.log.get().ok_or(LogError::InMemory)?;
-        let path = match &change {
-            ByteStreamChange::Create(new) => new.path.clone(),
+        let path = match &mut change {
+            ByteStreamChange::Create(new) => {
+                new.has_rules = self.inner.stream_mapper.has_rules();
+                new.path.clone()
+            }
             ByteStreamChange::Append(append) => append.path.clone(),
-            ByteStreamChange::Delete(path) | ByteStreamChange::Expire(path) => path.clone(),
+            ByteStreamChange::Delete(path) | ByteStreamChange::Expire(path) | ByteStreamChange::SetMapped(path, ..) => {
+                path.clone()
+            }
+            ByteStreamChange::HaveRules(_) => String::new(),
         };
+        let mapper = self.inner.stream_mapper.clone();
         let (reply, answer) = oneshot::channel();
         let wakers = self.inner.stream_wakers.clone();
         log.change_byte_stream(
             change,
             Box::new(move |outcome| {
                 wakers.wake(&path);
+                if let Ok(ByteStreamOutcome::Created(info) | ByteStreamOutcome::Appended(info)) = &outcome
+                    && info.is_json()
+                    && info.mapped.is_some_and(|mapped| mapped < info.tail)
+                {
+                    mapper.add(path);
+                }
                 // A caller that has gone misses nothing.
                 _ = reply.send(outcome);
             }),

@@ -13,6 +13,7 @@ mod requests;
 mod retention;
 mod session_records;
 mod start;
+mod stream_rules;
 mod streams;
 mod suspend;
 
@@ -21,7 +22,7 @@ pub use self::byte_streams::ByteStreamWatch;
 pub use self::requests::{RequestGuard, RequestStart};
 pub use self::streams::FreeStreamInfo;
 pub use self::suspend::{ResumeOptions, SessionSnapshot};
-use self::{byte_streams::StreamWakers, requests::NamedRequests, streams::FreeStreams};
+use self::{byte_streams::StreamWakers, requests::NamedRequests, stream_rules::StreamMapper, streams::FreeStreams};
 
 use std::{
     path::{Path, PathBuf},
@@ -124,6 +125,7 @@ struct ManagerInner {
     requests: NamedRequests,
     free_streams: FreeStreams,
     stream_wakers: StreamWakers,
+    stream_mapper: StreamMapper,
     /// Default idle time before suspension, 0 for never.
     idle_suspend_ms: u64,
     /// Runtime that the manager was built in, with its tasks.
@@ -170,7 +172,7 @@ impl ProxyManager {
         kit.hidden.extend(builder.state_dir.clone());
         let idle_suspend_ms = builder.idle_suspend_ms();
         let (log_failure, retention) = (builder.log_failure, builder.retention);
-        let rules = builder.rules.clone().into();
+        let rules: Arc<[ActionRule]> = builder.rules.clone().into();
         let PreparedManager {
             containment: containing,
             state,
@@ -211,6 +213,7 @@ impl ProxyManager {
             descriptors,
             state: Mutex::new(state),
             recovered,
+            stream_mapper: StreamMapper::new(!rules.is_empty()),
             rules,
             key_locks: KeyLocks::default(),
             requests: NamedRequests::default(),
@@ -234,6 +237,7 @@ impl ProxyManager {
         for stream in free {
             manager.resume_stream(stream).await;
         }
+        manager.start_mapping().await;
         Ok(manager)
     }
 

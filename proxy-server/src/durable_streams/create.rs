@@ -47,6 +47,7 @@ pub(super) async fn create(
         is_closed: headers::closes(&headers),
         content: proxy_manager::StreamContent::default(),
         fork: fork(&headers)?,
+        has_rules: false,
     };
     let mut kind = given.map(str::to_owned);
     if let Some(fork) = &mut new.fork {
