@@ -9,12 +9,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, Statement, params};
 
 use super::{read_lock, reader::ReaderPool, rows::checksum};
 use crate::{
-    BytePage, ByteStreamAppend, ByteStreamChange, ByteStreamInfo, ByteStreamOutcome, ByteStreamRefusal, LogError,
-    MAX_BYTE_STREAMS, NewByteStream, ProducerSequence, Result, StreamContent, StreamFork, StreamLifetime,
+    BytePage, ByteStreamAppend, ByteStreamChange, ByteStreamInfo, ByteStreamOutcome, ByteStreamRefusal, LogDamage,
+    LogError, MAX_BYTE_STREAMS, NewByteStream, ProducerSequence, Result, StreamContent, StreamFork, StreamLifetime,
     byte_streams::media_type, line,
 };
 
@@ -90,8 +90,8 @@ pub(super) struct ByteStreamHeads {
 }
 
 impl ByteStreamHeads {
-    /// Reads them, and the ids of those that are to be removed.
-    pub(super) fn load(conn: &Connection) -> rusqlite::Result<(Self, Vec<i64>)> {
+    /// Reads them, and the ids of those that are to be removed. A row that cannot be read is left as it is, and told.
+    pub(super) fn load(conn: &Connection, damage: &mut Vec<LogDamage>) -> rusqlite::Result<(Self, Vec<i64>)> {
         let (mut heads, mut doomed) = (Self::default(), Vec::new());
         let now = line::millis(SystemTime::now());
         let mut last = conn.prepare("SELECT last FROM byte_rows WHERE stream = ? ORDER BY last DESC LIMIT 1")?;
@@ -101,39 +101,17 @@ impl ByteStreamHeads {
         let mut rows = query.query([])?;
         while let Some(row) = rows.next()? {
             let id: i64 = row.get(0)?;
-            let Some(path) = row.get::<_, Option<Arc<str>>>(1)? else {
-                doomed.push(id);
-                continue;
-            };
-            let lifetime = match (row.get::<_, Option<i64>>(5)?, row.get::<_, Option<i64>>(6)?) {
-                (Some(seconds), _) => StreamLifetime::Idle(Duration::from_secs(seconds.unsigned_abs())),
-                (None, Some(until)) => StreamLifetime::Until(line::time(until)),
-                (None, None) => StreamLifetime::Unbounded,
-            };
-            let fork_at = row.get::<_, i64>(8)?.cast_unsigned();
-            let end: Option<i64> = last.query_row([id], |row| row.get(0)).optional()?;
-            let head = ByteStreamHead {
-                info: ByteStreamInfo {
-                    id,
-                    content_type: row.get(2)?,
-                    tail: end.map_or(fork_at, i64::cast_unsigned),
-                    is_closed: row.get(3)?,
-                    lifetime,
-                    is_deleted: row.get(4)?,
-                    mapped: row.get::<_, Option<i64>>(13)?.map(i64::cast_unsigned),
-                },
-                path: Arc::clone(&path),
-                touched: Arc::new(AtomicI64::new(now)),
-                source: row.get(7)?,
-                fork_at,
-                fork_path: row.get(9)?,
-                fork_beyond: row.get::<_, i64>(10)?.cast_unsigned(),
-                forks: 0,
-                seq: row.get(11)?,
-                closer: row.get(12)?,
-            };
-            heads.paths.insert(path, id);
-            heads.streams.insert(id, head);
+            match read_head(row, &mut last, now) {
+                Ok(Some(head)) => {
+                    heads.paths.insert(Arc::clone(&head.path), id);
+                    heads.streams.insert(id, head);
+                }
+                Ok(None) => doomed.push(id),
+                Err(error) => {
+                    let name = row.get(1).unwrap_or_default();
+                    damage.push(LogDamage::Stream { row: id, name, detail: format!("of a byte stream: {error}") });
+                }
+            }
         }
         let sources: Vec<i64> = heads.streams.values().filter_map(|head| head.source).collect();
         for source in sources {
@@ -187,6 +165,39 @@ impl ByteStreamHeads {
         }
         Some((head.info.id, end, head.info.is_json()))
     }
+}
+
+/// Reads a stream's row; `None` for one without a path.
+fn read_head(row: &Row<'_>, last: &mut Statement<'_>, now: i64) -> rusqlite::Result<Option<ByteStreamHead>> {
+    let id: i64 = row.get(0)?;
+    let Some(path) = row.get::<_, Option<Arc<str>>>(1)? else { return Ok(None) };
+    let lifetime = match (row.get::<_, Option<i64>>(5)?, row.get::<_, Option<i64>>(6)?) {
+        (Some(seconds), _) => StreamLifetime::Idle(Duration::from_secs(seconds.unsigned_abs())),
+        (None, Some(until)) => StreamLifetime::Until(line::time(until)),
+        (None, None) => StreamLifetime::Unbounded,
+    };
+    let fork_at = row.get::<_, i64>(8)?.cast_unsigned();
+    let end: Option<i64> = last.query_row([id], |row| row.get(0)).optional()?;
+    Ok(Some(ByteStreamHead {
+        info: ByteStreamInfo {
+            id,
+            content_type: row.get(2)?,
+            tail: end.map_or(fork_at, |end| end.cast_unsigned().max(fork_at)),
+            is_closed: row.get(3)?,
+            lifetime,
+            is_deleted: row.get(4)?,
+            mapped: row.get::<_, Option<i64>>(13)?.map(i64::cast_unsigned),
+        },
+        path,
+        touched: Arc::new(AtomicI64::new(now)),
+        source: row.get(7)?,
+        fork_at,
+        fork_path: row.get(9)?,
+        fork_beyond: row.get::<_, i64>(10)?.cast_unsigned(),
+        forks: 0,
+        seq: row.get(11)?,
+        closer: row.get(12)?,
+    }))
 }
 
 /// Reads a stream.

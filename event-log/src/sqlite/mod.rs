@@ -2,6 +2,7 @@
 
 mod all_streams;
 mod apply;
+mod byte_salvage;
 mod byte_streams;
 mod heads;
 pub(crate) mod inspect;
@@ -91,8 +92,8 @@ impl SqliteStore {
             conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).map_err(sql)?;
         }
         schema::prepare(&mut conn, path)?;
-        let (heads, doomed, damage) = StreamHeads::load(&conn).map_err(sql)?;
-        let (byte_heads, doomed_bytes) = ByteStreamHeads::load(&conn).map_err(sql)?;
+        let (heads, doomed, mut damage) = StreamHeads::load(&conn).map_err(sql)?;
+        let (byte_heads, doomed_bytes) = ByteStreamHeads::load(&conn, &mut damage).map_err(sql)?;
         for damage in &damage {
             tracing::error!(path = %path.display(), %damage, "a part of the event log is damaged");
         }
