@@ -9,6 +9,7 @@
 //! bench/durable           # sessions whose events are kept
 //! bench/terminal          # a program in a terminal
 //! bench/server            # the HTTP server
+//! bench/streams           # appends to Durable Streams
 //! ```
 
 mod adapters;
@@ -26,6 +27,7 @@ mod programs;
 mod report;
 mod server;
 mod stats;
+mod streams;
 mod terminal;
 mod text;
 
@@ -110,6 +112,8 @@ enum BenchRole {
     },
     /// The HTTP server: streams, lists, and a session's life beside sandbox-agent.
     Server(server::ServerOptions),
+    /// Appends to Durable Streams, over HTTP.
+    Streams(streams::StreamsOptions),
     /// The host of one part of `durable`.
     #[command(hide = true)]
     DurableHost {
@@ -175,6 +179,7 @@ fn run(args: &BenchArgs, token: ChildToken) -> Result<ExitCode> {
         Some(BenchRole::Terminal { rounds, percent, program }) => {
             return terminal::run(args.json, args.check, rounds, percent, program);
         }
+        Some(BenchRole::Streams(options)) => return streams::run(args.json, args.check, &options),
         Some(BenchRole::Server(options)) => return server::run(args.json, args.check, &options),
         Some(BenchRole::Tree { count }) => kill::tree::serve(count)?,
         Some(BenchRole::Kill) => return kill::run(args.json, args.check, args.runtime),

@@ -101,6 +101,15 @@ pub enum LogError {
         /// Session that was asked for.
         session: SessionId,
     },
+    /// No byte stream of that name exists.
+    #[error("find the stream {path:?}: there is none")]
+    NoStream {
+        /// Name that was asked for.
+        path: String,
+    },
+    /// The log has no file for byte streams.
+    #[error("use a byte stream: a log in memory has none; open one in a file")]
+    InMemory,
     /// A line of the import is no event, or does not follow the one before.
     #[error("import line {line}: {detail}")]
     Import {

@@ -27,6 +27,7 @@
 
 #![cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "the file format is there for logs in files"))]
 
+mod byte_streams;
 mod damage;
 mod error;
 mod line;
@@ -50,6 +51,11 @@ use ipc_protocol::{Envelope, SessionId};
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::inspect::{RecordCheck, check, salvage};
 pub use self::{
+    byte_streams::{
+        BytePage, ByteStreamAppend, ByteStreamChange, ByteStreamInfo, ByteStreamOutcome, ByteStreamRefusal,
+        MAX_BYTE_STREAMS, NewByteStream, OnStreamChange, ProducerSequence, StreamContent, StreamFork, StreamLifetime,
+        is_json,
+    },
     damage::{LogDamage, LogInspection},
     error::LogError,
     ring::EventRing,
@@ -307,6 +313,41 @@ impl EventLog {
     /// Counts of the work done since the log was opened.
     pub fn metrics(&self) -> LogMetrics {
         self.store.metrics()
+    }
+
+    /// Changes a byte stream. The changes of all streams are decided one after the other; what was done is on the disk when `done` is called.
+    /// `done` gets [`LogError::Busy`] while too much is queued, and [`LogError::InMemory`] in a log without a file.
+    pub fn change_byte_stream(&self, change: ByteStreamChange, done: OnStreamChange) {
+        self.store.change_byte_stream(change, done);
+    }
+
+    /// Returns the committed state of a byte stream whose life is not over. Does not block.
+    pub fn byte_stream(&self, path: &str) -> Option<ByteStreamInfo> {
+        self.store.byte_stream(path)
+    }
+
+    /// Notes that a byte stream is read: its time begins anew, where that counts. Does not block.
+    pub fn touch_byte_stream(&self, path: &str) {
+        self.store.touch_byte_stream(path);
+    }
+
+    /// Deletes the byte streams whose life is over. One that is over is not found before, either. Call it periodically.
+    pub fn expire_byte_streams(&self) {
+        self.store.expire_byte_streams();
+    }
+
+    /// Names of the byte streams with JSON messages to which rules are to be applied. Does not block.
+    pub fn unmapped_byte_streams(&self) -> Vec<String> {
+        self.store.unmapped_byte_streams()
+    }
+
+    /// Reads a byte stream from position `from`: as much as there is, up to about `bytes` bytes, and something, where there is something.
+    /// In a fork it goes through the sources. Blocks.
+    ///
+    /// # Errors
+    /// [`LogError::NoStream`] if there is no such stream; [`LogError::Corrupt`] where its content is damaged.
+    pub fn read_byte_stream(&self, path: &str, from: u64, bytes: usize) -> Result<BytePage> {
+        self.store.read_byte_stream(path, from, bytes)
     }
 
     /// Waits until everything queued before is committed or has failed. Blocks.

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use ipc_protocol::{Envelope, SessionId};
 
 use crate::{
-    EventBatch, EventPage, Heartbeat, LinePage, LogDamage, LogMetrics, OnCommit, QueueFull, ReadLimit, Result,
-    Retention, StreamPosition,
+    BytePage, ByteStreamChange, ByteStreamInfo, EventBatch, EventPage, Heartbeat, LinePage, LogDamage, LogError,
+    LogMetrics, OnCommit, OnStreamChange, QueueFull, ReadLimit, Result, Retention, StreamPosition,
 };
 
 /// Change other than an append.
@@ -63,6 +63,20 @@ pub(crate) trait LogStore: Send + Sync {
     fn retain(&self, retention: Retention, done: OnCommit);
     fn metrics(&self) -> LogMetrics;
     fn flush(&self, deadline: Duration) -> Result<()>;
+    fn change_byte_stream(&self, _change: ByteStreamChange, done: OnStreamChange) {
+        done(Err(LogError::InMemory));
+    }
+    fn byte_stream(&self, _path: &str) -> Option<ByteStreamInfo> {
+        None
+    }
+    fn touch_byte_stream(&self, _path: &str) {}
+    fn expire_byte_streams(&self) {}
+    fn unmapped_byte_streams(&self) -> Vec<String> {
+        Vec::new()
+    }
+    fn read_byte_stream(&self, _path: &str, _from: u64, _bytes: usize) -> Result<BytePage> {
+        Err(LogError::InMemory)
+    }
     /// Starts (`true`) or ends (`false`) holding changes back, to commit them with those that follow. Each `true`
     /// is followed by a `false`.
     fn hold_commits(&self, _hold: bool) {}

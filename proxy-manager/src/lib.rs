@@ -95,7 +95,12 @@ pub mod config {
 /// Events of a session, and their streams.
 pub mod events {
     pub use crate::history::{EventFeed, FeedStart, Subscription};
-    pub use crate::manager::{FreeStreamInfo, NewEvent};
+    pub use crate::manager::{ByteStreamWatch, FreeStreamInfo, NewEvent};
+    #[doc(inline)]
+    pub use event_log::{
+        BytePage, ByteStreamAppend, ByteStreamChange, ByteStreamInfo, ByteStreamOutcome, ByteStreamRefusal,
+        NewByteStream, ProducerSequence, StreamContent, StreamFork, StreamLifetime, is_json,
+    };
     #[doc(inline)]
     pub use ipc_protocol::{
         CONVERSATION_NOT_KEPT, CostSource, DiffHunk, EndReason, Envelope, Event, FileChange, FileDiff, ImageOutput,
@@ -203,9 +208,11 @@ pub use self::{
         Restart, ResumeFallback, ResumeFrom, ResumeRequest,
     },
     events::{
-        CONVERSATION_NOT_KEPT, CostSource, DiffHunk, EndReason, FileChange, FileDiff, FreeStreamInfo, ImageOutput,
-        Json, MAX_TURNS_REACHED, NewEvent, OffsetGap, PlanEntry, RawLine, SettingSource, SlashCommand, StopReason,
-        ToolEnd, ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage,
+        BytePage, ByteStreamAppend, ByteStreamChange, ByteStreamInfo, ByteStreamOutcome, ByteStreamRefusal,
+        ByteStreamWatch, CONVERSATION_NOT_KEPT, CostSource, DiffHunk, EndReason, FileChange, FileDiff, FreeStreamInfo,
+        ImageOutput, Json, MAX_TURNS_REACHED, NewByteStream, NewEvent, OffsetGap, PlanEntry, ProducerSequence, RawLine,
+        SettingSource, SlashCommand, StopReason, StreamContent, StreamFork, StreamLifetime, ToolEnd, ToolStart,
+        ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage, is_json,
     },
     host::{
         ActionRule, Capabilities, CgroupControllers, CommitTimes, Deadlines, DrainProgress, HealthPolicy,

@@ -27,6 +27,7 @@ mod docs_page;
 mod doctor;
 #[cfg(test)]
 mod documented;
+mod durable_streams;
 mod error_text;
 mod event_filter;
 mod event_page;

@@ -29,7 +29,7 @@ const CHUNKS: usize = 4;
 const PAGE: usize = 1024;
 
 /// Channel for a task that writes the body. A failed send means that the client has left.
-type BodySender = mpsc::Sender<Bytes>;
+pub(crate) type BodySender = mpsc::Sender<Bytes>;
 
 /// Pause after which a reader of server-sent events gets a sign of life.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -405,7 +405,8 @@ impl StreamHandler for HandlerCallSender {
     }
 }
 
-fn response(content_type: &'static str) -> (BodySender, Response) {
+/// Makes a response whose body is what is sent.
+pub(crate) fn response(content_type: &'static str) -> (BodySender, Response) {
     let (sender, receiver) = mpsc::channel(CHUNKS);
     // A proxy on the way must not hold events back.
     let headers = [(header::CONTENT_TYPE, content_type), (header::CACHE_CONTROL, "no-store")];

@@ -31,6 +31,7 @@ mod run;
 mod service;
 mod sessions;
 mod shells;
+mod streams;
 mod supervision;
 mod survivors;
 mod terminal;

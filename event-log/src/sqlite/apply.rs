@@ -1,12 +1,17 @@
 //! Work of a job within a transaction. New stream heads are noted here, and published once the transaction is
 //! committed.
 
-use std::{collections::HashMap, sync::RwLock, time::SystemTime};
+use std::{
+    collections::HashMap,
+    sync::{PoisonError, RwLock},
+    time::SystemTime,
+};
 
 use ipc_protocol::SessionId;
 use rusqlite::{Connection, params};
 
 use super::{
+    byte_streams::{ByteStreamChanges, ByteStreamHeads, ByteStreamTransaction},
     heads::{StreamHead, StreamHeads},
     queue::WorkItem,
     read_lock,
@@ -27,6 +32,7 @@ pub(super) struct OpenTransaction<'a> {
     heads: &'a RwLock<StreamHeads>,
     streams: HashMap<SessionId, Option<StreamHead>>,
     imports: HashMap<SessionId, Option<StreamHead>>,
+    byte_streams: ByteStreamTransaction<'a>,
     /// Changes made so far.
     pub(super) outcome: CommitOutcome,
 }
@@ -39,6 +45,8 @@ pub(super) struct CommitOutcome {
     /// Streams that have lost their name and are to be removed.
     pub(super) deleted_streams: Vec<i64>,
     heads: Vec<(BatchTarget, SessionId, Option<StreamHead>)>,
+    /// Changes of byte streams.
+    pub(super) byte_streams: ByteStreamChanges,
 }
 
 impl CommitOutcome {
@@ -51,8 +59,19 @@ impl CommitOutcome {
 }
 
 impl<'a> OpenTransaction<'a> {
-    pub(super) fn new(conn: &'a Connection, heads: &'a RwLock<StreamHeads>) -> Self {
-        Self { conn, heads, streams: HashMap::new(), imports: HashMap::new(), outcome: CommitOutcome::default() }
+    pub(super) fn new(
+        conn: &'a Connection,
+        heads: &'a RwLock<StreamHeads>,
+        byte_heads: &'a RwLock<ByteStreamHeads>,
+    ) -> Self {
+        Self {
+            conn,
+            heads,
+            streams: HashMap::new(),
+            imports: HashMap::new(),
+            byte_streams: ByteStreamTransaction::new(conn, byte_heads),
+            outcome: CommitOutcome::default(),
+        }
     }
 
     fn stream(&self, target: BatchTarget, session: &SessionId) -> Option<StreamHead> {
@@ -78,6 +97,11 @@ impl<'a> OpenTransaction<'a> {
         match work {
             WorkItem::Append(entry, target) => self.append(entry, *target),
             WorkItem::Change(change) => self.change(change),
+            WorkItem::ByteStream(change, outcome) => {
+                let done = self.byte_streams.apply(change)?;
+                *outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
+                Ok(Ok(()))
+            }
         }
     }
 
@@ -229,6 +253,7 @@ impl<'a> OpenTransaction<'a> {
     /// Writes the new stream heads, and returns all changes.
     pub(super) fn finish(self) -> rusqlite::Result<CommitOutcome> {
         let mut outcome = self.outcome;
+        outcome.byte_streams = self.byte_streams.finish();
         let streams = self.streams.into_iter().map(|(session, stream)| (BatchTarget::Stream, session, stream));
         let imports = self.imports.into_iter().map(|(session, stream)| (BatchTarget::Import, session, stream));
         for (target, session, stream) in imports.chain(streams) {

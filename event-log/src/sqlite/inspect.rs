@@ -12,7 +12,7 @@ use ipc_protocol::{Envelope, Event, OffsetGap, SessionId};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, params, types::ValueRef};
 
 use super::{
-    classify, create_private,
+    byte_salvage, classify, create_private,
     rows::{checksum, is_sound},
     schema, system,
 };
@@ -60,13 +60,14 @@ struct InspectSource {
     conn: Connection,
 }
 
-struct SalvageTarget<'a> {
+/// New log that is written to.
+pub(super) struct SalvageTarget<'a> {
     conn: &'a Connection,
     path: &'a Path,
 }
 
 impl SalvageTarget<'_> {
-    fn put(&self, sql: &str, params: impl rusqlite::Params) -> Result<()> {
+    pub(super) fn put(&self, sql: &str, params: impl rusqlite::Params) -> Result<()> {
         let put = self.conn.prepare_cached(sql).and_then(|mut statement| statement.execute(params));
         put.map(drop).map_err(|error| classify(self.path, "write what is salvaged to", error))
     }
@@ -149,6 +150,7 @@ impl InspectSource {
         self.spans(named, &pieces, &mut found, to)?;
         self.records(is_record, &mut found, to)?;
         self.rest(&mut found, to)?;
+        byte_salvage::inspect(&self.conn, &mut found, to)?;
         Ok(found)
     }
 

@@ -2,6 +2,8 @@
 
 mod all_streams;
 mod apply;
+mod byte_salvage;
+mod byte_streams;
 mod heads;
 pub(crate) mod inspect;
 mod lock;
@@ -26,6 +28,7 @@ use ipc_protocol::{Envelope, ErrorCause, SessionId};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, params};
 
 use self::{
+    byte_streams::ByteStreamHeads,
     heads::StreamHeads,
     lock::FileLock,
     queue::{QueuedJob, WorkItem, WriterQueue},
@@ -35,8 +38,9 @@ use self::{
     writer::LogWriter,
 };
 use crate::{
-    EventBatch, EventPage, Heartbeat, LinePage, LogDamage, LogError, LogMetrics, LogOptions, OnCommit, QueueFull,
-    REQUEST_RETENTION, ReadLimit, Result, Retention, StreamPosition, line,
+    BytePage, ByteStreamChange, ByteStreamInfo, EventBatch, EventPage, Heartbeat, LinePage, LogDamage, LogError,
+    LogMetrics, LogOptions, OnCommit, OnStreamChange, QueueFull, REQUEST_RETENTION, ReadLimit, Result, Retention,
+    StreamPosition, line,
     store::{BatchTarget, LogChange, LogStore},
 };
 
@@ -46,6 +50,7 @@ struct SharedState {
     path: Arc<PathBuf>,
     queue: WriterQueue,
     heads: RwLock<StreamHeads>,
+    byte_heads: RwLock<ByteStreamHeads>,
     metrics: Mutex<LogMetrics>,
     /// Damage that was found by now.
     damage: Mutex<Vec<LogDamage>>,
@@ -82,12 +87,13 @@ impl SqliteStore {
         let sql = |error| classify(path, "open the event log", error);
         let mut conn = Connection::open_with_flags(path, flags).map_err(sql)?;
         conn.busy_timeout(options.write_deadline).map_err(sql)?;
-        conn.set_prepared_statement_cache_capacity(32);
+        conn.set_prepared_statement_cache_capacity(64);
         if let Some(pages) = options.max_pages {
             conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).map_err(sql)?;
         }
         schema::prepare(&mut conn, path)?;
-        let (heads, doomed, damage) = StreamHeads::load(&conn).map_err(sql)?;
+        let (heads, doomed, mut damage) = StreamHeads::load(&conn).map_err(sql)?;
+        let (byte_heads, doomed_bytes) = ByteStreamHeads::load(&conn, &mut damage).map_err(sql)?;
         for damage in &damage {
             tracing::error!(path = %path.display(), %damage, "a part of the event log is damaged");
         }
@@ -96,10 +102,16 @@ impl SqliteStore {
             path: Arc::clone(&path),
             queue: WriterQueue::new(options.queue_bytes),
             heads: RwLock::new(heads),
+            byte_heads: RwLock::new(byte_heads),
             metrics: Mutex::default(),
             damage: Mutex::new(damage),
         });
-        let writer = LogWriter { conn, shared: Arc::clone(&shared), chores: RetentionChores::new(doomed), _lock: lock };
+        let writer = LogWriter {
+            conn,
+            shared: Arc::clone(&shared),
+            chores: RetentionChores::new(doomed, doomed_bytes),
+            _lock: lock,
+        };
         let thread = std::thread::Builder::new().name("event-log".into()).spawn(move || writer.run());
         let thread = thread.map_err(|error| system(&path, "start the writer of", error))?;
         Ok(Self {
@@ -251,6 +263,44 @@ impl LogStore for SqliteStore {
             conn.prepare_cached(sql)?.query_row(params![stream.id, consumer], |row| row.get::<_, i64>(0)).optional()
         })?;
         Ok(found.unwrap_or(0).cast_unsigned())
+    }
+
+    fn change_byte_stream(&self, change: ByteStreamChange, done: OnStreamChange) {
+        if !self.shared.queue.has_room() {
+            return done(Err(LogError::Busy { bytes: self.shared.queue.bytes() }));
+        }
+        let outcome = Arc::new(Mutex::new(None));
+        let work = WorkItem::ByteStream(change, Arc::clone(&outcome));
+        let ended = self.shared.ended();
+        let done = move |result: Result<()>| {
+            let outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner).take();
+            done(result.and_then(|()| outcome.ok_or(ended)));
+        };
+        self.push(QueuedJob::new(work, Box::new(done)));
+    }
+
+    fn byte_stream(&self, path: &str) -> Option<ByteStreamInfo> {
+        read_lock(&self.shared.byte_heads).info(path)
+    }
+
+    fn touch_byte_stream(&self, path: &str) {
+        read_lock(&self.shared.byte_heads).touch(path);
+    }
+
+    fn expire_byte_streams(&self) {
+        let expired = read_lock(&self.shared.byte_heads).expired();
+        for path in expired {
+            // One that finds no room is removed by the next pass.
+            self.change_byte_stream(ByteStreamChange::Expire(path), Box::new(drop));
+        }
+    }
+
+    fn unmapped_byte_streams(&self) -> Vec<String> {
+        read_lock(&self.shared.byte_heads).unmapped()
+    }
+
+    fn read_byte_stream(&self, path: &str, from: u64, bytes: usize) -> Result<BytePage> {
+        byte_streams::read(&self.readers, &self.shared.byte_heads, path, from, bytes)
     }
 
     fn retain(&self, retention: Retention, done: OnCommit) {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -10,7 +10,7 @@ use ipc_protocol::SessionId;
 
 use super::rows::EncodedBatch;
 use crate::{
-    LogError, OnCommit, Result, Retention,
+    ByteStreamChange, ByteStreamOutcome, LogError, OnCommit, Result, Retention,
     store::{BatchTarget, LogChange},
 };
 
@@ -29,6 +29,8 @@ const MAX_SUPERSEDED: usize = 64;
 pub(super) enum WorkItem {
     Append(EncodedBatch, BatchTarget),
     Change(LogChange),
+    /// Change of a byte stream, and the place of its outcome.
+    ByteStream(ByteStreamChange, Arc<Mutex<Option<ByteStreamOutcome>>>),
 }
 
 /// Work and its callbacks.
@@ -47,6 +49,7 @@ impl QueuedJob {
         let own = match &work {
             WorkItem::Append(entry, _) => usize::try_from(entry.bytes).unwrap_or(usize::MAX),
             WorkItem::Change(LogChange::PutSession(_, record) | LogChange::PutRequest(_, Some(record))) => record.len(),
+            WorkItem::ByteStream(change, _) => change.len(),
             WorkItem::Change(_) => 0,
         };
         Self { work, done, superseded: VecDeque::new(), bytes: own.saturating_add(JOB_BYTES) }

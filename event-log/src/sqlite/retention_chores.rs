@@ -11,7 +11,7 @@ use ipc_protocol::SessionId;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::{
-    SharedState, apply,
+    SharedState, apply, byte_streams,
     heads::{StreamHead, StreamHeads},
     queue::RequestedPass,
     read_lock,
@@ -29,6 +29,7 @@ const FREE_PAGES: i64 = 256;
 #[derive(derive_more::Debug, Default)]
 pub(super) struct RetentionChores {
     deleted_streams: Vec<i64>,
+    deleted_byte_streams: Vec<i64>,
     pass: Option<RetentionPass>,
     /// Callbacks that wait for the end of the pass.
     #[debug("{}", waiting.len())]
@@ -118,18 +119,27 @@ impl SliceOutcome {
 
 impl RetentionChores {
     /// Starts with streams whose deletion was not finished.
-    pub(super) fn new(deleted_streams: Vec<i64>) -> Self {
-        Self { deleted_streams, ..Self::default() }
+    pub(super) fn new(deleted_streams: Vec<i64>, deleted_byte_streams: Vec<i64>) -> Self {
+        Self { deleted_streams, deleted_byte_streams, ..Self::default() }
     }
 
     pub(super) fn is_pending(&self) -> bool {
-        !self.is_paused && (!self.deleted_streams.is_empty() || self.pass.is_some() || self.vacuum)
+        let is_deleting = !self.deleted_streams.is_empty() || !self.deleted_byte_streams.is_empty();
+        !self.is_paused && (is_deleting || self.pass.is_some() || self.vacuum)
     }
 
     /// Adds streams to be removed.
     pub(super) fn remove(&mut self, doomed: Vec<i64>) {
         if !doomed.is_empty() {
             self.deleted_streams.extend(doomed);
+            self.is_paused = false;
+        }
+    }
+
+    /// Adds byte streams to be removed.
+    pub(super) fn remove_bytes(&mut self, doomed: Vec<i64>) {
+        if !doomed.is_empty() {
+            self.deleted_byte_streams.extend(doomed);
             self.is_paused = false;
         }
     }
@@ -173,6 +183,11 @@ impl RetentionChores {
         if let Some(id) = self.deleted_streams.last().copied() {
             if purge_stream(conn, id, &mut slice)? {
                 self.deleted_streams.pop();
+                self.vacuum = true;
+            }
+        } else if let Some(id) = self.deleted_byte_streams.last().copied() {
+            if byte_streams::purge(conn, id)? {
+                self.deleted_byte_streams.pop();
                 self.vacuum = true;
             }
         } else if let Some(pass) = &mut self.pass {

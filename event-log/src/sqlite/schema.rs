@@ -75,6 +75,40 @@ const MIGRATIONS: &[&str] = &[
         at_ms INTEGER NOT NULL
     ) WITHOUT ROWID;
     CREATE INDEX requests_by_time ON requests (at_ms);",
+    // A byte stream without a path is being removed. Its content is the rows of `byte_rows`, each from position `first` to `last`; lines of
+    // JSON have the last of these positions. `mapped` is how far rules have been applied, where there are some. Before `fork_at` it has the content of `source`, another row here, or a copy of its own.
+    "CREATE TABLE byte_streams (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        path TEXT UNIQUE,
+        content_type TEXT NOT NULL,
+        closed INTEGER NOT NULL,
+        deleted INTEGER NOT NULL DEFAULT 0,
+        idle_s INTEGER,
+        until_ms INTEGER,
+        source INTEGER,
+        fork_at INTEGER NOT NULL DEFAULT 0,
+        fork_path TEXT,
+        fork_beyond INTEGER NOT NULL DEFAULT 0,
+        seq TEXT,
+        closer TEXT,
+        mapped INTEGER
+    );
+    CREATE TABLE byte_rows (
+        gid INTEGER PRIMARY KEY,
+        stream INTEGER NOT NULL,
+        first INTEGER NOT NULL,
+        last INTEGER NOT NULL,
+        sum INTEGER NOT NULL,
+        body BLOB NOT NULL
+    );
+    CREATE UNIQUE INDEX byte_rows_by_position ON byte_rows (stream, last);
+    CREATE TABLE producers (
+        stream INTEGER NOT NULL,
+        id TEXT NOT NULL,
+        epoch INTEGER NOT NULL,
+        seq INTEGER NOT NULL,
+        PRIMARY KEY (stream, id)
+    ) WITHOUT ROWID;",
 ];
 
 /// Schema version that this release writes.
@@ -163,10 +197,11 @@ mod tests {
 
     /// The file that the first schema has written.
     const FIRST: &str = include_str!("../../tests/log/old/schema-1.sql");
-    /// Steps of a later release: its third schema adds to a table, and has two tables more.
+    /// Steps of a later release: its fourth schema adds to a table, and has two tables more.
     const LATER: &[&str] = &[
         MIGRATIONS[0],
         MIGRATIONS[1],
+        MIGRATIONS[2],
         "ALTER TABLE sessions ADD COLUMN owner TEXT NOT NULL DEFAULT 'nobody';
         CREATE TABLE owners (name TEXT PRIMARY KEY);
         CREATE TABLE marks (gid INTEGER PRIMARY KEY);
@@ -192,8 +227,8 @@ mod tests {
     }
 
     fn assert_upgraded(conn: &Connection, before: (i64, i64, [i64; 4])) {
-        // The table of the second schema with its index; then two tables, and the index of one of them.
-        assert_eq!(content(conn), (3, before.1 + 5, before.2));
+        // The table of the second schema with its index; three of the third, with two indexes; then two tables, and the index of one.
+        assert_eq!(content(conn), (4, before.1 + 10, before.2));
         assert_eq!(number(conn, "SELECT count(*) FROM sessions WHERE owner = 'nobody'"), before.2[2]);
         assert_eq!(number(conn, "SELECT count(*) FROM marks"), before.2[0]);
     }
@@ -214,7 +249,7 @@ mod tests {
             assert_upgraded(&conn, before);
         }
         let refused = check_ours(&conn, &path).expect_err("a later release's");
-        assert!(matches!(refused, LogError::TooNew { found: 3, known: 2, .. }), "{refused}");
+        assert!(matches!(refused, LogError::TooNew { found: 4, known: 3, .. }), "{refused}");
     }
 
     #[test]

@@ -100,7 +100,7 @@ impl LogWriter {
     /// Runs one transaction: all jobs that are not refused, or nothing.
     fn attempt(&mut self, jobs: &[QueuedJob]) -> Result<(Vec<Result<(), LogError>>, CommitOutcome)> {
         let apply = |conn: &Connection| {
-            let mut applying = OpenTransaction::new(conn, &self.shared.heads);
+            let mut applying = OpenTransaction::new(conn, &self.shared.heads, &self.shared.byte_heads);
             let results = jobs.iter().map(|job| applying.apply(&job.work)).collect::<rusqlite::Result<Vec<_>>>()?;
             Ok((results, applying.finish()?))
         };
@@ -134,6 +134,8 @@ impl LogWriter {
 
     fn succeed(&mut self, mut outcome: CommitOutcome, took: Duration) {
         outcome.publish(&mut write_lock(&self.shared.heads));
+        outcome.byte_streams.publish(&self.shared.byte_heads);
+        self.chores.remove_bytes(std::mem::take(&mut outcome.byte_streams.removed));
         self.chores.remove(std::mem::take(&mut outcome.deleted_streams));
         let mut metrics = self.shared.metrics();
         metrics.commits += 1;

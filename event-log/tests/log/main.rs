@@ -1,5 +1,6 @@
 //! The log, from outside.
 
+mod byte_streams;
 mod common;
 mod faults;
 mod groups;

@@ -17,7 +17,11 @@ use serde_json::json;
 use crate::common::{append, batch, done, id, open, read_all};
 
 /// Every schema that a release had.
-const FILES: [(i64, &str); 2] = [(1, include_str!("old/schema-1.sql")), (2, include_str!("old/schema-2.sql"))];
+const FILES: [(i64, &str); 3] = [
+    (1, include_str!("old/schema-1.sql")),
+    (2, include_str!("old/schema-2.sql")),
+    (3, include_str!("old/schema-3.sql")),
+];
 
 fn ms(ms: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(ms)

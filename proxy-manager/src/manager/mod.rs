@@ -3,6 +3,7 @@
 mod append;
 mod ask;
 mod attach;
+mod byte_streams;
 mod drain;
 mod handle;
 mod heartbeat;
@@ -12,15 +13,17 @@ mod requests;
 mod retention;
 mod session_records;
 mod start;
+mod stream_rules;
 mod streams;
 mod suspend;
 mod workspaces;
 
 pub use self::append::NewEvent;
+pub use self::byte_streams::ByteStreamWatch;
 pub use self::requests::{RequestGuard, RequestStart};
 pub use self::streams::FreeStreamInfo;
 pub use self::suspend::{ResumeOptions, SessionSnapshot};
-use self::{requests::NamedRequests, streams::FreeStreams};
+use self::{byte_streams::StreamWakers, requests::NamedRequests, stream_rules::StreamMapper, streams::FreeStreams};
 
 use std::{
     path::{Path, PathBuf},
@@ -125,6 +128,8 @@ struct ManagerInner {
     key_locks: KeyLocks,
     requests: NamedRequests,
     free_streams: FreeStreams,
+    stream_wakers: StreamWakers,
+    stream_mapper: StreamMapper,
     /// Default idle time before suspension, 0 for never.
     idle_suspend_ms: u64,
     /// Runtime that the manager was built in, with its tasks.
@@ -171,7 +176,7 @@ impl ProxyManager {
         kit.hidden.extend(builder.state_dir.clone());
         let idle_suspend_ms = builder.idle_suspend_ms();
         let (log_failure, retention) = (builder.log_failure, builder.retention);
-        let rules = builder.rules.clone().into();
+        let rules: Arc<[ActionRule]> = builder.rules.clone().into();
         let PreparedManager {
             containment: containing,
             state,
@@ -214,10 +219,12 @@ impl ProxyManager {
             descriptors,
             state: Mutex::new(state),
             recovered,
+            stream_mapper: StreamMapper::new(!rules.is_empty()),
             rules,
             key_locks: KeyLocks::default(),
             requests: NamedRequests::default(),
             free_streams: FreeStreams::default(),
+            stream_wakers: StreamWakers::default(),
             idle_suspend_ms,
             runtime: Handle::current(),
             shutdown: tokio::sync::Mutex::default(),
@@ -236,6 +243,7 @@ impl ProxyManager {
         for stream in free {
             manager.resume_stream(stream).await;
         }
+        manager.start_mapping().await;
         Ok(manager)
     }
 

@@ -1,4 +1,4 @@
-//! Applies the retention policy to the event log every minute.
+//! Applies the retention policy to the event log every minute, and deletes the byte streams whose life is over.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,16 +10,18 @@ use super::ManagerInner;
 /// Pause between two passes. The first is at the start.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Applies the retention policy while the manager lives.
+/// Applies the retention policy while the manager lives and has a log.
 pub(super) fn start(inner: &Arc<ManagerInner>, retention: Retention) {
-    if retention == Retention::default() {
-        return;
-    }
     let inner = Arc::downgrade(inner);
     let pass = move || {
         // After a shutdown there is no log.
         let log = inner.upgrade().and_then(|inner| inner.streams.log.get());
-        log.map(|log| log.retain(retention, Box::new(log_failure))).is_some()
+        let Some(log) = log else { return false };
+        log.expire_byte_streams();
+        if retention != Retention::default() {
+            log.retain(retention, Box::new(log_failure));
+        }
+        true
     };
     tokio::spawn(repeat_while(pass));
 }

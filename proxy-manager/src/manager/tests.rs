@@ -77,6 +77,8 @@ impl Place {
             key_locks: KeyLocks::default(),
             requests: super::requests::NamedRequests::default(),
             free_streams: super::streams::FreeStreams::default(),
+            stream_wakers: super::StreamWakers::default(),
+            stream_mapper: super::StreamMapper::new(false),
             idle_suspend_ms: 0,
             runtime: tokio::runtime::Handle::current(),
             shutdown: tokio::sync::Mutex::default(),

@@ -16,7 +16,7 @@ use proxy_manager::{
 };
 
 use super::{
-    Identity, Peer, Role,
+    Identity, Peer, Role, UrlScheme,
     audit::AuditedSession,
     policy::{LivingSessions, Policy},
 };
@@ -32,6 +32,8 @@ pub(crate) struct Caller {
     pub(crate) identity: Identity,
     /// The program around the router.
     pub(crate) daemon: Option<DaemonDescription>,
+    /// Scheme of the URL by which the caller reaches the server.
+    pub(crate) scheme: &'static str,
     /// Readers of event streams, where they are counted.
     pub(crate) readers: Option<ReaderTable>,
     configuration: Option<ConfigurationReloader>,
@@ -55,7 +57,8 @@ where
         let identity = identity.unwrap_or_else(|| Identity::new("host", Role::Admin));
         let audited = parts.extensions.get().cloned().unwrap_or_default();
         let peer = parts.extensions.get().copied().unwrap_or_default();
-        Ok(Self { audited, peer, ..Self::new(&state, identity) })
+        let scheme = parts.extensions.get().map_or("http", |UrlScheme(scheme)| scheme);
+        Ok(Self { audited, peer, scheme, ..Self::new(&state, identity) })
     }
 }
 
@@ -66,6 +69,7 @@ impl Caller {
             manager: state.manager.clone(),
             identity,
             daemon: state.daemon.clone(),
+            scheme: "http",
             readers: state.metrics.as_ref().map(|metrics| metrics.readers().clone()),
             configuration: state.configuration.clone(),
             doctor: state.doctor.clone(),

@@ -31,6 +31,7 @@ pub(crate) use self::{
     audit::{AuditState, is_reserved, record},
     caller::{Caller, SessionStarters, with_options},
     login::remove_cookie,
+    network::UrlScheme,
     role_check::{changes, check_role},
 };
 

@@ -16,13 +16,15 @@ use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
 use super::{
-    AuditLog, Identity, LoginStore, OidcVerifier, Peer, TokenFile, TrustedProxy,
+    AuditLog, Identity, LoginStore, OidcVerifier, Peer, Role, TokenFile, TrustedProxy,
     audit::AuditDraft,
     login::{LOGIN_PATH, set_cookie},
     request_rate::RequestRates,
     role_check::changes,
 };
-use crate::{ProblemDetails, ServerMetrics, routes::is_public, websocket::subprotocol_token};
+use crate::{
+    ProblemDetails, ServerMetrics, durable_streams::is_preflight, routes::is_public, websocket::subprotocol_token,
+};
 
 /// Requests of a caller in a second, unless another bound is set.
 const REQUESTS_PER_SECOND: u32 = 1000;
@@ -139,6 +141,10 @@ impl NetworkAccess {
 
     async fn identify(&self, request: &Parts, peer: Peer) -> Result<Identity, ProblemDetails> {
         let headers = &request.headers;
+        // A browser asks without a token, and learns which headers it may send.
+        if is_preflight(&request.method, request.uri.path()) {
+            return Ok(Identity::new("preflight", Role::Read));
+        }
         if let Some(token) = bearer(headers) {
             return self.identify_token(token.to_owned()).await;
         }
@@ -233,6 +239,10 @@ impl NetworkAccess {
     }
 }
 
+/// Scheme of the URLs by which a caller reaches the server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UrlScheme(pub(crate) &'static str);
+
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
@@ -287,6 +297,7 @@ async fn admit(State(access): State<NetworkAccess>, request: Request, next: Next
     match admitted {
         Ok(Ok(identity)) => {
             request.extensions.insert(identity);
+            request.extensions.insert(UrlScheme(if access.has_tls { "https" } else { "http" }));
             next.run(Request::from_parts(request, body)).await
         }
         Ok(Err(response)) => response,

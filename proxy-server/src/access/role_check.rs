@@ -30,7 +30,7 @@ pub(crate) fn role_for(method: &Method, path: &str) -> Role {
         None if path.ends_with("/v1/logout") => Role::Read,
         // Profiles and model configurations decide what others' sessions run, and with which keys.
         None if *method != Method::GET && (path.contains("/v1/profiles") || path.contains("/v1/models")) => Role::Admin,
-        None if matches!(*method, Method::GET | Method::HEAD) => Role::Read,
+        None if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) => Role::Read,
         None => Role::Operate,
     }
 }

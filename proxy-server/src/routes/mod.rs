@@ -40,6 +40,7 @@ pub(crate) use self::{document::DOCUMENT, page::is_public};
 use crate::{
     ApiState, ProblemDetails, ServerMetrics,
     access::{AuditState, check_role, record},
+    durable_streams,
     request_bounds::bound,
     requests::MAX_BODY,
 };
@@ -48,7 +49,8 @@ use crate::{
 pub(crate) fn router(state: ApiState) -> Router {
     let (stop, metrics, has_page) = (state.stop.clone(), state.metrics.clone(), state.page);
     let audit = state.audit.clone().map(|log| AuditState { log, api: state.clone() });
-    let (routes, answer_time) = (session_routes().with_state(state.clone()), state.answer_time);
+    let routes = session_routes().merge(durable_streams::routes()).with_state(state.clone());
+    let answer_time = state.answer_time;
     let counted = metrics.clone();
     let router = stop
         .map_or_else(Router::new, |stop| stop::routes().with_state(stop))
@@ -58,9 +60,7 @@ pub(crate) fn router(state: ApiState) -> Router {
         .fallback(async || {
             ProblemDetails::new("unknown-route", "no such route: they start with /v1, see GET /v1/health")
         })
-        .method_not_allowed_fallback(async || {
-            ProblemDetails::new("method-not-allowed", "this route has another method")
-        })
+        .method_not_allowed_fallback(async |request: Request| durable_streams::wrong_method(&request))
         // Of routes that were found alone: what there is not needs no role.
         .route_layer(from_fn(check_role))
         .layer(DefaultBodyLimit::max(MAX_BODY));

@@ -2,6 +2,7 @@
 
 mod configuration;
 mod document;
+mod durable_streams;
 mod events;
 mod idempotency;
 mod instances;
