@@ -67,7 +67,7 @@ async fn believe(mut request: Request, next: Next) -> Response {
 
 #[cfg(test)]
 mod tests {
-    use axum::{Extension, body::Body, http::StatusCode, routing::get};
+    use axum::{Extension, body::Body, http::StatusCode};
     use tower::ServiceExt as _;
 
     use super::*;
@@ -94,8 +94,7 @@ mod tests {
         let mut request = Request::new(Body::empty());
         name_caller(&mut request, &Identity::new("ada", Role::Read).with_user("ada")).expect("named");
         let answer = |identity: Option<Extension<Identity>>| async move { format!("{identity:?}") };
-        let router =
-            trust_root(Router::new().route("/", get(answer))).layer(Extension(Peer { user, ..Peer::default() }));
+        let router = trust_root(Router::new().fallback(answer)).layer(Extension(Peer { user, ..Peer::default() }));
         let response = router.oneshot(request).await.expect("an answer");
         let status = response.status();
         let body = axum::body::to_bytes(response.into_body(), 4096).await.expect("a body");
