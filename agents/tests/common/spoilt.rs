@@ -56,7 +56,7 @@ pub(crate) trait Spoilable: Clone + std::fmt::Debug {
 
     /// Returns `text` as lines that are no messages, and the number of log lines that they become; `None` if it may be one.
     fn noise(text: &str) -> Option<(Vec<u8>, usize)> {
-        Some((format!("{text}\n").into_bytes(), usize::from(!text.trim().is_empty())))
+        Some((format!("{text}\n").into_bytes(), usize::from(!text.trim_ascii().is_empty())))
     }
 
     fn is_noise(action: &Action, text: &str) -> bool {

@@ -64,7 +64,7 @@ impl Spoilable for Recorded {
     }
 
     fn noise(text: &str) -> Option<(Vec<u8>, usize)> {
-        let is_plain = !text.trim().is_empty() && !text.starts_with("data") && !text.starts_with(':');
+        let is_plain = !text.trim_ascii().is_empty() && !text.starts_with("data") && !text.starts_with(':');
         is_plain.then(|| (format!("{text}\ndata: {text}\n").into_bytes(), 2))
     }
 
