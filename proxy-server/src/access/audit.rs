@@ -127,18 +127,32 @@ impl AuditLog {
     }
 }
 
+/// Writes records in groups: those that wait are written together.
 fn write(mut file: AuditFile, mut queue: mpsc::Receiver<AuditRecord>, lost: &AtomicU64) {
-    while let Some(record) = queue.blocking_recv() {
-        let Ok(mut line) = serde_json::to_value(&record) else { continue };
+    let mut group = Vec::new();
+    while queue.blocking_recv_many(&mut group, QUEUE) > 0 {
+        let (mut text, count) = (Vec::new(), group.len() as u64);
         let missing = lost.swap(0, Ordering::Relaxed);
-        if let Some(object) = line.as_object_mut().filter(|_| missing > 0) {
-            object.insert("lost".into(), missing.into());
+        for (index, record) in group.drain(..).enumerate() {
+            let line = AuditLine { record, lost: Some(missing).filter(|missing| index == 0 && *missing > 0) };
+            if serde_json::to_writer(&mut text, &line).is_ok() {
+                text.push(b'\n');
+            }
         }
-        if let Err(error) = file.append(&line.to_string()) {
-            lost.fetch_add(missing + 1, Ordering::Relaxed);
+        if let Err(error) = file.append(&text) {
+            lost.fetch_add(missing + count, Ordering::Relaxed);
             tracing::error!(path = %file.path.display(), %error, "failed to write to the audit log");
         }
     }
+}
+
+/// Record, and how many before it are lost.
+#[derive(Serialize)]
+struct AuditLine {
+    #[serde(flatten)]
+    record: AuditRecord,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lost: Option<u64>,
 }
 
 /// The file, renamed as it grows.
@@ -157,13 +171,12 @@ impl AuditFile {
         Ok(Self { path: path.to_owned(), file, len, most: MAX_FILE })
     }
 
-    fn append(&mut self, line: &str) -> io::Result<()> {
-        if self.len > 0 && self.len + line.len() as u64 >= self.most {
+    fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        if self.len > 0 && self.len + lines.len() as u64 > self.most {
             self.rotate()?;
         }
-        let line = format!("{line}\n");
-        self.file.write_all(line.as_bytes())?;
-        self.len += line.len() as u64;
+        self.file.write_all(lines)?;
+        self.len += lines.len() as u64;
         Ok(())
     }
 
@@ -363,7 +376,7 @@ mod tests {
         let mut file = AuditFile::open(&path).expect("opened");
         file.most = 100;
         for number in 0..40 {
-            file.append(&format!("{{\"number\":{number:>40}}}")).expect("written");
+            file.append(format!("{{\"number\":{number:>40}}}\n").as_bytes()).expect("written");
         }
         let mut names: Vec<_> =
             fs::read_dir(directory.path()).expect("readable").map(|entry| entry.expect("one").file_name()).collect();

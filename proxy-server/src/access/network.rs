@@ -169,16 +169,18 @@ impl NetworkAccess {
     }
 
     async fn identify_token(&self, token: String) -> Result<Identity, ProblemDetails> {
-        let (tokens, oidc) = (self.tokens.clone(), self.oidc.clone().filter(|_| OidcVerifier::is_jwt(&token)));
-        let known = spawn_blocking(move || match oidc {
-            Some(oidc) => oidc.identify(&token).map(Some),
-            None => tokens
+        let known = match self.oidc.clone().filter(|_| OidcVerifier::is_jwt(&token)) {
+            // Keys of an issuer may have to be fetched.
+            Some(oidc) => spawn_blocking(move || oidc.identify(&token).map(Some))
+                .await
+                .map_err(|error| ProblemDetails::failed(format!("the token cannot be checked: {error}")))??,
+            // A look at a small file of this machine: another thread costs more.
+            None => self
+                .tokens
                 .identify(&token)
-                .map_err(|error| ProblemDetails::failed(ipc_protocol::ErrorChain(&error).to_string())),
-        });
-        let known =
-            known.await.map_err(|error| ProblemDetails::failed(format!("the tokens cannot be read: {error}")))?;
-        known?.ok_or_else(|| ProblemDetails::new("unauthorized", "this token is not known, or was revoked"))
+                .map_err(|error| ProblemDetails::failed(ipc_protocol::ErrorChain(&error).to_string()))?,
+        };
+        known.ok_or_else(|| ProblemDetails::new("unauthorized", "this token is not known, or was revoked"))
     }
 
     /// Exchanges a login link for a cookie.

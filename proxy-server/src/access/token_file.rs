@@ -104,7 +104,7 @@ pub struct TokenFile {
 #[derive(Debug, Default)]
 struct ReadTokens {
     stamp: Option<(u64, u64, i64, i64)>,
-    tokens: StoredTokens,
+    tokens: Arc<StoredTokens>,
 }
 
 impl TokenFile {
@@ -183,17 +183,17 @@ impl TokenFile {
     pub fn identify(&self, token: &str) -> Result<Option<Identity>, TokenError> {
         let given = hash(token);
         let mut found = None;
-        for stored in self.current()?.tokens {
+        for stored in &self.current()?.tokens {
             if bool::from(stored.sha256.as_bytes().ct_eq(given.as_bytes())) {
-                let TokenInfo { name, role, user, .. } = stored.info;
-                found = Some(Identity { name, role, user });
+                let TokenInfo { name, role, user, .. } = &stored.info;
+                found = Some(Identity { name: name.clone(), role: *role, user: user.clone() });
             }
         }
         Ok(found)
     }
 
     /// Returns the tokens; reads the file if it has changed.
-    fn current(&self) -> Result<StoredTokens, TokenError> {
+    fn current(&self) -> Result<Arc<StoredTokens>, TokenError> {
         let stamp = match fs::metadata(self.read_path()) {
             Ok(found) => Some((found.ino(), found.len(), found.mtime(), found.mtime_nsec())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -201,9 +201,9 @@ impl TokenFile {
         };
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         if read.stamp != stamp || stamp.is_none() {
-            *read = ReadTokens { stamp, tokens: self.read()? };
+            *read = ReadTokens { stamp, tokens: Arc::new(self.read()?) };
         }
-        Ok(read.tokens.clone())
+        Ok(Arc::clone(&read.tokens))
     }
 
     fn read(&self) -> Result<StoredTokens, TokenError> {
