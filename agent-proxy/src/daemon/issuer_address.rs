@@ -47,7 +47,7 @@ impl IssuerAddress {
     }
 
     async fn get(&self) -> io::Result<Vec<u8>> {
-        let request = Request::get("").header(header::ACCEPT, "application/json");
+        let request = Request::builder().header(header::ACCEPT, "application/json");
         let (status, body) = self.0.send(request, Vec::new(), MAX_KEYS_TEXT, FETCH_TIME).await?;
         if status != StatusCode::OK {
             let advice =

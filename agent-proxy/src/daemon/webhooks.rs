@@ -3,7 +3,7 @@
 use std::{io, path::Path, sync::Arc};
 
 use agents::ConfigDir;
-use hyper::Request;
+use hyper::{Method, Request};
 use proxy_manager::ProxyManager;
 use proxy_server::{ProblemDetails, ServerMetrics, WebhookConfig, WebhookFile, WebhookRequest, WebhookSend, Webhooks};
 
@@ -49,7 +49,8 @@ async fn post(request: WebhookRequest) -> io::Result<u16> {
     let WebhookRequest { url, id, timestamp, signature, body, timeout } = request;
     // Certificates are read from files.
     let address = tokio::task::spawn_blocking(move || HttpAddress::parse(&url)).await.map_err(io::Error::other)??;
-    let head = Request::post("")
+    let head = Request::builder()
+        .method(Method::POST)
         .header("content-type", "application/json")
         .header("user-agent", concat!("agent-proxy/", env!("CARGO_PKG_VERSION")))
         .header("webhook-id", id)
