@@ -129,7 +129,7 @@ impl WebhookSender {
                 let bytes = signature.strip_prefix("sha256=").and_then(from_hex);
                 let bytes = bytes.ok_or(SignatureError::Malformed("x-hub-signature-256"))?;
                 let id = delivery_id(headers, "x-github-delivery")?;
-                check(key, &[body], &[bytes.clone()])?;
+                check(key, &[body], std::slice::from_ref(&bytes))?;
                 let event = text(headers, "x-github-event").map(str::to_owned);
                 Ok(SignedDelivery { id, signature: hash(&[&bytes]), event })
             }
@@ -138,7 +138,7 @@ impl WebhookSender {
                 let bytes = signature.strip_prefix("v0=").and_then(from_hex);
                 let bytes = bytes.ok_or(SignatureError::Malformed("x-slack-signature"))?;
                 let timestamp = timestamp(headers, "x-slack-request-timestamp", now)?;
-                check(key, &[format!("v0:{timestamp}:").as_bytes(), body], &[bytes.clone()])?;
+                check(key, &[format!("v0:{timestamp}:").as_bytes(), body], std::slice::from_ref(&bytes))?;
                 let signature = hash(&[&bytes]);
                 let body: Value = serde_json::from_slice(body).unwrap_or_default();
                 let id = body["event_id"].as_str().filter(|id| (1..=MAX_ID).contains(&id.len()));
