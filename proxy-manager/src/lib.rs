@@ -111,7 +111,7 @@ pub mod events {
 
 /// Configuration and state of the manager itself: deadlines, event log, recovery, capabilities of the machine.
 pub mod host {
-    pub use crate::actions::ActionRule;
+    pub use crate::actions::{ActionRule, fill_text};
     pub use crate::containment::Capabilities;
     pub use crate::deadlines::{Deadlines, HealthPolicy};
     pub use crate::error::SessionBound;
@@ -217,7 +217,7 @@ pub use self::{
     host::{
         ActionRule, Capabilities, CgroupControllers, CommitTimes, Deadlines, DrainProgress, HealthPolicy,
         HistoryLimits, ImportSummary, LogDamage, LogError, LogFailure, LogInspection, Occupancy, RecoveredSession,
-        RecoveryOutcome, RequestGuard, RequestStart, Retention, SessionBound, UnavailableFeature,
+        RecoveryOutcome, RequestGuard, RequestStart, Retention, SessionBound, UnavailableFeature, fill_text,
         raise_descriptor_limit,
     },
     isolation::{

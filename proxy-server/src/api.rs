@@ -44,6 +44,13 @@ pub struct PromptRequest {
     /// `{"call":"failed","error":{…}}`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stream: bool,
+    /// For an ask: address that is called when its turn has ended, with `context` in it, as a webhook. The server's configuration names the
+    /// hosts that may be called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback: Option<String>,
+    /// For an ask with a callback: the caller's own, any JSON. With the metadata it has at most 16 KiB.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub context: Value,
     /// Name of who sends it, for the list of those that wait; by default the caller's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,

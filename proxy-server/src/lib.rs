@@ -54,6 +54,7 @@ mod stream;
 mod terminal_socket;
 #[cfg(feature = "otlp")]
 mod traces;
+mod webhooks;
 mod websocket;
 
 use std::{sync::Arc, time::Duration};
@@ -78,6 +79,7 @@ pub use self::{
     problem::{KINDS, ProblemDetails},
     requests::MAX_BODY,
     routes::{StopMode, StopOrder, StopProgress, StopRequests},
+    webhooks::{WebhookConfig, WebhookFile, WebhookRequest, WebhookSend, WebhookSender, WebhookStatus, Webhooks},
 };
 
 #[cfg(feature = "otlp")]
@@ -107,6 +109,8 @@ pub struct ServerOptions {
     pub policy: Option<Policy>,
     /// Logins of pages, for `POST /v1/login-links`.
     pub logins: Option<LoginStore>,
+    /// Webhooks, for `POST /v1/hooks/{name}`.
+    pub webhooks: Option<Webhooks>,
     /// Time for the answer of a route that waits for nobody; 60 s by default.
     pub answer_time: Option<Duration>,
 }
@@ -140,6 +144,12 @@ impl ServerOptions {
     #[must_use]
     pub fn with_logins(self, logins: LoginStore) -> Self {
         Self { logins: Some(logins), ..self }
+    }
+
+    /// Takes webhooks, and the callbacks of asks.
+    #[must_use]
+    pub fn with_webhooks(self, webhooks: Webhooks) -> Self {
+        Self { webhooks: Some(webhooks), ..self }
     }
 
     /// Sets the time for the answer of a route that waits for nobody. A later one is the problem `deadline`.
@@ -192,6 +202,7 @@ pub fn router(manager: ProxyManager, options: ServerOptions) -> Router {
         audit,
         policy,
         logins,
+        webhooks,
         answer_time,
     } = options;
     let policy = policy.filter(|policy| !policy.is_empty()).map(Arc::new);
@@ -208,6 +219,7 @@ pub fn router(manager: ProxyManager, options: ServerOptions) -> Router {
         audit,
         policy,
         logins,
+        webhooks,
         answer_time: answer_time.unwrap_or(request_bounds::ANSWER_TIME),
         starters,
     })
@@ -227,6 +239,7 @@ pub(crate) struct ApiState {
     audit: Option<AuditLog>,
     policy: Option<Arc<Policy>>,
     logins: Option<LoginStore>,
+    webhooks: Option<Webhooks>,
     answer_time: Duration,
     /// Callers who have started the sessions that live.
     starters: access::SessionStarters,

@@ -67,6 +67,7 @@ pub const KINDS: &[(&str, &str, u16, ProgramExit)] = &[
     ("already-exists", "there is one of that name", 409, ProgramExit::Refused),
     ("refused", "refused", 403, ProgramExit::Refused),
     ("unauthorized", "no valid token", 401, ProgramExit::Refused),
+    ("invalid-signature", "the signature is missing, wrong, too old or used", 401, ProgramExit::Refused),
     ("rate-limited", "too many requests", 429, ProgramExit::Refused),
     ("idempotency-key-reused", "the key was used for another request", 422, ProgramExit::Usage),
     ("interrupted", "the server ended while it did this", 409, ProgramExit::Failed),

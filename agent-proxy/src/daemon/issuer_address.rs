@@ -2,18 +2,11 @@
 
 use std::{io, net::IpAddr, path::Path, sync::Arc, time::Duration};
 
-use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper::{Request, StatusCode, Uri, body::Bytes, client::conn::http1::handshake, header};
-use hyper_util::rt::TokioIo;
+use hyper::{Request, StatusCode, header};
 use proxy_server::{KeyFetch, ProblemDetails};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
-    time::timeout,
-};
-use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
 
-use crate::{daemon_address::client_config, serve_config::is_address};
+use super::http_address::HttpAddress;
+use crate::serve_config::is_address;
 
 /// Time for a fetch.
 const FETCH_TIME: Duration = Duration::from_secs(10);
@@ -22,12 +15,7 @@ const MAX_KEYS_TEXT: usize = 256 << 10;
 
 /// Address of an issuer's keys.
 #[derive(Clone)]
-pub(super) struct IssuerAddress {
-    uri: Uri,
-    host: String,
-    port: u16,
-    tls: Option<TlsConnector>,
-}
+pub(super) struct IssuerAddress(HttpAddress);
 
 impl IssuerAddress {
     /// Parses the value of `--oidc-keys`; `None` for one that is a file.
@@ -37,27 +25,20 @@ impl IssuerAddress {
     pub(super) fn parse(value: &Path) -> Result<Option<Self>, ProblemDetails> {
         let Some(text) = value.to_str().filter(|text| is_address(text)) else { return Ok(None) };
         let wrong = |why: &str| ProblemDetails::usage(format!("--oidc-keys {text}: {why}"));
-        let uri: Uri = text.parse().map_err(|error| wrong(&format!("it is no address: {error}")))?;
-        let authority = uri.authority().filter(|authority| !authority.as_str().contains('@'));
-        let host = authority.map(|authority| authority.host().trim_matches(['[', ']']).to_owned());
-        let host = host.filter(|host| !host.is_empty()).ok_or_else(|| wrong("it names no host, or a password"))?;
-        let is_local = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
-        let tls = match uri.scheme_str() {
-            Some("https") => Some(connector()?),
-            _ if is_local => None,
-            _ => {
-                return Err(wrong(
-                    "keys of another machine come by https: whoever is on the way could put others there",
-                ));
-            }
-        };
-        let port = uri.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
-        Ok(Some(Self { uri, host, port, tls }))
+        let address = HttpAddress::parse(text).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => wrong(&error.to_string()),
+            _ => ProblemDetails::failed(format!("--oidc-keys: {error}; or name a file of the issuer's keys")),
+        })?;
+        let is_local = address.host == "localhost" || address.host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+        if address.tls.is_none() && !is_local {
+            return Err(wrong("keys of another machine come by https: whoever is on the way could put others there"));
+        }
+        Ok(Some(Self(address)))
     }
 
     /// Returns the address as text.
     pub(super) fn text(&self) -> String {
-        self.uri.to_string()
+        self.0.uri.to_string()
     }
 
     /// Makes what fetches the keys. It blocks, and is for a thread of the runtime's that may.
@@ -66,48 +47,15 @@ impl IssuerAddress {
     }
 
     async fn get(&self) -> io::Result<Vec<u8>> {
-        let get = async {
-            let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
-            match &self.tls {
-                None => self.ask(stream).await,
-                Some(tls) => {
-                    let name = ServerName::try_from(self.host.clone()).map_err(io::Error::other)?;
-                    self.ask(tls.connect(name, stream).await?).await
-                }
-            }
-        };
-        let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {FETCH_TIME:?}"));
-        timeout(FETCH_TIME, get).await.map_err(late)?
+        let request = Request::builder().header(header::ACCEPT, "application/json");
+        let (status, body) = self.0.send(request, Vec::new(), MAX_KEYS_TEXT, FETCH_TIME).await?;
+        if status != StatusCode::OK {
+            let advice =
+                "name the address of the keys themselves, the `jwks_uri` of its `/.well-known/openid-configuration`";
+            return Err(io::Error::other(format!("the answer is {status}: {advice}")));
+        }
+        Ok(body)
     }
-
-    async fn ask(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> io::Result<Vec<u8>> {
-        let (mut sender, connection) = handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-        let connection = tokio::spawn(connection);
-        let path = self.uri.path_and_query().map_or("/", |path| path.as_str());
-        let host = self.uri.authority().map_or("", |authority| authority.as_str());
-        let request = Request::get(path).header(header::HOST, host).header(header::ACCEPT, "application/json");
-        let request = request.body(Empty::<Bytes>::new()).map_err(io::Error::other)?;
-        let answer = async {
-            let response = sender.send_request(request).await.map_err(io::Error::other)?;
-            if response.status() != StatusCode::OK {
-                let advice = "name the address of the keys themselves, the `jwks_uri` of its `/.well-known/openid-configuration`";
-                return Err(io::Error::other(format!("the answer is {}: {advice}", response.status())));
-            }
-            let body = Limited::new(response.into_body(), MAX_KEYS_TEXT).collect().await;
-            Ok(body.map_err(io::Error::other)?.to_bytes().to_vec())
-        };
-        let answer = answer.await;
-        connection.abort();
-        answer
-    }
-}
-
-/// Trusts the certificates that this system trusts.
-fn connector() -> Result<TlsConnector, ProblemDetails> {
-    let config = client_config().map_err(|error| {
-        ProblemDetails::failed(format!("--oidc-keys: {error}; or name a file of the issuer's keys"))
-    })?;
-    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 #[cfg(test)]
@@ -126,7 +74,8 @@ mod tests {
             ("http://localhost/keys", "localhost", 80),
         ] {
             let address = parse(text).expect("usable").expect("an address");
-            assert_eq!((address.host.as_str(), address.port, address.tls.is_none()), (host, port, true), "{text}");
+            let HttpAddress { host: found, port: number, tls, .. } = &address.0;
+            assert_eq!((found.as_str(), *number, tls.is_none()), (host, port, true), "{text}");
         }
         for wrong in
             ["http://id.example/keys", "http://10.0.0.1/keys", "https://u:p@id.example/", "https://", "http://a b/"]

@@ -4,6 +4,7 @@ mod bounds;
 pub(crate) mod detach;
 mod hangup;
 mod hidden_files;
+mod http_address;
 mod issuer_address;
 mod log_file;
 mod network;
@@ -13,6 +14,7 @@ pub(crate) mod socket;
 mod tls;
 mod traces;
 mod user_daemons;
+mod webhooks;
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -79,6 +81,7 @@ pub(crate) async fn serve(
         false => Some(network_access(&args.network, &configuration_directory, as_json)?),
     };
     let policy = args.network.read_policy()?;
+    let webhooks = configuration.directory().ok().map(webhooks::read).transpose()?.flatten();
     let users = UserDaemons::prepare(&args.network)?;
     let audit_file = audit_file(&args, &configuration_directory);
     let hidden =
@@ -138,6 +141,10 @@ pub(crate) async fn serve(
         log_file,
     };
     let metrics = ServerMetrics::start(&manager);
+    let webhooks = match webhooks {
+        Some(config) => Some(webhooks::start(&manager, config, daemon.state_dir.as_deref(), metrics.clone()).await?),
+        None => None,
+    };
     let traces = args.otlp_endpoint.as_deref().map(|endpoint| traces::start(&manager, endpoint)).transpose()?;
     let options = ServerOptions::default().with_configuration(configuration).with_stop(stopping.clone());
     let doctor = doctor_probe(doctor_child, socket, configuration_directory.as_ref().ok());
@@ -146,6 +153,7 @@ pub(crate) async fn serve(
     let logins = LoginStore::default();
     let options = policy.into_iter().fold(options.with_logins(logins.clone()), ServerOptions::with_policy);
     let options = audit.iter().cloned().fold(options, ServerOptions::with_audit);
+    let options = webhooks.into_iter().fold(options, ServerOptions::with_webhooks);
     let mut router = proxy_server::router(manager.clone(), options);
     if args.network.behind_root {
         router = proxy_server::trust_root(router);

@@ -37,4 +37,5 @@ mod survivors;
 mod terminal;
 mod unusable;
 mod users;
+mod webhooks;
 mod workspaces;

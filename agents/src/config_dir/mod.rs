@@ -276,6 +276,14 @@ impl ConfigDir {
         Ok(stored.resolved(name, key.map(|key| Secret::from(key.trim().to_owned()))))
     }
 
+    /// Reads a secret from a file of its own, which has to be private to its owner (mode 0600). A relative path begins at the directory.
+    ///
+    /// # Errors
+    /// [`ConfigError::Open`], [`ConfigError::EmptyKey`], [`ConfigError::Read`].
+    pub fn secret(&self, path: &Path) -> Result<Secret, ConfigError> {
+        Ok(Secret::from(tables::key(&self.path.join(path))?))
+    }
+
     /// Saves a new model configuration.
     ///
     /// # Errors

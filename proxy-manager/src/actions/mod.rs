@@ -13,7 +13,7 @@ use ipc_protocol::{AgentSessionConfig, Json, KillOptions, PermissionAnswer, Prom
 use serde::Deserialize;
 use serde_json::Value;
 
-pub use self::rules::ActionRule;
+pub use self::rules::{ActionRule, fill_text};
 use crate::session::PromptMode;
 
 /// The end of the type of what is to be done.

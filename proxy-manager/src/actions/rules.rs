@@ -1,5 +1,7 @@
 //! Rules by which events of others become things that are asked for.
 
+use std::collections::BTreeMap;
+
 use ipc_protocol::Json;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -16,6 +18,10 @@ use crate::error::{Error, Result};
 pub struct ActionRule {
     /// Type of the events it is for; a `*` stands for any text.
     pub on: String,
+    /// Members of the event's payload that have to fit, by their paths: `{"event": "push", "body.action": "*ed"}`. The text of a member
+    /// that is not there is empty.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub when: BTreeMap<String, String>,
     /// Verb of the action: `prompt`, `abort`, …
     pub action: String,
     /// The action's payload. In its texts `{a.b}` stands for what the event's payload has there: a text as it is, anything else
@@ -46,7 +52,11 @@ impl ActionRule {
         if super::is_action(kind) || !matches_pattern(&self.on, kind) {
             return None;
         }
-        let filled = fill(&Value::Object(self.payload.clone()), &payload.value());
+        let payload = payload.value();
+        if !self.when.iter().all(|(path, pattern)| matches_pattern(pattern, &member_text(&payload, path))) {
+            return None;
+        }
+        let filled = fill(&Value::Object(self.payload.clone()), &payload);
         Some((format!("agent:action:{}:called", self.action), Json::from(&filled)))
     }
 }
@@ -75,7 +85,18 @@ fn fill(template: &Value, payload: &Value) -> Value {
     }
 }
 
-fn fill_text(template: &str, payload: &Value) -> String {
+/// Text of the member at a path `a.b`: a text as it is, anything else as JSON, and nothing where there is none.
+fn member_text(payload: &Value, path: &str) -> String {
+    let pointer: String = path.split('.').map(|step| format!("/{step}")).collect();
+    match payload.pointer(&pointer) {
+        Some(Value::String(value)) => value.clone(),
+        Some(value) => value.to_string(),
+        None => String::new(),
+    }
+}
+
+/// Fills a template: `{a.b}` in it stands for what the payload has there, a text as it is, anything else as JSON.
+pub fn fill_text(template: &str, payload: &Value) -> String {
     let (mut text, mut rest) = (String::new(), template);
     while let Some((before, after)) = rest.split_once('{') {
         text.push_str(before);
@@ -84,12 +105,7 @@ fn fill_text(template: &str, payload: &Value) -> String {
             rest = after;
             continue;
         };
-        let pointer: String = path.split('.').map(|step| format!("/{step}")).collect();
-        match payload.pointer(&pointer) {
-            Some(Value::String(value)) => text.push_str(value),
-            Some(value) => text.push_str(&value.to_string()),
-            None => {}
-        }
+        text.push_str(&member_text(payload, path));
         rest = behind;
     }
     text + rest
@@ -116,8 +132,27 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_is_for_events_whose_members_fit() {
+        let rule: ActionRule = serde_json::from_value(json!({
+            "on": "*", "when": {"event": "issue*", "body.n": "7", "body.bot": ""}, "action": "prompt",
+        }))
+        .expect("a rule");
+        let applies = |payload| rule.apply("github:webhook-received", &Json::from(&payload)).is_some();
+        assert!(applies(json!({"event": "issues", "body": {"n": 7}})));
+        assert!(!applies(json!({"event": "push", "body": {"n": 7}})));
+        assert!(!applies(json!({"event": "issues", "body": {"n": 8}})));
+        assert!(!applies(json!({"event": "issues", "body": {"n": 7, "bot": "b1"}})), "it is there");
+        assert!(!applies(json!(null)));
+    }
+
+    #[test]
     fn a_rule_that_does_nothing_is_refused() {
-        let rule = |on: &str, action: &str| ActionRule { on: on.into(), action: action.into(), payload: Map::new() };
+        let rule = |on: &str, action: &str| ActionRule {
+            on: on.into(),
+            when: BTreeMap::new(),
+            action: action.into(),
+            payload: Map::new(),
+        };
         rule("slack:*", "prompt").check().expect("it does something");
         assert!(rule("", "prompt").check().expect_err("for nothing").to_string().contains("`on` is empty"));
         assert!(rule("x", "dance").check().expect_err("unknown").to_string().contains("session-destroy"));
@@ -136,7 +171,7 @@ mod tests {
         ] {
             assert_eq!(matches_pattern(pattern, kind), does, "{pattern} {kind}");
         }
-        let rule = ActionRule { on: "*".into(), action: "prompt".into(), payload: Map::new() };
+        let rule = ActionRule { on: "*".into(), when: BTreeMap::new(), action: "prompt".into(), payload: Map::new() };
         assert!(rule.apply("agent:action:prompt:called", &Json::null()).is_none(), "it would go on for ever");
     }
 }

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     ApiState, ConfigurationReloader, DoctorProbe, InstancePool, LoadedConfiguration, ProblemDetails,
-    api::DaemonDescription, metrics::ReaderTable, requests::RouteResult, session_ids::resolve,
+    api::DaemonDescription, metrics::ReaderTable, requests::RouteResult, session_ids::resolve, webhooks::callback_host,
 };
 
 /// Caller of a route, and the manager behind it.
@@ -130,6 +130,18 @@ impl Caller {
             Some(policy) => policy.check_shell(&self.identity, session.info().metadata.user_id.as_deref()),
             None => Ok(()),
         }
+    }
+
+    /// Checks the address of an ask's callback.
+    ///
+    /// # Errors
+    /// As [`Caller::apply_policy`]; `usage` for an address that is none.
+    pub(crate) fn check_callback(&self, session: &SessionId, url: &str) -> RouteResult<()> {
+        let host = callback_host(url)?;
+        let Some(policy) = &self.policy else { return Ok(()) };
+        let record = self.manager.record(session).ok();
+        let user = record.as_ref().and_then(|record| record.config.user_id.as_deref());
+        policy.check_callback(&self.identity, user, &host)
     }
 
     /// Checks a visit of an agent's own screen, where whoever types sets what the agent may do.

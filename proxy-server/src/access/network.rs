@@ -285,9 +285,30 @@ fn check_same_origin(request: &Parts) -> Result<(), ProblemDetails> {
     ))
 }
 
+/// Returns the name of the caller of a route that checks by itself who sends a request.
+fn self_authenticated(request: &Parts) -> Option<String> {
+    let route = request.extensions.get::<MatchedPath>()?.as_str();
+    let path = request.uri.path();
+    match request.method {
+        Method::POST if route.ends_with("/v1/hooks/{name}") => {
+            path.rsplit('/').next().map(|name| format!("hook:{name}"))
+        }
+        Method::GET | Method::POST if route.ends_with("/v1/permission-link") => Some("link".to_owned()),
+        _ => None,
+    }
+}
+
 async fn admit(State(access): State<NetworkAccess>, request: Request, next: Next) -> Response {
     let (mut request, body) = request.into_parts();
     if request.method == Method::GET && is_public(request.uri.path()) {
+        return next.run(Request::from_parts(request, body)).await;
+    }
+    if let Some(name) = self_authenticated(&request) {
+        // Its signature, or its link, says who sends it.
+        if let Err(problem) = access.check_host(&request.headers) {
+            return problem.into_response();
+        }
+        request.extensions.insert(Identity::new(name, Role::Operate));
         return next.run(Request::from_parts(request, body)).await;
     }
     let draft = access.audit.as_ref().map(|audit| (audit, AuditDraft::of(&request)));

@@ -58,6 +58,8 @@ pub struct Policy {
     pub max_sessions: Option<usize>,
     /// True to let callers set where the agent's program comes from: its command line, its address, variables of its loader.
     pub commands: Option<bool>,
+    /// Hosts that callbacks of asks may go to, of those that the webhooks' configuration allows.
+    pub callback_hosts: Option<Vec<String>>,
     /// More rules for callers of a role.
     pub roles: BTreeMap<Role, PolicyRules>,
     /// More rules for sessions of a user.
@@ -88,6 +90,8 @@ pub struct PolicyRules {
     pub max_sessions: Option<usize>,
     /// See [`Policy::commands`].
     pub commands: Option<bool>,
+    /// See [`Policy::callback_hosts`].
+    pub callback_hosts: Option<Vec<String>>,
 }
 
 /// Rules with the place in the configuration where they stand.
@@ -143,6 +147,7 @@ impl Policy {
             limits: self.limits.clone(),
             max_sessions: self.max_sessions,
             commands: self.commands,
+            callback_hosts: self.callback_hosts.clone(),
         }
     }
 
@@ -253,6 +258,21 @@ impl Policy {
             }
             None => Ok(()),
         }
+    }
+
+    /// Checks the host of a callback, of an ask in a session of a user.
+    ///
+    /// # Errors
+    /// `refused`.
+    pub(crate) fn check_callback(&self, identity: &Identity, user: Option<&str>, host: &str) -> RouteResult<()> {
+        for NamedRules { place, rules, .. } in self.rules(identity, user) {
+            if let Some(allowed) = &rules.callback_hosts
+                && !allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(host))
+            {
+                return Err(excess(&place, "callback", &json!(host), &json!(allowed)));
+            }
+        }
+        Ok(())
     }
 
     /// Checks a visit of the own screen of an agent, in a session of a user.

@@ -96,7 +96,7 @@ pub(crate) fn wrong_method(request: &Request) -> ProblemDetails {
 ///
 /// # Errors
 /// `usage`; `unsupported` for the protocol's control routes.
-fn check_path(path: &str) -> RouteResult<()> {
+pub(crate) fn check_path(path: &str) -> RouteResult<()> {
     let segments = || path.split('/');
     let usage = |why: &str| Err(ProblemDetails::usage(format!("the stream's name {path:?} cannot be used: {why}")));
     if segments().next() == Some(CONTROL) {
@@ -127,7 +127,7 @@ fn free_path(caller: &Caller, path: &str) -> RouteResult<()> {
 }
 
 /// Converts an error of the event log.
-fn log_problem(error: proxy_manager::Error) -> ProblemDetails {
+pub(crate) fn log_problem(error: proxy_manager::Error) -> ProblemDetails {
     use proxy_manager::{Error, LogError};
     match &error {
         Error::Log(LogError::InMemory) => ProblemDetails::new(

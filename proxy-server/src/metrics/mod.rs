@@ -85,6 +85,11 @@ impl ServerMetrics {
         self.counted.recorder.count_request(method, route, status, took);
     }
 
+    /// Counts a webhook that came in or went out.
+    pub(crate) fn count_webhook(&self, direction: &'static str, name: &str, outcome: &str) {
+        self.counted.recorder.count_webhook(direction, name, outcome);
+    }
+
     /// Readers of the event streams.
     pub(crate) fn readers(&self) -> &ReaderTable {
         &self.counted.readers

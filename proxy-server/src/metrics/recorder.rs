@@ -70,6 +70,7 @@ pub(super) struct MetricsRecorder {
     errors: CounterFamily,
     requests: CounterFamily,
     request_seconds: Family<LabelSet, Histogram>,
+    webhooks: CounterFamily,
 }
 
 fn seconds(bounds: &[f64]) -> Histogram {
@@ -105,7 +106,9 @@ impl MetricsRecorder {
             errors: Family::default(),
             requests: Family::default(),
             request_seconds: Family::new_with_constructor(|| seconds(&REQUEST_SECONDS)),
+            webhooks: Family::default(),
         };
+        registry.register("webhooks", "Webhooks that came in or went out, by outcome", recorder.webhooks.clone());
         registry.register("session_starts", "Sessions whose agent got ready", recorder.starts.clone());
         let help = "Time from a session's start to a ready agent";
         registry.register_with_unit("session_start", help, Unit::Seconds, recorder.start_seconds.clone());
@@ -153,6 +156,12 @@ impl MetricsRecorder {
 
     pub(super) fn count_refusal(&self, status: StatusCode) {
         self.refusals.get_or_create(&vec![("status", status.as_u16().to_string())]).inc();
+    }
+
+    pub(super) fn count_webhook(&self, direction: &'static str, name: &str, outcome: &str) {
+        let labels =
+            vec![("direction", direction.to_owned()), ("name", name.to_owned()), ("outcome", outcome.to_owned())];
+        self.webhooks.get_or_create(&labels).inc();
     }
 
     /// Counts an event.
@@ -291,6 +300,7 @@ impl MetricsRecorder {
             &self.tool_calls,
             &self.errors,
             &self.requests,
+            &self.webhooks,
         ] {
             drop(family.get_or_create(&labels));
         }

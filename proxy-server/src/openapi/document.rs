@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::{route::RouteDescription, schemas::SchemaSet};
 
 /// Groups of routes, in the order of the page.
-const TAGS: [(&str, &str); 12] = [
+const TAGS: [(&str, &str); 13] = [
     ("Sessions", "Sessions: start, list, describe, kill, forget."),
     ("Prompts", "Prompts, and what steers or ends their turns."),
     ("Permissions", "Permission requests of agents, and their answers."),
@@ -13,6 +13,7 @@ const TAGS: [(&str, &str); 12] = [
     ("WebSockets", "WebSockets for renderers: events, and requests with their replies, on one connection."),
     ("Terminals", "Terminals of sessions, and shells beside their agents."),
     ("Workspaces", "Trees of their own that agents work in: list, compare, apply, drop."),
+    ("Webhooks", "Webhooks of other services, those that the server sends, and the links in them."),
     ("Lifecycle", "Sessions that outlive their processes: suspend, resume, hand over, take back."),
     ("Records", "Records of sessions, living and past."),
     ("Instances", "Instances of an agent's own server, one for each model configuration."),

@@ -91,6 +91,15 @@ impl<'a> RouteDescription<'a> {
         self.problems.extend(WITH_BODY);
     }
 
+    /// Takes a body of another service, or of a form.
+    pub(crate) fn raw_body(&mut self) {
+        let any = json!({ "schema": {} });
+        let content =
+            json!({ "application/json": any, "application/x-www-form-urlencoded": { "schema": { "type": "object" } } });
+        self.operation.insert("requestBody".into(), json!({ "required": true, "content": content }));
+        self.problems.extend(WITH_BODY);
+    }
+
     /// Takes the query of a type.
     pub(crate) fn query<T: JsonSchema>(&mut self) {
         let mut schema = self.document.schemas.request_root::<T>();

@@ -18,6 +18,7 @@ use crate::{
     requests::{Body, JsonBody, RouteResult, UrlQuery, parse, to_the_end},
     route_table::api_routes,
     stream::{self, EventFormat, EventRange},
+    webhooks::check_metadata,
 };
 
 api_routes! { "Events", ApiState;
@@ -148,6 +149,7 @@ async fn list_all(caller: Caller, query: UrlQuery<EventsQuery>, headers: HeaderM
 
 async fn append(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
     let AppendRequest { kind, version, payload, metadata } = parse(body)?;
+    check_metadata(metadata.as_ref())?;
     let id = caller.find(&id)?.id().clone();
     caller.check_append(&kind)?;
     caller.check_action(&id, &kind)?;
@@ -190,6 +192,7 @@ async fn list_stream(
 
 async fn append_to_stream(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
     let AppendRequest { kind, version, payload, metadata } = parse(body)?;
+    check_metadata(metadata.as_ref())?;
     caller.check_append(&kind)?;
     let id = stream_id(&caller, &id)?;
     caller.check_action(&id, &kind)?;

@@ -22,6 +22,7 @@ mod socket;
 mod stop;
 mod suspension;
 mod terminal;
+mod webhooks;
 mod workspaces;
 
 use std::time::Instant;
@@ -122,6 +123,7 @@ session_routes!(
     sessions,
     suspension,
     terminal,
+    webhooks,
     workspaces
 );
 

@@ -1,7 +1,7 @@
 //! Prompts, and what steers or ends their turns.
 
 use axum::{
-    extract::Path,
+    extract::{Path, State},
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
@@ -14,7 +14,7 @@ use crate::{
     idempotency::{self, NamedRequest, RequestAnswer},
     requests::{Body, JsonBody, RouteResult, parse, to_the_end},
     route_table::api_routes,
-    stream,
+    stream, webhooks,
 };
 
 api_routes! { "Prompts", ApiState;
@@ -52,6 +52,10 @@ async fn send(caller: Caller, Path(id): Path<String>, headers: HeaderMap, body: 
         Err(_) => None,
     };
     let mut request: PromptRequest = parse(body)?;
+    if request.callback.is_some() {
+        return Err(ProblemDetails::usage("callback is for an ask: send the prompt to …/ask"));
+    }
+    webhooks::check_metadata(request.metadata.as_ref())?;
     if named.is_some() && request.wait {
         return Err(ProblemDetails::usage(
             "a prompt with an Idempotency-Key is not waited for: leave `wait` out, and read the events",
@@ -79,8 +83,22 @@ async fn send(caller: Caller, Path(id): Path<String>, headers: HeaderMap, body: 
 
 /// Waits for the answer, or streams it as it grows. The turn continues if the client leaves. The body's field
 /// `wait` is ignored here.
-async fn ask(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<Response> {
+async fn ask(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Path(id): Path<String>,
+    body: Body,
+) -> RouteResult<Response> {
     let mut request: PromptRequest = parse(body)?;
+    webhooks::check_metadata(request.metadata.as_ref())?;
+    if let Some(url) = request.callback.take() {
+        let id = caller.session_id(&id)?;
+        caller.check_callback(&id, &url)?;
+        let callback = webhooks::callback_metadata(state.webhooks.as_ref(), url, std::mem::take(&mut request.context));
+        request.metadata = Some(webhooks::with_callback(request.metadata.take(), callback?)?);
+    } else if !request.context.is_null() {
+        return Err(ProblemDetails::usage("context is for a callback: give `callback` as well"));
+    }
     let (mode, by) = (request.mode, Some(request.by.take().unwrap_or_else(|| caller.identity.name.clone())));
     let options = StreamOptions { mode, by, metadata: request.metadata.take(), ..StreamOptions::default() };
     let id = caller.session_id(&id)?;
