@@ -14,7 +14,7 @@ with Client(os.environ["AGENT_PROXY_URL"], token=os.environ["AGENT_PROXY_TOKEN"]
             case "permission:requested":
                 print(event["payload"]["title"])
                 session.answer(event["payload"]["id"], "allow", by="ada")
-            case "turn:ended":
+            case "stream:complete":
                 break
     receipt = session.kill()
     print(len(receipt["survivors"]), "survivors, proof:", receipt["proof"])

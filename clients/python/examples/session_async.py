@@ -17,7 +17,7 @@ async def main() -> None:
                 case "permission:requested":
                     print(event["payload"]["title"])
                     await session.answer(event["payload"]["id"], "allow", by="ada")
-                case "turn:ended":
+                case "stream:complete":
                     break
         receipt = await session.kill()
         print(len(receipt["survivors"]), "survivors, proof:", receipt["proof"])

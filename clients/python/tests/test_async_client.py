@@ -12,8 +12,8 @@ from cutter import Cutter
 async def text_of(session: AsyncSession, turns: int) -> str:
     """Reads the text of so many turns."""
     text = ""
-    async for event in session.events(type=["stream:text", "turn:ended"]):
-        if event["type"] == "turn:ended":
+    async for event in session.events(type=["stream:text", "stream:complete"]):
+        if event["type"] == "stream:complete":
             turns -= 1
             if turns == 0:
                 break

@@ -63,9 +63,14 @@ def test_ask_and_steer(session: Session) -> None:
     with pytest.raises(ConflictError) as refused:
         session.prompt("say more")
     assert refused.value.type == "busy"
-    session.steer("say steered")
+    with pytest.raises(ProblemError) as unsupported:
+        # Agents that speak ACP take nothing into a running turn.
+        session.steer("say steered")
+    assert unsupported.value.type == "unsupported"
     assert session.abort() is None
-    ended = next(event for event in session.events(type="turn:ended") if event.get("metadata", {}).get("turn") == turn)
+    ended = next(
+        event for event in session.events(type="stream:complete") if event.get("metadata", {}).get("turn") == turn
+    )
     assert ended["payload"]["stopReason"] == "cancelled"
     texts = [event["payload"]["text"] for event in session.page(type="stream:text")["events"]]
     assert "a\u2028b\u0085ä\n" in texts
@@ -93,7 +98,7 @@ def test_permissions(client: Client, session: Session) -> None:
     session.answer(asked["id"], {"option": "reject-once"}, by="ada")
     resolved = until(session, "permission:resolved")["payload"]
     assert (resolved["option"], resolved["by"]) == ("reject-once", {"user": {"name": "ada"}})
-    until(session, "turn:ended")
+    until(session, "stream:complete")
     with pytest.raises(NotFoundError):
         session.answer("permission-9", "allow")
 

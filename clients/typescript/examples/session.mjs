@@ -10,7 +10,7 @@ for await (const event of session.events()) {
     console.log(event.payload.title);
     await session.answer(event.payload.id, "allow", "ada");
   }
-  if (event.type === "turn:ended") break;
+  if (event.type === "stream:complete") break;
 }
 const receipt = await session.kill();
 console.log(receipt.survivors.length, "survivors, proof:", receipt.proof);

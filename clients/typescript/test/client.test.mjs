@@ -10,7 +10,7 @@ import { startCutter, startDaemon } from "./daemon.mjs";
 
 /** @typedef {import("agent-proxy-client").Event} Event */
 
-const daemon = startDaemon();
+const daemon = await startDaemon();
 const client = new Client({ url: daemon.url, token: daemon.token });
 const file = (/** @type {string} */ name) => readFileSync(new URL(name, import.meta.url), "utf8");
 const fake = () => client.start({ agent: "acp", command: ["my-agent"], cwd: daemon.cwd });
@@ -50,9 +50,10 @@ for (const [name, one] of /** @type {const} */ ([["TCP", client], ["a Unix socke
     assert.equal((await session.ask("say hello\nsay a\u2028b\u0085ä")).reply, "hello\na\u2028b\u0085ä\n");
     const turn = await session.prompt("wait");
     await assert.rejects(session.prompt("say more"), (error) => error instanceof ConflictError && error.type === "busy");
-    await session.steer("say steered");
+    // Agents that speak ACP take nothing into a running turn.
+    await assert.rejects(session.steer("say steered"), (error) => error instanceof ProblemError && error.type === "unsupported");
     assert.equal(await session.abort(), null);
-    const ended = await until(session, "turn:ended", (event) => event.metadata?.turn === turn);
+    const ended = await until(session, "stream:complete", (event) => event.metadata?.turn === turn);
     assert.equal(ended.payload.stopReason, "cancelled");
     const { events } = await session.page({ type: "stream:text" });
     assert.ok(events.some((event) => event.payload.text === "a\u2028b\u0085ä\n"));
@@ -90,7 +91,7 @@ test("permissions", async () => {
   await session.answer(asked.id, { option: "reject-once" }, "ada");
   const resolved = (await until(session, "permission:resolved")).payload;
   assert.deepEqual([resolved.option, resolved.by], ["reject-once", { user: { name: "ada" } }]);
-  await until(session, "turn:ended");
+  await until(session, "stream:complete");
   await assert.rejects(session.answer("permission-9", "allow"), NotFoundError);
   await session.kill();
   await session.delete();
@@ -148,8 +149,8 @@ test("a stream over restarts", async () => {
   const received = [];
   for (let number = 0; number < 6; number += 1) {
     if (number === 2 || number === 4) {
-      daemon.stop();
-      daemon.start();
+      await daemon.stop();
+      await daemon.start();
     }
     await stream.append("note:taken", { number }, { by: "ada" });
   }

@@ -1,14 +1,15 @@
 // A daemon of its own for the tests, with the fake agent as `my-agent`; and a proxy that cuts connections off.
-import { execFileSync } from "node:child_process";
+import { execFile } from "node:child_process";
 import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import net from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import { promisify } from "node:util";
 
 const program = process.env.AGENT_PROXY ?? "";
 
 /** Starts a daemon with folders of its own. */
-export function startDaemon() {
+export async function startDaemon() {
   const folder = mkdtempSync(path.join(tmpdir(), "agent-proxy-client-"));
   for (const name of ["run", "work", "bin"]) mkdirSync(path.join(folder, name), { mode: 0o700 });
   const agent = path.join(folder, "bin/my-agent");
@@ -16,23 +17,25 @@ export function startDaemon() {
   chmodSync(agent, 0o755);
   const socket = path.join(folder, "run/daemon.sock");
   const own = { PATH: `${folder}/bin:${process.env.PATH}`, HOME: folder, AGENT_PROXY_SOCKET: socket, AGENT_PROXY_CONFIG_DIR: `${folder}/config` };
-  const run = (/** @type {string[]} */ ...args) => execFileSync(program, args, { env: own, encoding: "utf8", timeout: 60_000, stdio: ["ignore", "pipe", "pipe"] });
+  const run = async (/** @type {string[]} */ ...args) => (await promisify(execFile)(program, args, { env: own, timeout: 60_000 })).stdout;
   const daemon = {
     socket, cwd: path.join(folder, "work"), port: 0, token: "", url: "",
-    start() {
-      const said = JSON.parse(run("serve", "--detach", "--json", "--listen", `127.0.0.1:${daemon.port}`, "--state-dir", `${folder}/state`));
+    async start() {
+      const said = JSON.parse(await run("serve", "--detach", "--json", "--listen", `127.0.0.1:${daemon.port}`, "--state-dir", `${folder}/state`));
       daemon.port = Number(new URL(said.addresses[0]).port);
       daemon.url = `http://127.0.0.1:${daemon.port}`;
     },
-    stop: () => void run("stop", "--now"),
+    async stop() {
+      await run("stop", "--now");
+    },
     /** Environment of an example. */
     env: () => ({ ...own, AGENT_PROXY_URL: daemon.url, AGENT_PROXY_TOKEN: daemon.token }),
-    close() {
-      daemon.stop();
+    async close() {
+      await daemon.stop();
       rmSync(folder, { recursive: true });
     },
   };
-  daemon.start();
+  await daemon.start();
   daemon.token = readFileSync(path.join(folder, "config/token"), "utf8").trim();
   return daemon;
 }
