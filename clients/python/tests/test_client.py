@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -157,7 +158,7 @@ def test_a_stream_over_restarts(daemon: Daemon, client: Client) -> None:
     received: list[int] = []
 
     def read() -> None:
-        received.extend(event["payload"]["number"] for event, _ in zip(events, range(6)))
+        received.extend(event["payload"]["number"] for event in islice(events, 6))
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
@@ -167,6 +168,7 @@ def test_a_stream_over_restarts(daemon: Daemon, client: Client) -> None:
             daemon.start()
         stream.append("note:taken", {"number": number}, metadata={"by": "ada"})
     reader.join(60)
+    assert not reader.is_alive()
     assert received == list(range(6))
     assert [event["metadata"]["by"] for event in stream.page(type="note:*")["events"]] == ["ada"] * 6  # type: ignore[typeddict-item]
 
@@ -193,7 +195,7 @@ def test_what_is_to_come(client: Client, existing: int) -> None:
     ticker = threading.Thread(target=tick)
     ticker.start()
     try:
-        events = [event for event, _ in zip(stream.events(after="latest"), range(20))]
+        events = list(islice(stream.events(after="latest"), 20))
     finally:
         ended.set()
         ticker.join()
