@@ -213,6 +213,7 @@ pub struct AttachCommandResponse {
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct EventPage {
     /// Events, as each line of the stream has one.
+    #[cfg_attr(feature = "openapi", schemars(with = "Vec<proxy_manager::Envelope>"))]
     pub events: Vec<Value>,
     /// Offset, or position among those of all sessions, to give as `from` for the next page: 20 decimal digits.
     pub next: String,

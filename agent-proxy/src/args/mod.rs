@@ -275,6 +275,9 @@ pub(crate) enum CliCommand {
     Doctor,
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
+    /// Write the man pages into a folder
+    #[command(hide = true)]
+    Man(ManArgs),
     /// Explain a command or a topic
     Help(HelpArgs),
 }
@@ -692,6 +695,12 @@ pub(crate) struct PermitArgs {
 pub(crate) struct CompletionsArgs {
     /// Shell to complete for
     pub(crate) shell: Shell,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ManArgs {
+    /// Folder for the files: agent-proxy.1, and one for each command
+    pub(crate) folder: PathBuf,
 }
 
 /// First signal of a kill.

@@ -20,6 +20,7 @@ mod leaktest;
 mod log;
 mod login_link;
 mod logs;
+mod man;
 mod mcp;
 mod models;
 mod operations;
@@ -101,6 +102,7 @@ pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), CommandFailur
             doctor::run(child, &socket, global.config_dir.as_deref(), global.json).await
         }
         CliCommand::Completions(args) => completions::run(&args),
+        CliCommand::Man(args) => man::run(&args),
         CliCommand::Help(args) => help::run(&args),
         CliCommand::Top(args) => top::run(&client(&global)?, args).await,
         CliCommand::Attach(args) => attach::run(&client(&global)?, &args).await,
@@ -199,7 +201,8 @@ async fn run_client(command: CliCommand, client: &DaemonClient, as_json: bool) -
         | CliCommand::Drop(_)
         | CliCommand::Doctor
         | CliCommand::Help(_)
-        | CliCommand::Completions(_) => Err(ProblemDetails::failed("this command has no client").into()),
+        | CliCommand::Completions(_)
+        | CliCommand::Man(_) => Err(ProblemDetails::failed("this command has no client").into()),
     }
 }
 

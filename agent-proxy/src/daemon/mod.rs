@@ -28,6 +28,7 @@ use proxy_server::{
     LoginLink, LoginStore, NetworkAccess, OidcVerifier, Policy, ProblemDetails, Role, ServerMetrics, ServerOptions,
     StopMode, StopOrder, StopProgress, TrustedProxy, api::DaemonDescription,
 };
+use sd_notify::NotifyState;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
@@ -73,7 +74,7 @@ pub(crate) async fn serve(
     let as_json = as_json || args.log_format == LogFormat::Json;
     let log = args.log_file.as_deref().map(LogFile::new).transpose()?;
     log.iter().try_for_each(LogFile::redirect)?;
-    let (listener, names) = socket::bind(socket)?;
+    let (listener, name) = socket::open(socket)?;
     let configuration_directory = configuration.directory().map(|directory| directory.path().to_owned());
     // The directory of the tokens is there before anything is hidden from a session.
     let access = match args.network.listen.is_empty() {
@@ -177,6 +178,7 @@ pub(crate) async fn serve(
         false => Some(logins.create_link(Identity::new("page", Role::Admin))?),
     };
     announce(socket, (scheme, &addresses), link, &manager, as_json)?;
+    notify(NotifyState::Ready);
 
     let order = |mode| StopOrder { mode, detach: false };
     let StopOrder { mode, detach } = tokio::select! {
@@ -184,6 +186,7 @@ pub(crate) async fn serve(
         _ = interrupt.recv() => order(StopMode::Now),
         order = stop_requests.recv() => order,
     };
+    notify(NotifyState::Stopping);
     let detached = if detach { manager.detachable_sessions() } else { Vec::new() };
     let end_now = async || if detach { manager.shutdown_detaching().await } else { manager.shutdown().await };
     let receipts = match mode {
@@ -224,7 +227,7 @@ pub(crate) async fn serve(
     // The streams of all sessions have ended with them; other connections get a moment to finish.
     stop.send_replace(());
     let _ = tokio::time::timeout(LINGER, servers.join_all()).await;
-    drop(names);
+    drop(name);
     let receipts: Vec<Receipt> = receipts.into_iter().chain(of_users.into_iter().map(|ended| ended.receipt)).collect();
     report(&receipts, as_json)
 }
@@ -416,6 +419,13 @@ fn announce(
         // Nobody reads our output; the daemon serves clients all the same.
         Err(CommandFailure::Closed) => Ok(()),
         said => said,
+    }
+}
+
+/// Tells a service manager, if there is one (`NOTIFY_SOCKET`), how far the daemon is.
+fn notify(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!(%error, "failed to notify the service manager");
     }
 }
 

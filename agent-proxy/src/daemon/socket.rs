@@ -6,14 +6,21 @@
 use std::{
     fs::{self, DirBuilder, Permissions},
     io,
-    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+    os::{
+        fd::OwnedFd,
+        unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+    },
     path::Path,
 };
 
-use interprocess::local_socket::{
-    tokio::{Listener, Stream},
-    traits::tokio::Listener as _,
+use interprocess::{
+    local_socket::{
+        tokio::{Listener, Stream},
+        traits::tokio::Listener as _,
+    },
+    os::unix::uds_local_socket,
 };
+use listenfd::ListenFd;
 use proxy_server::{Peer, ProblemDetails};
 use registry::local_socket::{SocketName, SocketNameError};
 
@@ -35,11 +42,48 @@ impl BoundSocket {
     }
 }
 
+/// Takes the socket that a service manager passed on (`LISTEN_FDS`), or else binds it. Keep its name until the daemon ends; one that was
+/// passed on has none, as its file is the service manager's.
+///
+/// # Errors
+/// `usage` for a socket with another path, or for several; otherwise as [`bind`].
+pub(crate) fn open(socket: &SocketPath) -> Result<(BoundSocket, Option<SocketName>), ProblemDetails> {
+    match passed_on(socket)? {
+        Some(listener) => Ok((BoundSocket { listener, guard: None }, None)),
+        None => bind(socket).map(|(bound, name)| (bound, Some(name))),
+    }
+}
+
+/// Returns the socket of a service manager, if there is one.
+fn passed_on(socket: &SocketPath) -> Result<Option<Listener>, ProblemDetails> {
+    let mut descriptors = ListenFd::from_env();
+    if descriptors.len() == 0 {
+        return Ok(None);
+    }
+    let failed = |error: io::Error| ProblemDetails::failed(format!("taking the socket of LISTEN_FDS failed: {error}"));
+    if descriptors.len() > 1 {
+        return Err(ProblemDetails::usage(
+            "LISTEN_FDS has several sockets: have one ListenStream= alone, and --listen for the network",
+        ));
+    }
+    let Some(listener) = descriptors.take_unix_listener(0).map_err(failed)? else { return Ok(None) };
+    let address = listener.local_addr().map_err(failed)?;
+    if address.as_pathname() != Some(&socket.path) {
+        return Err(ProblemDetails::usage(format!(
+            "the socket of LISTEN_FDS is {address:?}, and clients look for {}: give --socket the path of ListenStream=",
+            socket.path.display()
+        )));
+    }
+    listener.set_nonblocking(true).map_err(failed)?;
+    let listener = uds_local_socket::tokio::Listener::try_from(OwnedFd::from(listener)).map_err(failed)?;
+    Ok(Some(listener.into()))
+}
+
 /// Binds the socket. Keep its name until the daemon ends.
 ///
 /// # Errors
 /// `daemon-running` when another daemon has the name; `unusable-socket` when the path cannot be used safely.
-pub(crate) fn bind(socket: &SocketPath) -> Result<(BoundSocket, SocketName), ProblemDetails> {
+fn bind(socket: &SocketPath) -> Result<(BoundSocket, SocketName), ProblemDetails> {
     if let Some(why) = socket.unusable() {
         return Err(ProblemDetails::new("unusable-socket", why));
     }

@@ -94,18 +94,20 @@ async fn read_events(
     let last = caller.manager.last_offset(id).ok();
     let from = match query.start(last_event_id(headers))? {
         FeedStart::After(from) => from,
-        FeedStart::Latest => last.unwrap_or(u64::MAX - 1),
+        // All events of a stream that has none yet are to come.
+        FeedStart::Latest => last.unwrap_or(if is_free { 0 } else { u64::MAX - 1 }),
     };
     let mut subscription = subscribe(&caller.manager, id, from)?;
+    // A free stream without any event has nothing to wait for.
+    let until = last.or(is_free.then_some(from));
     if format == EventFormat::Page {
         let limit = query.page_limit()?;
-        return Ok(JsonBody(event_page::of_session(&mut subscription, from, last, query.selection()?, limit).await?)
+        return Ok(JsonBody(event_page::of_session(&mut subscription, from, until, query.selection()?, limit).await?)
             .into_response());
     }
     let follows = query.follow || format == EventFormat::ServerSent;
-    // A session of an earlier daemon has an end by itself; a free stream without any event has nothing to wait for.
-    let until = last.or(is_free.then_some(from)).filter(|_| !follows);
-    let range = EventRange { from, last, until };
+    // A session of an earlier daemon has an end by itself.
+    let range = EventRange { from, last, until: until.filter(|_| !follows) };
     if format == EventFormat::ServerSent && is_over(&caller.manager, id, from) {
         // The one answer after which a browser does not connect again.
         return Ok(StatusCode::NO_CONTENT.into_response());
