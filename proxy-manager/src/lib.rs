@@ -139,8 +139,9 @@ pub mod workspace {
 pub mod isolation {
     #[doc(inline)]
     pub use ipc_protocol::{
-        AgentSandbox, Containment, ContainmentLayer, ContainmentStatus, Hardening, InvalidNetworkRule, NetworkAccess,
-        NetworkConnection, NetworkRefusal, NetworkRule, ObserverKind, SandboxMode, SandboxStatus, SessionSandbox,
+        AgentSandbox, Containment, ContainerEngine, ContainerRemoval, ContainerStatus, ContainmentLayer, ContainmentStatus,
+        Hardening, InvalidMount, InvalidNetworkRule, NetworkAccess, NetworkConnection, NetworkRefusal, NetworkRule,
+        ObserverKind, SandboxMode, SandboxStatus, SessionContainer, SessionMount, SessionSandbox,
     };
 }
 
@@ -221,8 +222,9 @@ pub use self::{
         raise_descriptor_limit,
     },
     isolation::{
-        AgentSandbox, Containment, ContainmentLayer, ContainmentStatus, Hardening, InvalidNetworkRule, NetworkAccess,
-        NetworkConnection, NetworkRefusal, NetworkRule, ObserverKind, SandboxMode, SandboxStatus, SessionSandbox,
+        AgentSandbox, Containment, ContainerEngine, ContainerRemoval, ContainerStatus, ContainmentLayer, ContainmentStatus,
+        Hardening, InvalidMount, InvalidNetworkRule, NetworkAccess, NetworkConnection, NetworkRefusal, NetworkRule,
+        ObserverKind, SandboxMode, SandboxStatus, SessionContainer, SessionMount, SessionSandbox,
     },
     limits::{
         Budget, BudgetAction, BudgetExceeded, BudgetKind, LimitAction, LimitExceeded, LimitForm, LimitInForce,

@@ -121,6 +121,7 @@ impl ProxySession<'_> {
         if socket.is_some() {
             (program.stdin, program.stdout) = (SpawnInput::Null, SpawnOutput::Null);
         }
+        self.container.clone_from(&enclosure.container);
         let held = (enclosure, &private[..], upstream);
         let held = enclose(&mut self.registry, &mut program, self.proxy, &config, held, &self.shells.wake)?;
         self.containment = held.status;
@@ -145,7 +146,8 @@ impl ProxySession<'_> {
         })?;
         let verbatim = verbatim.unwrap_or_else(|| adapter.has_turns()).then(|| Box::from(agent));
         let in_force = limits::put_in_force(&limits, self.registry.session_hold().group.as_ref());
-        program.rlimits = limits::rlimits(&limits, &in_force);
+        // Those of a container are for its engine to set.
+        program.rlimits = if self.container.is_some() { Vec::new() } else { limits::rlimits(&limits, &in_force) };
         let template =
             program.beside().map_err(|error| WireError::system("keeping the session's containment", &error))?;
         self.shells.set_template(template, companion);
