@@ -114,11 +114,10 @@ pub(super) fn plan(
         LimitKind::FileSize => Some(format!("fsize={value}:{value}")),
         _ => None,
     });
-    let core = (!config.limits.core_dumps).then(|| "core=0:0".to_owned());
     Ok(Some(ContainerPlan {
         spec: ContainerSpec { program, env: defaults.engine_env().clone(), name, status },
         user,
-        ulimits: core.into_iter().chain(rlimits).collect(),
+        ulimits: rlimits.collect(),
         session: config.session_id.to_string(),
         marker: marker.to_owned(),
     }))
