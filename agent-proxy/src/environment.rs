@@ -22,7 +22,9 @@ const ENGINE: [&str; 8] = ["CONTAINERS_", "CONTAINER_", "DBUS_", "DOCKER_", "POD
 
 /// Returns the environment of container engines, from this process's.
 pub(crate) fn engine() -> EnvVars {
-    let is_engines = |name: &str| ENGINE.iter().any(|prefix| name.starts_with(prefix)) || name.to_ascii_lowercase().ends_with("_proxy");
+    let is_engines = |name: &str| {
+        ENGINE.iter().any(|prefix| name.starts_with(prefix)) || name.to_ascii_lowercase().ends_with("_proxy")
+    };
     let others = all().0.into_iter().filter(|(name, _)| is_engines(name));
     EnvVars(base().0.into_iter().chain(others).collect())
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ipc_protocol::{
-    AgentSessionConfig, ContainerEngine, LimitAction, Limits, NetworkAccess, PermissionMode, PermissionRule, SandboxMode,
-    SessionContainer, SessionMount, SessionSandbox, TimeoutAction, Timeouts, WorkspaceKind,
+    AgentSessionConfig, ContainerEngine, LimitAction, Limits, NetworkAccess, PermissionMode, PermissionRule,
+    SandboxMode, SessionContainer, SessionMount, SessionSandbox, TimeoutAction, Timeouts, WorkspaceKind,
 };
 use serde::{Deserialize, Serialize};
 use serde_with::{DisplayFromStr, serde_as, skip_serializing_none};

@@ -2,8 +2,8 @@
 
 use crate::{
     AgentSandbox, AgentSessionConfig, Budget, Containment, Hardening, Home, HomePart, HostDeath, Lifecycle, Limits,
-    McpServer, OnAgentExit, OnUsageLimit, PermissionMode, PermissionPolicy, ResumeRequest, SessionContainer, SessionId, SessionSandbox,
-    Timeouts, WorkspaceKind,
+    McpServer, OnAgentExit, OnUsageLimit, PermissionMode, PermissionPolicy, ResumeRequest, SessionContainer, SessionId,
+    SessionSandbox, Timeouts, WorkspaceKind,
     terminal::{Surface, TerminalConfig},
 };
 

@@ -15,7 +15,8 @@ pub const IMAGE: &str = "localhost/busybox:test";
 
 /// Programs of busybox that the image has.
 const APPLETS: [&str; 16] = [
-    "cat", "env", "grep", "id", "ls", "mkdir", "mount", "nohup", "ps", "pwd", "setsid", "sh", "sleep", "touch", "true", "wc",
+    "cat", "env", "grep", "id", "ls", "mkdir", "mount", "nohup", "ps", "pwd", "setsid", "sh", "sleep", "touch", "true",
+    "wc",
 ];
 
 /// A store of containers, removed with its end.
@@ -29,11 +30,8 @@ impl PodmanStore {
         let directory = tempfile::Builder::new().prefix("agent-proxy-podman.").tempdir().expect("a directory");
         let store = Self { directory };
         let path = |name: &str| store.path().join(name).display().to_string();
-        let storage = format!(
-            "[storage]\ndriver = \"overlay\"\ngraphroot = {:?}\nrunroot = {:?}\n",
-            path("graph"),
-            path("run")
-        );
+        let storage =
+            format!("[storage]\ndriver = \"overlay\"\ngraphroot = {:?}\nrunroot = {:?}\n", path("graph"), path("run"));
         // Without the right to raise limits (CAP_SYS_RESOURCE) those that podman asks for cannot be had.
         let containers = format!(
             "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=4096:4096\"]\n[engine]\nruntime = \"runc\"\n\

@@ -12,8 +12,8 @@ use agent_proxy_tests::{
 };
 use proxy_manager::{
     AgentSessionConfig, AgentSpec, ContainerEngine, EndReason, Error, Event, ExitStatus, KillCause, KillOptions,
-    ManagerBuilder, NetworkAccess, ProcessId, ProxyManager, Receipt, RecoveryOutcome, SandboxMode, SessionHandle, Signal,
-    Subscription,
+    ManagerBuilder, NetworkAccess, ProcessId, ProxyManager, Receipt, RecoveryOutcome, SandboxMode, SessionHandle,
+    Signal, Subscription,
 };
 use registry::{PidFd, SpawnInput, SpawnOutput, SpawnRequest, SpawnedProcess};
 
@@ -23,7 +23,9 @@ fn builder(store: &PodmanStore) -> ManagerBuilder {
 
 /// Sleepers of all kinds, and the container's first process.
 fn script(seconds: &str) -> String {
-    format!("sleep {seconds} & setsid sleep {seconds} & (setsid sleep {seconds} &); echo ready; trap '' TERM; while :; do sleep {seconds}; done")
+    format!(
+        "sleep {seconds} & setsid sleep {seconds} & (setsid sleep {seconds} &); echo ready; trap '' TERM; while :; do sleep {seconds}; done"
+    )
 }
 
 /// Processes of a session of [`script`] that sleep.
@@ -114,7 +116,10 @@ async fn an_agent_works_in_its_container() {
     assert!(!text.contains(&format!("home={}", store.env().0["HOME"])), "the engine's home is not the agent's: {text}");
     assert!(work.join("made").exists(), "the working directory is the user's");
     assert_eq!(reason, EndReason::AgentExited(Some(ExitStatus::Code(3))));
-    assert!(receipt.is_empty() && receipt.container.as_ref().is_some_and(|container| container.is_removed), "{receipt:?}");
+    assert!(
+        receipt.is_empty() && receipt.container.as_ref().is_some_and(|container| container.is_removed),
+        "{receipt:?}"
+    );
     store.assert_empty();
     manager.shutdown().await;
 }

@@ -10,7 +10,7 @@ use agents::{
     discovery::{SearchPaths, executable},
 };
 use ipc_protocol::{
-    AgentSessionConfig, Containment, ContainerEngine, ContainerSpec, ContainerStatus, EnvVars, LimitKind, MARKER,
+    AgentSessionConfig, ContainerEngine, ContainerSpec, ContainerStatus, Containment, EnvVars, LimitKind, MARKER,
     NetworkAccess, RUN_LABEL, SESSION_LABEL, SessionMount, terminal::Surface,
 };
 
@@ -20,9 +20,8 @@ use crate::error::Result;
 /// Beginning of the names of containers.
 const NAME_PREFIX: &str = "agent-proxy-";
 /// Variables that mean something to an engine. The container gets them in words, and the engine keeps its own.
-const ENGINE_VARIABLES: [&str; 11] = [
-    "CONTAINER", "CONTAINERS_", "DBUS_", "DOCKER_", "HOME", "LD_", "PATH", "PODMAN_", "STORAGE_", "TMPDIR", "XDG_",
-];
+const ENGINE_VARIABLES: [&str; 11] =
+    ["CONTAINER", "CONTAINERS_", "DBUS_", "DOCKER_", "HOME", "LD_", "PATH", "PODMAN_", "STORAGE_", "TMPDIR", "XDG_"];
 
 /// Container of a session that is about to start.
 #[derive(Debug)]
@@ -75,7 +74,10 @@ pub(super) fn plan(
         return Err(invalid("container", reason.to_owned()));
     };
     if image.is_empty() || image.starts_with('-') || image.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        return Err(invalid("container.image", format!("{image:?} is no name of an image: write it as NAME or NAME:TAG")));
+        return Err(invalid(
+            "container.image",
+            format!("{image:?} is no name of an image: write it as NAME or NAME:TAG"),
+        ));
     }
     let (engine, program) = find_engine(wanted.engine, defaults.engine_env())?;
     check(config, spec, engine)?;
@@ -94,9 +96,8 @@ pub(super) fn plan(
         let home = home.map(Path::to_owned).or_else(|| defaults.base_env.0.get("HOME").map(PathBuf::from));
         let home = home.unwrap_or_default();
         let source = template.replace("{home}", &home.to_string_lossy());
-        std::fs::create_dir_all(&source).map_err(|error| {
-            crate::Error::system(format!("making the directory of conversations {source}"), error)
-        })?;
+        std::fs::create_dir_all(&source)
+            .map_err(|error| crate::Error::system(format!("making the directory of conversations {source}"), error))?;
         mounts.push(SessionMount { source, target: target.clone(), read_only: false });
     }
     let users = mounts.iter().take(usize::from(!tree.1)).chain(&wanted.mounts);
@@ -145,7 +146,8 @@ fn check(config: &AgentSessionConfig, spec: &AgentSpec, engine: ContainerEngine)
         return refuse("sandbox", "a container has its own files: leave the sandbox out, and mount what it may use");
     }
     if config.sandbox.network.as_ref().is_some_and(|network| matches!(network, NetworkAccess::Allow(_))) {
-        let reason = "hosts are allowed by the proxy of a sandbox, which a container has not: `off` leaves it without a network";
+        let reason =
+            "hosts are allowed by the proxy of a sandbox, which a container has not: `off` leaves it without a network";
         return refuse("network", reason);
     }
     if let Some(Containment::Cgroup | Containment::Strict) = config.containment {
@@ -155,14 +157,20 @@ fn check(config: &AgentSessionConfig, spec: &AgentSpec, engine: ContainerEngine)
         return refuse("hardening.landlock", "a container engine cannot mount in a landlock domain: leave it out");
     }
     if config.endpoint.is_some() {
-        return refuse("endpoint", "the agent's server runs already, outside of any container: leave the image or the endpoint out");
+        return refuse(
+            "endpoint",
+            "the agent's server runs already, outside of any container: leave the image or the endpoint out",
+        );
     }
     if spec.is_server() && spec.protocol == "opencode" {
         let reason = "this agent is reached at an address, which is inside of the container then: take its row for ACP (`opencode-acp`)";
         return refuse("container.image", reason);
     }
     if config.driving_surface() == Surface::Both {
-        return refuse("surface", "the agent's screen beside its protocol cannot be in a container: take one of the two");
+        return refuse(
+            "surface",
+            "the agent's screen beside its protocol cannot be in a container: take one of the two",
+        );
     }
     let is_watched = |limit| !matches!(limit, LimitKind::WallClock | LimitKind::OpenFiles | LimitKind::FileSize);
     if engine == ContainerEngine::Docker
@@ -218,9 +226,10 @@ impl ContainerPlan {
         is_terminal: bool,
     ) -> (Vec<String>, EnvVars) {
         let ContainerSpec { program, env: engine_env, status, .. } = &self.spec;
-        let mut words: Vec<String> = [program, "run", "--rm", "--interactive", "--log-driver=none", "--name", &status.name]
-            .map(str::to_owned)
-            .to_vec();
+        let mut words: Vec<String> =
+            [program, "run", "--rm", "--interactive", "--log-driver=none", "--name", &status.name]
+                .map(str::to_owned)
+                .to_vec();
         let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
         option("--label", format!("{SESSION_LABEL}={}", self.session));
         option("--label", format!("{RUN_LABEL}={}", self.marker));

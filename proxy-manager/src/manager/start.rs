@@ -7,7 +7,9 @@ use std::{
     time::Duration,
 };
 
-use ipc_protocol::{AgentSessionConfig, Containment, ContainmentSpec, EndReason, Lifecycle, ProcessId, ResumeFallback, SessionId};
+use ipc_protocol::{
+    AgentSessionConfig, Containment, ContainmentSpec, EndReason, Lifecycle, ProcessId, ResumeFallback, SessionId,
+};
 use tokio::time::timeout;
 
 use super::{ManagerInner, ProxyManager, suspend::ResumeContext};
@@ -378,10 +380,10 @@ impl ProxyManager {
             host: self.inner.host,
             fork_server,
             cgroup: enclosure.cgroup.clone(),
-            container: enclosure.container.as_deref().map(|container| JournalContainer {
-                name: container.name.clone(),
-                program: container.program.clone(),
-            }),
+            container: enclosure
+                .container
+                .as_deref()
+                .map(|container| JournalContainer { name: container.name.clone(), program: container.program.clone() }),
         };
         SessionJournal::new(state.as_ref().map(|state| state.sessions.clone()), header)
     }

@@ -62,11 +62,8 @@ impl ContainerRemover {
 }
 
 async fn remove(ContainerSpec { program, env, name, .. }: ContainerSpec) -> ContainerRemoval {
-    let failed = |error: crate::Error| ContainerRemoval {
-        name: name.clone(),
-        is_removed: false,
-        failure: Some(error.chain()),
-    };
+    let failed =
+        |error: crate::Error| ContainerRemoval { name: name.clone(), is_removed: false, failure: Some(error.chain()) };
     let named = name.clone();
     let removal = ENDING.run("removing a container", move || registry::remove_container(&program, &env, &named)).await;
     let removal = removal.unwrap_or_else(failed);

@@ -165,7 +165,8 @@ impl JournalLine {
             return Some(Self::HostCgroup(path.to_owned()));
         }
         if let Some(container) = line.strip_prefix("container ") {
-            let (name, program) = container.split_once(' ').filter(|(name, program)| !name.is_empty() && program.starts_with('/'))?;
+            let (name, program) =
+                container.split_once(' ').filter(|(name, program)| !name.is_empty() && program.starts_with('/'))?;
             return Some(Self::Container(JournalContainer { name: name.to_owned(), program: program.to_owned() }));
         }
         if let Some(numbers) = line.strip_prefix("sid ") {

@@ -478,11 +478,7 @@ mod tests {
                 with(&|c| c.container.mounts = vec!["/etc:/host".parse().expect("a mount")]),
                 with(&|c| c.container.mounts = vec![format!("{work}/deep:/deep:ro").parse().expect("a mount")]),
             ),
-            (
-                json!({ "containment": "strict" }),
-                config(),
-                with(&|c| c.container.image = Some("x".into())),
-            ),
+            (json!({ "containment": "strict" }), config(), with(&|c| c.container.image = Some("x".into()))),
             (json!({ "agents": ["command"] }), with(&|c| c.agent = "pi".into()), config()),
             (json!({ "containment": "cgroup" }), config(), with(&|c| c.containment = Some(Containment::Strict))),
             (

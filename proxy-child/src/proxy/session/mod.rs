@@ -16,8 +16,8 @@ use std::{
 
 use agents::{Adapter, Adapters, KnownVersions};
 use ipc_protocol::{
-    AbortPolicy, ContainerSpec, ContainmentStatus, EndReason, Event, ExitStatus, KillCause, KillOptions, KillScope, OnAgentExit,
-    ProcessId, Prompt, Receipt, ResolvedBy, SessionId, StopReason, WireError,
+    AbortPolicy, ContainerSpec, ContainmentStatus, EndReason, Event, ExitStatus, KillCause, KillOptions, KillScope,
+    OnAgentExit, ProcessId, Prompt, Receipt, ResolvedBy, SessionId, StopReason, WireError,
     message::{FromProxy, Hello, ProxyCommand, RequestId, ToProxy, VERSION},
     terminal::OnDetach,
 };

@@ -133,7 +133,9 @@ impl SessionShells {
 
 /// Has the container's engine run a program in it.
 fn enter_container(request: &mut SpawnRequest, container: &ContainerSpec, is_terminal: bool) {
-    let options = ["exec", "--interactive"].into_iter().chain(is_terminal.then_some(["--tty", "--env=TERM"]).into_iter().flatten());
+    let options = ["exec", "--interactive"]
+        .into_iter()
+        .chain(is_terminal.then_some(["--tty", "--env=TERM"]).into_iter().flatten());
     let words = std::iter::once(container.program.as_str()).chain(options).chain([container.name.as_str()]);
     let program = std::mem::take(&mut request.argv);
     request.argv = words.map(OsString::from).chain(program).collect();
