@@ -387,7 +387,7 @@ pub enum ToForkServer {
         /// Session of the proxy.
         session: SessionId,
         /// Containment of the session, which the proxy's guard needs.
-        enclosure: ContainmentSpec,
+        enclosure: Box<ContainmentSpec>,
         /// Limits of the session: the fork server enforces them while somebody stops the proxy.
         limits: Limits,
         /// Settings for outliving the host, if the session may.

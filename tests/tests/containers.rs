@@ -285,7 +285,7 @@ async fn nothing_is_left_after_the_next_start_when_all_supervisors_are_killed() 
     assert_eq!(store.containers().len(), 1, "nobody was left to remove it");
     let manager = builder(&store).state_dir(state.path().to_owned()).build().await.expect("a manager");
     let recovered = manager.recovered();
-    let [session] = &recovered[..] else { panic!("{recovered:?}") };
+    let [session] = recovered else { panic!("{recovered:?}") };
     let RecoveryOutcome::Ended(receipt) = &session.outcome else { panic!("{session:?}") };
     ended_all(&store, receipt, &sleepers, &seconds);
     manager.shutdown().await;

@@ -188,7 +188,7 @@ impl SessionTask {
                 Some((_, after_seq)) => ToForkServer::Adopt { session: id, after_seq },
                 None => ToForkServer::Fork {
                     session: id,
-                    enclosure: enclosure.clone(),
+                    enclosure: Box::new(enclosure.clone()),
                     limits: limits.clone(),
                     detach: detach.clone(),
                     card: card.as_ref().map_or_else(Json::null, |card| card.json(driver.core().source_base())),
