@@ -15,6 +15,9 @@ use crate::{SpawnOutput, SpawnRequest, spawn};
 
 /// Longest wait for the engine. Podman takes some 0.1 s.
 const TIMEOUT: Duration = Duration::from_secs(20);
+/// Runs of the engine. Podman refuses a container whose processes have died since it last looked (`container state improper`),
+/// and knows that in the next run.
+const ATTEMPTS: usize = 3;
 /// Most of what the engine says of a failure.
 const MAX_WORDS: u64 = 4096;
 
@@ -23,7 +26,12 @@ const MAX_WORDS: u64 = 4096;
 ///
 /// The engine must be no child that somebody else reaps.
 pub fn remove_container(program: &str, env: &EnvVars, name: &str) -> ContainerRemoval {
-    let failure = remove(program, env, name).err();
+    let mut failure = remove(program, env, name).err();
+    for _ in 1..ATTEMPTS {
+        if failure.is_some() {
+            failure = remove(program, env, name).err();
+        }
+    }
     ContainerRemoval { name: name.to_owned(), is_removed: failure.is_none(), failure }
 }
 

@@ -17,8 +17,8 @@ pub(crate) struct ContainerArgs {
     /// Run the agent in a container of this image, by podman or docker; it is pulled where it is missing
     ///
     /// The working directory is mounted at its own path. The agent gets the session's variables, and none of yours.
-    #[arg(long, value_name = "IMAGE[:TAG]")]
-    pub(crate) image: Option<String>,
+    #[arg(long = "container", value_name = "IMAGE[:TAG]")]
+    pub(crate) container_image: Option<String>,
     /// Mount a file or directory into the container; repeatable
     #[arg(long = "mount", value_name = "SRC:DST[:ro]")]
     pub(crate) mounts: Vec<SessionMount>,
@@ -38,7 +38,7 @@ impl ContainerArgs {
     /// # Errors
     /// `usage` for a source that is not there.
     pub(crate) fn apply_to(self, container: &mut ProfileContainer) -> Result<(), ProblemDetails> {
-        container.image = self.image.or(container.image.take());
+        container.image = self.container_image.or(container.image.take());
         container.engine = self.engine.or(container.engine);
         for mount in self.mounts {
             let failed = |error: String| ProblemDetails::usage(format!("--mount {mount}: {error}"));

@@ -22,7 +22,7 @@ pub(super) async fn examine(manager: &ProxyManager) -> Vec<DoctorCheck> {
         }
     }
     if checks.is_empty() {
-        let advice = "images (`--image`) need one of them".to_owned();
+        let advice = "`--container` needs one of them".to_owned();
         checks.push(DoctorCheck::note(NAME, "neither podman nor docker is in PATH", Some(advice)));
     }
     checks
