@@ -17,6 +17,18 @@ pub(crate) fn base() -> EnvVars {
     base_of(std::env::vars_os())
 }
 
+/// Variables by which container engines find their daemon, their files and their login, besides those of [`BASE`].
+const ENGINE: [&str; 8] = ["CONTAINERS_", "CONTAINER_", "DBUS_", "DOCKER_", "PODMAN_", "REGISTRY_", "STORAGE_", "XDG_"];
+
+/// Returns the environment of container engines, from this process's.
+pub(crate) fn engine() -> EnvVars {
+    let is_engines = |name: &str| {
+        ENGINE.iter().any(|prefix| name.starts_with(prefix)) || name.to_ascii_lowercase().ends_with("_proxy")
+    };
+    let others = all().0.into_iter().filter(|(name, _)| is_engines(name));
+    EnvVars(base().0.into_iter().chain(others).collect())
+}
+
 /// Returns the directory of workspaces of sessions without a daemon; `None` where there is no home.
 pub(crate) fn workspaces() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -26,7 +38,7 @@ pub(crate) fn workspaces() -> Option<PathBuf> {
 
 /// Returns the builder of a manager for sessions in this terminal.
 pub(crate) fn foreground_builder(child: ChildProgram, env: EnvVars) -> ManagerBuilder {
-    let builder = ProxyManager::builder(child).base_env(env);
+    let builder = ProxyManager::builder(child).base_env(env).engine_env(engine());
     match workspaces() {
         Some(directory) => builder.workspaces(directory),
         None => builder,

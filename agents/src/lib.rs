@@ -52,7 +52,8 @@ pub use kit::lines::LineSplitter;
 pub use model_config::{KeySource, ModelApi, ModelConfig, Secret, StoredModel};
 pub use prices::{ModelPrice, PriceError, PriceTable};
 pub use profile::{
-    Profile, ProfileError, ProfileLimits, ProfilePermissions, ProfileRule, ProfileSandbox, ProfileTimeouts, Profiles,
+    Profile, ProfileContainer, ProfileError, ProfileLimits, ProfilePermissions, ProfileRule, ProfileSandbox,
+    ProfileTimeouts, Profiles,
 };
 pub use terminal::{PROTOCOL as TERMINAL_PROTOCOL, events_of_report};
 pub use tried::KnownVersions;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use ipc_protocol::{
-    AgentSessionConfig, LimitAction, Limits, NetworkAccess, PermissionMode, PermissionRule, SandboxMode,
-    SessionSandbox, TimeoutAction, Timeouts, WorkspaceKind,
+    AgentSessionConfig, ContainerEngine, LimitAction, Limits, NetworkAccess, PermissionMode, PermissionRule,
+    SandboxMode, SessionContainer, SessionMount, SessionSandbox, TimeoutAction, Timeouts, WorkspaceKind,
 };
 use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
+use serde_with::{DisplayFromStr, serde_as, skip_serializing_none};
 
 use crate::AgentSpec;
 
@@ -51,6 +51,27 @@ pub struct Profile {
     /// Files in reach.
     #[serde(skip_serializing_if = "ProfileSandbox::is_default")]
     pub sandbox: ProfileSandbox,
+    /// Container of the agent.
+    #[serde(skip_serializing_if = "ProfileContainer::is_default")]
+    pub container: ProfileContainer,
+}
+
+/// Container of the agent.
+#[serde_as]
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct ProfileContainer {
+    /// Image, with or without a tag.
+    pub image: Option<String>,
+    /// Engine.
+    pub engine: Option<ContainerEngine>,
+    /// Mounts, each as `SOURCE:TARGET` or `SOURCE:TARGET:ro`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde_as(as = "Vec<DisplayFromStr>")]
+    #[cfg_attr(feature = "openapi", schemars(with = "Vec<String>"))]
+    pub mounts: Vec<SessionMount>,
 }
 
 /// Files in reach of the sessions.
@@ -226,6 +247,7 @@ impl Profile {
         self.limits.apply(&mut config.limits);
         self.timeouts.apply(&mut config.timeouts);
         self.sandbox.apply(&mut config.sandbox);
+        self.container.apply(&mut config.container);
         config.workspace = config.workspace.or(self.workspace);
         config.restore_explicit(&explicit);
         Ok(())
@@ -272,6 +294,18 @@ impl ProfileSandbox {
             sandbox.read.extend(self.read.iter().cloned());
             sandbox.write.extend(self.write.iter().cloned());
         }
+    }
+}
+
+impl ProfileContainer {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn apply(&self, container: &mut SessionContainer) {
+        container.image = container.image.take().or_else(|| self.image.clone());
+        container.engine = container.engine.or(self.engine);
+        container.mounts.extend(self.mounts.iter().cloned());
     }
 }
 

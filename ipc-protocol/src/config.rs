@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AgentSandbox, Budget, ConfigSetting, Containment, Hardening, HomePart, Lifecycle, Limits, PermissionMode,
-    PermissionPolicy, ResumeRequest, SessionId, SessionSandbox, Timeouts, WorkspaceKind,
+    PermissionPolicy, ResumeRequest, SessionContainer, SessionId, SessionSandbox, Timeouts, WorkspaceKind,
     terminal::{Surface, TerminalConfig},
 };
 
@@ -269,6 +269,9 @@ pub struct AgentSessionConfig {
     /// its own, and nothing in `cwd` changes until the changes are applied.
     #[serde(default)]
     pub workspace: Option<WorkspaceKind>,
+    /// Container that the agent runs in. It takes the place of `sandbox`, and of a containment stronger than the baseline.
+    #[serde(default)]
+    pub container: SessionContainer,
 }
 
 impl AgentSessionConfig {
@@ -319,6 +322,7 @@ impl AgentSessionConfig {
             surface: None,
             sandbox: SessionSandbox::default(),
             workspace: None,
+            container: SessionContainer::default(),
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::{
     AgentSandbox, AgentSessionConfig, Budget, Containment, Hardening, Home, HomePart, HostDeath, Lifecycle, Limits,
-    McpServer, OnAgentExit, OnUsageLimit, PermissionMode, PermissionPolicy, ResumeRequest, SessionId, SessionSandbox,
-    Timeouts, WorkspaceKind,
+    McpServer, OnAgentExit, OnUsageLimit, PermissionMode, PermissionPolicy, ResumeRequest, SessionContainer, SessionId,
+    SessionSandbox, Timeouts, WorkspaceKind,
     terminal::{Surface, TerminalConfig},
 };
 
@@ -70,6 +70,7 @@ setters! {
         with_workspace workspace WorkspaceKind,
     ]
     value: [
+        with_container container SessionContainer,
         with_session_id session_id SessionId,
         with_permission_mode permission_mode PermissionMode,
         with_limits limits Limits,

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ContainmentLayer, FileLayer, LimitInForce, SandboxSpec, SandboxStatus};
+use crate::{ContainerSpec, ContainerStatus, ContainmentLayer, FileLayer, LimitInForce, SandboxSpec, SandboxStatus};
 
 /// Environment variable of every process of a session. Its value is unique to one run of one session, and
 /// identifies processes that have left the process tree.
@@ -87,6 +87,9 @@ pub struct ContainmentSpec {
     /// Files out of its reach.
     #[serde(default)]
     pub files: Box<HiddenFiles>,
+    /// Container of the agent.
+    #[serde(default)]
+    pub container: Option<Box<ContainerSpec>>,
 }
 
 /// Files of the server that a session must not reach: with them its agent would be an operator.
@@ -142,6 +145,9 @@ pub struct ContainmentStatus {
     /// The session's sandbox; `null` without one.
     #[serde(default)]
     pub sandbox: Option<SandboxStatus>,
+    /// The agent's container; `null` without one.
+    #[serde(default)]
+    pub container: Option<ContainerStatus>,
 }
 
 impl Default for ContainmentStatus {
@@ -156,6 +162,7 @@ impl Default for ContainmentStatus {
             own_cgroups_only: false,
             agent_sandbox: None,
             sandbox: None,
+            container: None,
         }
     }
 }

@@ -9,6 +9,7 @@ mod budget;
 pub mod codec;
 mod config;
 mod config_setters;
+mod container;
 mod containment;
 pub mod errno;
 mod error;
@@ -39,6 +40,10 @@ mod workspace;
 
 pub use budget::{Budget, BudgetAction, BudgetExceeded, BudgetKind, InvalidUsd, Usd};
 pub use config::{AgentSessionConfig, EnvVars, Home, HostDeath, McpServer, McpTransport, OnAgentExit, OnUsageLimit};
+pub use container::{
+    ContainerEngine, ContainerRemoval, ContainerSpec, ContainerStatus, InvalidMount, RUN_LABEL, SESSION_LABEL,
+    SessionContainer, SessionMount, UnknownEngine,
+};
 pub use containment::{
     AbortPolicy, Containment, ContainmentSpec, ContainmentStatus, Hardening, HiddenFiles, MARKER, ObserverKind,
     UnknownContainment,

@@ -17,7 +17,7 @@ use crate::{
 
 /// Version of everything in this crate that crosses a wire. Any change of a message or a type in it raises it: bincode
 /// does not describe itself, so two builds that differ cannot talk.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// First message in each direction. Its encoding never changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -387,7 +387,7 @@ pub enum ToForkServer {
         /// Session of the proxy.
         session: SessionId,
         /// Containment of the session, which the proxy's guard needs.
-        enclosure: ContainmentSpec,
+        enclosure: Box<ContainmentSpec>,
         /// Limits of the session: the fork server enforces them while somebody stops the proxy.
         limits: Limits,
         /// Settings for outliving the host, if the session may.

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{EndReason, ExitStatus, Pid, ProcessId, SessionId};
+use crate::{ContainerRemoval, EndReason, ExitStatus, Pid, ProcessId, SessionId};
 
 /// Options of a kill.
 ///
@@ -232,6 +232,9 @@ pub struct Receipt {
     /// True if no process has the session's marker in its environment; `null` where the kill was not of all, or of a proxy's
     /// receipt, whose session's fork server looks after it.
     pub unmarked: Option<bool>,
+    /// Removal of the agent's container; `null` where it has none, or the kill was not of everything.
+    #[serde(default)]
+    pub container: Option<ContainerRemoval>,
 }
 
 impl Receipt {
@@ -250,6 +253,7 @@ impl Receipt {
             proof: Proof::None,
             cgroup_empty: None,
             unmarked: None,
+            container: None,
         }
     }
 
@@ -259,6 +263,7 @@ impl Receipt {
             && self.proof != Proof::None
             && self.cgroup_empty != Some(false)
             && self.unmarked != Some(false)
+            && self.container.as_ref().is_none_or(|container| container.is_removed)
     }
 
     /// Returns the reason why nothing is proven, where no survivor is named either.
@@ -269,6 +274,9 @@ impl Receipt {
         Some(match (self.cgroup_empty, self.unmarked) {
             (Some(false), _) => "its cgroup has members that cannot be seen",
             (_, Some(false)) => "a process carries its marker",
+            _ if self.container.as_ref().is_some_and(|container| !container.is_removed) => {
+                "its container could not be removed"
+            }
             _ => "the kill ran out of time before a proof",
         })
     }
@@ -300,6 +308,7 @@ impl Receipt {
         self.omitted += later.omitted;
         self.cgroup_empty = later.cgroup_empty.or(self.cgroup_empty);
         self.unmarked = later.unmarked.or(self.unmarked);
+        self.container = later.container.or(self.container.take());
         for layer in later.layers {
             if !self.layers.contains(&layer) {
                 self.layers.push(layer);

@@ -91,6 +91,13 @@ impl ManagerBuilder {
         self
     }
 
+    /// Sets the environment of container engines (PATH, HOME, `XDG_RUNTIME_DIR`, `DOCKER_HOST`, …). By default it is that of every agent.
+    #[must_use]
+    pub fn engine_env(mut self, env: EnvVars) -> Self {
+        self.agent_defaults.engine_env = Some(env);
+        self
+    }
+
     /// Adds an agent to the catalog, or replaces the one with that id.
     #[must_use]
     pub fn agent(mut self, spec: AgentSpec) -> Self {

@@ -139,8 +139,10 @@ pub mod workspace {
 pub mod isolation {
     #[doc(inline)]
     pub use ipc_protocol::{
-        AgentSandbox, Containment, ContainmentLayer, ContainmentStatus, Hardening, InvalidNetworkRule, NetworkAccess,
-        NetworkConnection, NetworkRefusal, NetworkRule, ObserverKind, SandboxMode, SandboxStatus, SessionSandbox,
+        AgentSandbox, ContainerEngine, ContainerRemoval, ContainerStatus, Containment, ContainmentLayer,
+        ContainmentStatus, Hardening, InvalidMount, InvalidNetworkRule, NetworkAccess, NetworkConnection,
+        NetworkRefusal, NetworkRule, ObserverKind, SandboxMode, SandboxStatus, SessionContainer, SessionMount,
+        SessionSandbox,
     };
 }
 
@@ -221,8 +223,10 @@ pub use self::{
         raise_descriptor_limit,
     },
     isolation::{
-        AgentSandbox, Containment, ContainmentLayer, ContainmentStatus, Hardening, InvalidNetworkRule, NetworkAccess,
-        NetworkConnection, NetworkRefusal, NetworkRule, ObserverKind, SandboxMode, SandboxStatus, SessionSandbox,
+        AgentSandbox, ContainerEngine, ContainerRemoval, ContainerStatus, Containment, ContainmentLayer,
+        ContainmentStatus, Hardening, InvalidMount, InvalidNetworkRule, NetworkAccess, NetworkConnection,
+        NetworkRefusal, NetworkRule, ObserverKind, SandboxMode, SandboxStatus, SessionContainer, SessionMount,
+        SessionSandbox,
     },
     limits::{
         Budget, BudgetAction, BudgetExceeded, BudgetKind, LimitAction, LimitExceeded, LimitForm, LimitInForce,

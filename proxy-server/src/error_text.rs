@@ -5,7 +5,7 @@ use ipc_protocol::ErrorChain;
 use proxy_manager::{Error, SessionStatus};
 
 /// Fields of the library's configuration, and the flags that set them.
-const FLAGS: [(&str, &str); 19] = [
+const FLAGS: [(&str, &str); 24] = [
     ("command", "command after `--`"),
     ("cwd", "--cwd"),
     ("env", "--env"),
@@ -16,6 +16,11 @@ const FLAGS: [(&str, &str); 19] = [
     ("agentSandbox", "--agent-sandbox"),
     ("sandbox", "--sandbox, --read or --write"),
     ("workspace", "--workspace"),
+    ("container", "--mount or --engine"),
+    ("container.image", "--container"),
+    ("container.mounts", "--mount"),
+    ("container.engine", "--container"),
+    ("containment", "--containment"),
     ("network", "--network"),
     ("resume.from", "--resume"),
     ("resume.onMissing", "--on-missing or --history"),

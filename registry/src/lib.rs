@@ -20,6 +20,7 @@
 mod ancestry;
 mod cgroup;
 mod connector;
+mod container;
 mod descriptors;
 pub mod file_lock;
 mod file_rules;
@@ -59,6 +60,7 @@ pub use cgroup::{
     free_supervisor, remember_own_group, remove_supervisor, thaw_v1,
 };
 pub use connector::{ProcConnector, ProcEvent, ReadOutcome};
+pub use container::remove_container;
 pub use descriptors::{DescriptorUse, descriptors, raise_descriptor_limit};
 pub use file_rules::FileRules;
 pub use hiding::{HidingNamespace, hiding_layer};

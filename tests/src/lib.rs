@@ -1,5 +1,6 @@
 //! What the integration tests share.
 
+pub mod containers;
 pub mod detach;
 pub mod lasting;
 pub mod mock_model;

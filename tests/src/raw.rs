@@ -110,7 +110,7 @@ impl RawForkServer {
         let (ours, theirs) = stream_pair().expect("a pair");
         let enclosure = enclosure(session);
         let (session_id, detach, card) = (session.clone(), None, Json::null());
-        let fork = ToForkServer::Fork { session: session_id, enclosure, limits, detach, card };
+        let fork = ToForkServer::Fork { session: session_id, enclosure: Box::new(enclosure), limits, detach, card };
         self.send(&fork, Some(&theirs));
         drop(theirs);
         match self.receive() {

@@ -4,6 +4,7 @@ mod ask;
 mod budget;
 mod catalog;
 mod clocks;
+mod container;
 mod containment;
 mod daemon;
 mod durability;

@@ -11,6 +11,7 @@ use proxy_manager::{
 use super::{
     budget::BudgetArgs,
     clocks::{PermissionTimeout, TimeoutArg},
+    container::ContainerArgs,
     containment::{LimitArgs, MeasureArgs},
     lifecycle::LifecycleArgs,
     rules::RuleArgs,
@@ -101,6 +102,9 @@ pub(crate) struct ChoiceArgs {
     /// Files in reach.
     #[command(flatten)]
     pub(crate) sandbox: SandboxArgs,
+    /// Container of the agent.
+    #[command(flatten)]
+    pub(crate) container: ContainerArgs,
     /// Tree that the agent works in [default: off, your own]; `diff`, `apply` and `drop` settle its changes
     ///
     /// copy: a copy of the repository, or of the directory where there is none. worktree: a git worktree with your uncommitted changes,
@@ -147,6 +151,7 @@ impl ChoiceArgs {
             clocks.action = given.action.or(clocks.action);
         }
         self.sandbox.apply_to(&mut profile.sandbox)?;
+        self.container.apply_to(&mut profile.container)?;
         profile.workspace = self.workspace.or(profile.workspace);
         self.limits.apply_to(&mut profile.limits)
     }

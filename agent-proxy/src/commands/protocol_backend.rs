@@ -23,7 +23,7 @@ where
         Ok(_) => interruptible(serve(client.service())).await,
         Err(problem) if problem.kind == "no-daemon" && !client.is_remote() => {
             let configuration = configuration::read(directory)?;
-            let builder = ProxyManager::builder(child).base_env(environment::base());
+            let builder = ProxyManager::builder(child).base_env(environment::base()).engine_env(environment::engine());
             let manager = configuration.apply_to(builder).build().await?;
             let options = ServerOptions::default().with_configuration(ConfigurationReloader::new(configuration));
             let done =

@@ -95,7 +95,8 @@ pub(crate) async fn serve(
     // Of limits that a process of the same user has lowered (prlimit): a write that fails is an error, and no death.
     let _of_limits = [handler(SignalKind::from_raw(SIGXCPU))?, handler(SignalKind::from_raw(SIGXFSZ))?];
     let doctor_child = child.clone();
-    let mut builder = configuration.apply_to(ProxyManager::builder(child).base_env(environment::base()));
+    let mut builder = configuration
+        .apply_to(ProxyManager::builder(child).base_env(environment::base()).engine_env(environment::engine()));
     builder = builder.containment(args.containment.containment.unwrap_or_default()).hidden_files(hidden);
     builder = args.supervision.apply_to(builder.max_depth(args.max_depth));
     builder = args.durability.apply_to(builder)?;

@@ -1,5 +1,6 @@
 //! Features of this system, tested by use.
 
+mod engines;
 mod sessions;
 mod system;
 

@@ -42,6 +42,7 @@ pub(super) async fn examine(child: ChildProgram) -> Vec<DoctorCheck> {
     }
     checks.extend(limits(&manager).await);
     checks.extend(hardening(&manager).await);
+    checks.extend(super::engines::examine(&manager).await);
     manager.shutdown().await;
     checks
 }

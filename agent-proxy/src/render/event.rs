@@ -163,6 +163,10 @@ pub(crate) fn measures(measures: &ContainmentStatus) -> String {
     if let Some(sandbox) = &measures.sandbox {
         text.push_str(&format!(", sandbox {} by {}, network {}", sandbox.mode, sandbox.layer, sandbox.network));
     }
+    if let Some(container) = &measures.container {
+        let network = if container.network_off { ", network off" } else { "" };
+        text.push_str(&format!(", in a container of {} by {}{network}", container.image, container.engine));
+    }
     if let Some(sandbox) = &measures.agent_sandbox {
         text.push_str(&format!(", the agent's own sandbox: {sandbox}"));
     }
@@ -336,6 +340,7 @@ mod tests {
             own_cgroups_only: true,
             agent_sandbox: Some("workspace-write".into()),
             sandbox: None,
+            container: None,
         };
         assert_eq!(
             measures(&held),

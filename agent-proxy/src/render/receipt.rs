@@ -56,6 +56,12 @@ pub(crate) fn verdict(receipt: &Receipt, style: TermStyle) -> String {
     let more = [
         render_check(receipt.cgroup_empty, "its cgroup has no member left", "its cgroup still has MEMBERS", style),
         render_check(receipt.unmarked, "no process carries its marker", "a process still carries its MARKER", style),
+        render_check(
+            receipt.container.as_ref().map(|container| container.is_removed),
+            "its container is removed",
+            "its container is still THERE",
+            style,
+        ),
     ];
     for line in more.into_iter().flatten() {
         text.push_str(&format!("       {line}\n"));
@@ -96,7 +102,10 @@ pub(crate) fn summary(receipt: &Receipt, style: TermStyle) -> String {
 
 /// Returns true if all checks made show that nothing is left.
 fn is_proven(receipt: &Receipt) -> bool {
-    receipt.proof != Proof::None && receipt.cgroup_empty != Some(false) && receipt.unmarked != Some(false)
+    receipt.proof != Proof::None
+        && receipt.cgroup_empty != Some(false)
+        && receipt.unmarked != Some(false)
+        && receipt.container.as_ref().is_none_or(|container| container.is_removed)
 }
 
 fn ended(receipt: &Receipt) -> String {

@@ -82,18 +82,20 @@ impl AgentSpec {
         }
     }
 
-    /// Checks for container fields; a disabled row may have them.
     fn check_containers(&self) -> Result<(), RowError> {
-        const ADVICE: &str =
-            "there are no containers yet: leave it empty and give `cmd`, or set `enabled` to false to keep the row";
-        let fields = [
-            ("image", self.image.is_empty()),
-            ("tag", self.tag.is_empty()),
-            ("mounts", self.mounts.is_empty()),
-            ("session_config.session_dir_target", self.session_config.session_dir_target.is_empty()),
-        ];
-        match fields.iter().find(|(_, empty)| !empty && self.enabled) {
-            Some((name, _)) => row_error(*name, ADVICE),
+        if self.image.starts_with('-') || self.image.contains(char::is_whitespace) {
+            return row_error("image", format!("{:?} is no name of an image", self.image));
+        }
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if !self.tag.chars().all(fits) {
+            return row_error("tag", format!("{:?} is no tag: it is made of A-Z a-z 0-9 . _ -", self.tag));
+        }
+        if !self.tag.is_empty() && self.image.is_empty() {
+            return row_error("tag", "a tag is of no use without an `image`");
+        }
+        let is_absolute = |path: &String| path.starts_with('/');
+        match self.mounts.iter().find(|mount| !is_absolute(&mount.source) || !is_absolute(&mount.target)) {
+            Some(_) => row_error("mounts", "`source` and `target` have to be absolute paths"),
             None => Ok(()),
         }
     }

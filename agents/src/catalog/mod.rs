@@ -41,16 +41,6 @@ pub enum CatalogError {
         /// Id of the row.
         agent: String,
     },
-    /// The row's agent runs in a container.
-    #[error(
-        "agent {agent:?} runs in container image {image:?}, and there are no containers yet: give its row a `cmd` instead"
-    )]
-    Container {
-        /// Id of the row.
-        agent: String,
-        /// Container image.
-        image: String,
-    },
 }
 
 /// Agents that a manager knows.
@@ -120,9 +110,6 @@ impl Catalog {
         if !spec.enabled {
             return Err(CatalogError::Disabled { agent: agent.to_owned() });
         }
-        if !spec.image.is_empty() {
-            return Err(CatalogError::Container { agent: agent.to_owned(), image: spec.image.clone() });
-        }
         Ok(spec)
     }
 }
@@ -191,10 +178,7 @@ mod tests {
     fn what_cannot_be_started_says_why() {
         let mut catalog = Catalog::default();
         catalog.add(AgentSpec { enabled: false, ..AgentSpec::new("off", "acp", &["x"]) });
-        catalog.add(AgentSpec { image: "x/y".into(), ..AgentSpec::new("box", "acp", &[]) });
         assert_eq!(catalog.get("off"), Err(CatalogError::Disabled { agent: "off".into() }));
-        let error = catalog.get("box").expect_err("a container");
-        assert!(error.to_string().contains("there are no containers yet"), "{error}");
     }
 
     #[test]

@@ -31,13 +31,13 @@ pub struct AgentSpec {
     /// True if sessions of it may start. It is listed anyway.
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// Container image. There are no containers yet: an enabled row that names one is refused.
+    /// Container image that sessions of it run in, unless they name another; empty for none.
     #[serde(default)]
     pub image: String,
-    /// Tag of the image.
+    /// Tag of the image; empty for the engine's default, `latest`.
     #[serde(default)]
     pub tag: String,
-    /// Program and leading arguments; empty where the session's `command` gives them all.
+    /// Program and leading arguments; empty where the session's `command` gives them all, or the image has a program of its own.
     #[serde(default)]
     pub cmd: Vec<String>,
     /// Program and leading arguments of its own screen (TUI), for sessions in a terminal; empty where it has none.
@@ -60,7 +60,7 @@ pub struct AgentSpec {
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "BTreeMap<String, String>"))]
     pub env: EnvVars,
-    /// Mounts of the container. There are no containers yet: an enabled row that has some is refused.
+    /// Mounts of the container, besides the working directory.
     #[serde(default)]
     pub mounts: Vec<ContainerMount>,
     /// Limits of its sessions, where these set none.
@@ -175,7 +175,7 @@ pub struct SessionConfig {
     /// Directory with the files of conversations; `{home}` is the session's home directory. The file of a session's is looked for
     /// there. Where `protocol_config.config` says whose agent it is, that is known, and depends on its variables too.
     pub session_dir_template: String,
-    /// Place of that directory in a container. There are no containers yet: an enabled row that names one is refused.
+    /// Place of that directory in a container, where it is mounted: conversations outlive the container then.
     pub session_dir_target: String,
 }
 

@@ -80,6 +80,8 @@ pub struct Provision {
     pub programs: Vec<ProvisionFile>,
     /// The agent's server, if it speaks HTTP.
     pub endpoint: Option<AgentEndpoint>,
+    /// True if the image's own program is started, and [`Provision::argv`] has its arguments alone.
+    pub uses_entrypoint: bool,
     /// Directory that the agent starts in; `None` for the session's working directory.
     pub cwd: Option<String>,
     /// Model for the adapter. Removed if an argument or a file has it and the protocol must not set it again.
@@ -261,10 +263,12 @@ fn provisioned(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Provi
         terminal::check(spec, request)?;
         provision.argv.clone_from(&spec.terminal_cmd);
     }
+    let names_program = |provision: &Provision| provision.argv.first().is_some_and(|program| !program.is_empty());
     if provision.argv.is_empty() {
         // The session names the program, so its words come first.
         provision.argv.clone_from(&request.config.command);
     }
+    provision.uses_entrypoint = request.config.container.image.is_some() && !names_program(&provision);
     (provision.agent_sandbox, provision.sandbox) = sandbox::sandbox(spec, request)?;
     flags::workspace(spec, request, &mut provision);
     flags::permissions(spec, request, &mut provision);
@@ -279,7 +283,7 @@ fn provisioned(spec: &AgentSpec, request: &ProvisionRequest<'_>) -> Result<Provi
     if provision.endpoint.as_ref().is_some_and(|endpoint| endpoint.url.is_some()) {
         // The server already runs.
         provision.argv.clear();
-    } else if provision.argv.first().is_none_or(String::is_empty) {
+    } else if !provision.uses_entrypoint && !names_program(&provision) {
         return Err(ProvisionError::NoCommand { agent: spec.id.clone() });
     }
     Ok(provision)

@@ -138,14 +138,10 @@ fn what_makes_no_sense_names_its_field_and_what_would() {
         (json!({ "protocol": "codx" }), "protocol", "did you mean \"codex\"? there are acp, claude-code, codex"),
         (json!({ "protocol_config": { "config": "calude" } }), "protocol_config.config", "did you mean \"claude\"?"),
         (json!({ "protocol_config": [] }), "protocol_config", "object"),
-        (json!({ "image": "x" }), "image", "there are no containers yet"),
-        (json!({ "tag": "x" }), "tag", "there are no containers yet"),
-        (json!({ "mounts": [{ "source": "/a", "target": "/b" }] }), "mounts", "there are no containers yet"),
-        (
-            json!({ "session_config": { "session_dir_target": "/data" } }),
-            "session_config.session_dir_target",
-            "there are no containers yet",
-        ),
+        (json!({ "image": "-x" }), "image", "no name of an image"),
+        (json!({ "image": "x", "tag": "a b" }), "tag", "no tag"),
+        (json!({ "tag": "x" }), "tag", "without an `image`"),
+        (json!({ "image": "x", "mounts": [{ "source": "a", "target": "/b" }] }), "mounts", "absolute paths"),
         (json!({ "cmd": [""] }), "cmd", "no name"),
         (json!({ "cmd": ["a\0"] }), "cmd", "NUL"),
         (json!({ "working_dir": "here" }), "working_dir", "{workspace}"),
@@ -236,18 +232,17 @@ fn what_makes_no_sense_names_its_field_and_what_would() {
 }
 
 #[test]
-fn a_row_that_is_switched_off_may_wait_for_containers() {
+fn a_row_may_name_an_image() {
     let text = row(json!({
-        "enabled": false,
         "image": "x/y",
         "tag": "1",
-        "mounts": [{ "source": "/a" }],
+        "mounts": [{ "source": "/a", "target": "/b", "read_only": true }],
         "session_config": { "session_dir_target": "/data" },
     }))
     .to_string();
-    let catalog = load(&text, FileFormat::Json).expect("it is listed");
-    assert!(catalog.rows().iter().any(|row| row.id == "mine" && !row.enabled));
-    assert!(catalog.get("mine").expect_err("it does not start").to_string().contains("enabled = true"));
+    let catalog = load(&text, FileFormat::Json).expect("a row");
+    let row = catalog.get("mine").expect("it starts");
+    assert_eq!((row.image.as_str(), row.tag.as_str(), row.mounts.len()), ("x/y", "1", 1));
 }
 
 #[test]

@@ -49,7 +49,7 @@ macro_rules! every_serde_variant_is_made {
             assert!(missing.len() > 4, "{refused}");
             let mut runner = TestRunner::deterministic();
             let strategy = $strategy;
-            for _ in 0..1000 {
+            for _ in 0..4000 {
                 let value: $type = strategy.new_tree(&mut runner).expect("a value").current();
                 missing.remove(&match serde_json::to_value(&value).expect("JSON") {
                     Value::String(unit) => unit,

@@ -274,7 +274,7 @@ impl<'a> ForkServer<'a> {
             match control.receive() {
                 Ok(Some((ToForkServer::Hello(hello), _))) if hello.version == VERSION || control.wire().is_json() => {}
                 Ok(Some((ToForkServer::Fork { session, enclosure, limits, detach, card }, Some(socket)))) => {
-                    self.fork(session, enclosure, limits, (detach, card), &socket);
+                    self.fork(session, *enclosure, limits, (detach, card), &socket);
                 }
                 Ok(Some((ToForkServer::Fork { session, .. }, None))) => {
                     // Hosts always send one: the table of this process was full when it came.

@@ -40,7 +40,7 @@ pub(crate) fn enclose(
     (enclosure, private, upstream): (ContainmentSpec, &[String], Option<ModelUpstream>),
     wake: &Arc<Notify>,
 ) -> Result<SessionEnclosure, WireError> {
-    let ContainmentSpec { marker, cgroup, strict, sandbox, files } = enclosure;
+    let ContainmentSpec { marker, cgroup, strict, sandbox, files, container } = enclosure;
     let mut hold = SessionHold { marker, since: proxy.start_time, strict, ..SessionHold::default() };
     let made = make(&mut hold, program, config, &files, (cgroup.as_deref(), private, sandbox.as_deref()));
     let layers = hold.layers();
@@ -48,7 +48,8 @@ pub(crate) fn enclose(
     let sandbox = made?;
     registry::set_dumpable(!config.hardening.undumpable)
         .map_err(|error| WireError::system("becoming undumpable", &error))?;
-    if program.landlock.is_none() {
+    // In a landlock domain an engine could mount nothing, and its own program is nobody's agent.
+    if program.landlock.is_none() && container.is_none() {
         program.landlock = landlock(config, sandbox.is_some(), !files.is_empty() && !strict)?;
     }
     let landlock = program.landlock.is_some();
@@ -63,6 +64,7 @@ pub(crate) fn enclose(
         landlock,
         own_cgroups_only,
         sandbox,
+        container: container.map(|container| container.status),
         ..ContainmentStatus::default()
     };
     Ok(SessionEnclosure { status, network })

@@ -19,6 +19,8 @@ pub(crate) struct AgentDefaults {
     pub(crate) models: BTreeMap<String, ModelConfig>,
     pub(crate) prices: SharedPrices,
     pub(crate) base_env: EnvVars,
+    /// Environment of container engines; `None` for [`AgentDefaults::base_env`].
+    pub(crate) engine_env: Option<EnvVars>,
     /// Working directory of sessions that name none.
     pub(crate) cwd: String,
     /// Maximum nesting of sessions.
@@ -28,6 +30,11 @@ pub(crate) struct AgentDefaults {
 }
 
 impl AgentDefaults {
+    /// Environment of container engines.
+    pub(crate) fn engine_env(&self) -> &EnvVars {
+        self.engine_env.as_ref().unwrap_or(&self.base_env)
+    }
+
     /// Fills `config` with the values of its profile, where it has none.
     ///
     /// # Errors
@@ -48,7 +55,7 @@ impl AgentDefaults {
     pub(crate) fn agent(&self, config: &AgentSessionConfig) -> Result<&AgentSpec> {
         self.catalog.get(&config.agent).map_err(|error| match error {
             CatalogError::Unknown { agent, known } => Error::UnknownAgent { agent, known },
-            CatalogError::Disabled { .. } | CatalogError::Container { .. } => invalid("agent", error.to_string()),
+            CatalogError::Disabled { .. } => invalid("agent", error.to_string()),
         })
     }
 

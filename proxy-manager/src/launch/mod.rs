@@ -2,6 +2,7 @@
 
 mod agent_defaults;
 mod check;
+mod container;
 mod conversation;
 mod handoff_record;
 mod outside_key;
@@ -29,7 +30,7 @@ use agents::{
 };
 use ipc_protocol::{
     AgentSessionConfig, ContainmentSpec, EnvVars, FileLayer, HiddenFiles, Home, Json, MARKER, NativeResume, OnMissing,
-    SessionId, WorkspaceKind,
+    SessionId, SessionMount, WorkspaceKind,
     message::{AgentCommand, DetachSpec, PermissionSupport},
 };
 
@@ -40,7 +41,7 @@ pub(crate) use recording::check_recording;
 pub(crate) use resume::{HomePlace, MAX_HISTORY, PastSession};
 pub(crate) use start_aftermath::{LaunchOutcome, StartAftermath};
 
-use self::{preamble::preamble, resume::ResolvedConversation};
+use self::{container::ContainerPlan, preamble::preamble, resume::ResolvedConversation};
 use crate::{
     containment::ResolvedContainment,
     conversation_locks::ConversationLocks,
@@ -140,6 +141,7 @@ impl SessionLaunch {
         kit.apply_profile(&mut config)?;
         let spec = kit.agent(&config)?;
         settle_surface(spec, &mut config).map_err(refused)?;
+        container::apply_row(&mut config, spec);
         spec.resource_limits.apply(&mut config.limits);
         check::config(&config, kit.max_depth)?;
         let resumable = !config.ephemeral && spec.has_conversations() && spec.cannot_resume().is_none();
@@ -179,6 +181,13 @@ impl SessionLaunch {
         // Ids can be chosen, and two managers can choose the same: the marker identifies this one run.
         let mut enclosure = ContainmentSpec { marker: SessionId::mint().to_string(), ..ContainmentSpec::default() };
         let marker = enclosure.marker.clone();
+        let own: Vec<&Path> = home.as_deref().into_iter().chain(folder.as_deref()).collect();
+        let tree = workspace.as_ref().map(WorkspacePlan::tree);
+        let worked_in = (tree.as_deref().unwrap_or(Path::new(&cwd)), tree.is_some());
+        let container = container::plan(&config, kit, spec, (&marker, &own, worked_in), home.as_deref())?;
+        enclosure.container = container.as_ref().map(|container| Box::new(container.spec.clone()));
+        // What is in a container that is removed is gone.
+        let resumable = resumable && (container.is_none() || home.is_some() || keeps_conversations(spec));
         let draft = LaunchDraft {
             defaults: kit,
             spec,
@@ -186,6 +195,7 @@ impl SessionLaunch {
             home: home.as_deref(),
             shim_dir: folder.as_deref(),
             marker: &marker,
+            container: container.as_ref(),
         };
         let on_missing = resume.map(|resume| resume.on_missing);
         let LaunchAttempts { mut attempt, mut fallback } = draft.attempts(&config, origin, on_missing.as_ref())?;
@@ -195,8 +205,10 @@ impl SessionLaunch {
             // As a key, the login is in the home only while the session runs.
             attempt.keys.extend(home_copy.login_files().map(Path::to_owned));
         }
-        let own: Vec<&Path> = home.as_deref().into_iter().chain(folder.as_deref()).collect();
-        enclosure.sandbox = sandbox::plan(&config, kit, spec, &attempt, (home.as_deref(), &own), workspace.as_ref())?;
+        if enclosure.container.is_none() {
+            enclosure.sandbox =
+                sandbox::plan(&config, kit, spec, &attempt, (home.as_deref(), &own), workspace.as_ref())?;
+        }
         let surface = config.driving_surface();
         let home = home.map(|home| utf8(&home)).transpose()?;
         let conversation = conversation(spec, &attempt, home.is_some(), around.locks)?;
@@ -255,6 +267,11 @@ impl SessionLaunch {
     /// [`Error::System`], where the session's folder has no place.
     pub(crate) fn set_containment(&mut self, held: ResolvedContainment, homes: &SessionHomes) -> Result<()> {
         let ResolvedContainment { cgroup, strict, hidden, layer } = held;
+        if let Some(container) = &self.enclosure.container {
+            let owned = |mount: &&SessionMount| !self.own_paths().any(|own| own == Path::new(&mount.source));
+            let mounts = container.status.mounts.iter().filter(owned);
+            return mounts.into_iter().try_for_each(|mount| container::check_hidden(mount, &hidden.hidden));
+        }
         (self.enclosure.cgroup, self.enclosure.strict) = (cgroup, strict);
         if layer == FileLayer::Landlock && self.enclosure.sandbox.is_some() {
             self.set_temporary_directory(homes)?;
@@ -289,10 +306,22 @@ impl SessionLaunch {
         Ok(())
     }
 
+    /// Directories of the session's own.
+    fn own_paths(&self) -> impl Iterator<Item = PathBuf> {
+        let home = self.description.metadata.home.as_ref().map(PathBuf::from);
+        let tree = self.workspace.as_ref().map(WorkspacePlan::tree);
+        home.into_iter().chain(self.shim_dir.clone()).chain(tree)
+    }
+
     /// Id of the session.
     pub(crate) fn id(&self) -> &SessionId {
         &self.attempt.config.session_id
     }
+}
+
+/// Returns whether an agent's conversations are kept outside of its container.
+fn keeps_conversations(spec: &AgentSpec) -> bool {
+    !spec.session_config.session_dir_template.is_empty() && !spec.session_config.session_dir_target.is_empty()
 }
 
 /// Plans the session's workspace.
@@ -358,6 +387,7 @@ struct LaunchDraft<'a> {
     home: Option<&'a Path>,
     shim_dir: Option<&'a Path>,
     marker: &'a str,
+    container: Option<&'a ContainerPlan>,
 }
 
 /// The first attempt, and the fallback if the conversation cannot be resumed.
@@ -444,10 +474,15 @@ impl LaunchDraft<'_> {
             commands,
             companion,
             socket,
+            uses_entrypoint,
         } = provision;
+        let inside = self.container.map(|_| {
+            let home = self.home.map(|home| home_variables(home).collect()).unwrap_or_default();
+            container::environment(config, home, env.clone(), self.marker)
+        });
         let env = self.environment(config, env);
         check::program(&argv, &env)?;
-        let missing = self.spec.missing_env(&env);
+        let missing = self.spec.missing_env(inside.as_ref().unwrap_or(&env));
         if self.model.is_none() && !missing.is_empty() {
             let reason =
                 format!("agent {:?} needs {}: set it, or name a model configuration", config.agent, missing.join(", "));
@@ -455,7 +490,9 @@ impl LaunchDraft<'_> {
         }
         let context = config.runtime_context.then_some((&config.session_id, self.spec.id.as_str(), config.depth + 1));
         let places = places(&env);
-        let program = argv.first().and_then(|program| packaged_program(self.spec, program, &places));
+        // What an image has is not seen from here.
+        let program = argv.first().filter(|_| inside.is_none());
+        let program = program.and_then(|program| packaged_program(self.spec, program, &places));
         let needed = program.as_deref().and_then(|program| sandbox_program(program, sandbox.as_deref()));
         if let Some(needed) = needed.filter(|needed| executable(needed, &places).is_none()) {
             let reason = format!(
@@ -481,6 +518,13 @@ impl LaunchDraft<'_> {
         }
         let starts_in = cwd.as_deref().or(config.cwd.as_deref()).unwrap_or_default();
         let location = ConversationLocation::new(self.spec, &env, Path::new(starts_in));
+        let (argv, env) = match (self.container, &inside) {
+            (Some(container), Some(inside)) => {
+                container.command((&argv, !uses_entrypoint), inside, starts_in, config.terminal.is_some())
+            }
+            _ => (argv, env),
+        };
+        let cwd = cwd.filter(|_| inside.is_none());
         let command = AgentCommand {
             private: location.pid_records().iter().map(utf8).collect::<Result<_>>()?,
             agent: self.spec.id.clone(),

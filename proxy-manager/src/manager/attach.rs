@@ -7,7 +7,7 @@ use std::{
 };
 
 use ipc_protocol::{
-    AgentSessionConfig, ErrorChain, HostDeath, ProcessId, SessionId,
+    AgentSessionConfig, EnvVars, ErrorChain, HostDeath, ProcessId, SessionId,
     message::{DetachSpec, DetachedSession},
 };
 use tokio::{sync::oneshot, time::timeout};
@@ -49,7 +49,12 @@ pub(super) struct OutlivedSessions {
 
 impl OutlivedSessions {
     /// Adopts live sessions, and ends what the others left. Blocks.
-    pub(super) fn find(state: &StateDir, directory: &Path, host: ProcessId) -> (Self, Vec<RecoveredSession>) {
+    pub(super) fn find(
+        state: &StateDir,
+        engine_env: &EnvVars,
+        directory: &Path,
+        host: ProcessId,
+    ) -> (Self, Vec<RecoveredSession>) {
         let DetachedSearch { found, others } = detached_search::find(directory, host);
         let lives = |session: &SessionId, server: ProcessId| {
             let server = found.iter().find(|found| found.process == server);
@@ -57,7 +62,7 @@ impl OutlivedSessions {
         };
         let mut journals = BTreeMap::new();
         let mut spared = BTreeSet::new();
-        let mut recovered = state::recover(state, &mut |name: &str, record: &mut JournalRecord| {
+        let mut recovered = state::recover(state, engine_env, &mut |name: &str, record: &mut JournalRecord| {
             let JournalHeader { session, fork_server, .. } = &record.header;
             if others.contains(fork_server) {
                 spared.insert(session.to_string());

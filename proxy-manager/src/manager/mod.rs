@@ -737,7 +737,9 @@ impl PreparedManager {
         let containing = containing.with_hidden(hidden_files(&builder.hidden_files)?);
         // Found before anything is ended: sessions that outlived their host must be spared.
         let (outlived, mut recovered) = match &state {
-            Some(state) => OutlivedSessions::find(state, &state.directory("detached")?, host),
+            Some(state) => {
+                OutlivedSessions::find(state, builder.agent_defaults.engine_env(), &state.directory("detached")?, host)
+            }
             None => Default::default(),
         };
         // Journals end the sessions that have one; cgroups end the rest.

@@ -7,7 +7,9 @@ use std::{
     time::Duration,
 };
 
-use ipc_protocol::{AgentSessionConfig, ContainmentSpec, EndReason, Lifecycle, ProcessId, ResumeFallback, SessionId};
+use ipc_protocol::{
+    AgentSessionConfig, Containment, ContainmentSpec, EndReason, Lifecycle, ProcessId, ResumeFallback, SessionId,
+};
 use tokio::time::timeout;
 
 use super::{ManagerInner, ProxyManager, suspend::ResumeContext};
@@ -20,7 +22,7 @@ use crate::{
     records::ConversationRecords,
     session::{ForkRequest, ManagedSession, SessionTask, sockets},
     session_store::{MODEL_KEY, RecordState, SessionStatus, check_names},
-    state::{JournalHeader, SessionJournal},
+    state::{JournalContainer, JournalHeader, SessionJournal},
     supervision::SlotClaim,
     workspaces::WorkspacePlan,
 };
@@ -130,6 +132,10 @@ impl ProxyManager {
         let fork_server = fork_servers.living().await?;
         let wanted = launch.attempt.config.containment;
         let held = match &launch.enclosure.sandbox {
+            // The engine is not contained: what it starts is, by the engine.
+            _ if launch.enclosure.container.is_some() => {
+                containing.resolve(Some(Containment::Baseline), launch.id(), &fork_server).await?
+            }
             None => containing.resolve(wanted, launch.id(), &fork_server).await?,
             Some(sandbox) => {
                 containing.resolve_sandbox(wanted, sandbox.network.is_own(), launch.id(), &fork_server).await?
@@ -374,6 +380,10 @@ impl ProxyManager {
             host: self.inner.host,
             fork_server,
             cgroup: enclosure.cgroup.clone(),
+            container: enclosure
+                .container
+                .as_deref()
+                .map(|container| JournalContainer { name: container.name.clone(), program: container.program.clone() }),
         };
         SessionJournal::new(state.as_ref().map(|state| state.sessions.clone()), header)
     }

@@ -3,6 +3,7 @@
 mod action_queue;
 mod calls;
 mod clocks;
+mod container;
 mod core;
 mod driver;
 mod incarnations;

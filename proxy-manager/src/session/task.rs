@@ -2,10 +2,11 @@
 //! the [`SessionDriver`].
 
 use std::{
-    future::ready,
+    future::{pending, ready},
     io,
     os::{fd::OwnedFd, unix::net::UnixStream as StdUnixStream},
     path::PathBuf,
+    pin::Pin,
     sync::Arc,
     time::Duration,
 };
@@ -28,6 +29,7 @@ use tracing::Instrument;
 
 use super::{
     ManagedSession, SessionAdoption, SessionInlets,
+    container::ContainerRemover,
     core::{FAILURE, SessionCore},
     driver::{LARGE, SessionDriver},
     native_file,
@@ -186,7 +188,7 @@ impl SessionTask {
                 Some((_, after_seq)) => ToForkServer::Adopt { session: id, after_seq },
                 None => ToForkServer::Fork {
                     session: id,
-                    enclosure: enclosure.clone(),
+                    enclosure: Box::new(enclosure.clone()),
                     limits: limits.clone(),
                     detach: detach.clone(),
                     card: card.as_ref().map_or_else(Json::null, |card| card.json(driver.core().source_base())),
@@ -194,7 +196,8 @@ impl SessionTask {
             };
             aftermath.persist();
             let order = server.encode(&message, Some(socket))?;
-            drive_core(&server, &session, words, &mut driver, &mut inlets, &mut stream, order).await?;
+            let remover = ContainerRemover::new(enclosure.container.clone());
+            drive_core(&server, &session, (words, remover), &mut driver, &mut inlets, &mut stream, order).await?;
             let Some(attempt) = driver.next_attempt() else { return Ok(()) };
             let after = session.deadlines().start;
             let late = |_| Error::Deadline { operation: "preparing a second start".to_owned(), after };
@@ -269,7 +272,7 @@ pub(crate) fn sockets() -> Result<(UnixStream, OwnedFd)> {
 async fn drive_core(
     server: &Arc<ForkServer>,
     session: &ManagedSession,
-    mut words: mpsc::Receiver<ForkServerEvent>,
+    (mut words, mut remover): (mpsc::Receiver<ForkServerEvent>, ContainerRemover),
     driver: &mut SessionDriver,
     inlets: &mut SessionInlets,
     stream: &mut UnixStream,
@@ -304,7 +307,8 @@ async fn drive_core(
             session.save_record();
         }
         if let Some(record) = driver.take_sweep() {
-            sweep = Some(server.sweep(record));
+            let receipt = server.sweep(record);
+            sweep = Some(remover.sweep(async { receipt.await.ok() }));
         }
         let due = driver.next();
         // Backpressure: bytes left unread delay the proxy, and the proxy delays the agent.
@@ -331,15 +335,16 @@ async fn drive_core(
             read = reader.read(inbox.spare()), if listens && !has_unread => handled += handle_read(read, &mut inbox, driver),
             () = history.wait_for_log() => {}
             Some(command) = ordered.recv(), if takes_prompts => driver.command(command),
-            word = words.recv(), if listens_to_server => listens_to_server = handle_event(word, driver),
-            receipt = swept(&mut sweep), if sweep.is_some() => {
+            word = words.recv(), if listens_to_server => listens_to_server = handle_event(word, driver, &mut remover),
+            word = remover.next() => driver.word(Some(word)),
+            receipt = swept(&mut sweep) => {
                 sweep = None;
                 driver.swept(receipt);
             }
         }
         // A flood from the proxy must not delay the fork server's messages, nor the reverse.
         if listens_to_server {
-            listens_to_server = handle_more_events(&mut words, driver);
+            listens_to_server = handle_more_events(&mut words, driver, &mut remover);
         }
         if handled >= LARGE {
             yield_now().await;
@@ -361,30 +366,39 @@ async fn drive_core(
     }
 }
 
-/// Returns the result of a sweep; `None` where it could not be done.
-async fn swept(sweep: &mut Option<oneshot::Receiver<Receipt>>) -> Option<Receipt> {
+/// Returns the result of a sweep; `None` where it could not be done. Resolves never without one.
+async fn swept(sweep: &mut Option<Pin<Box<dyn Future<Output = Option<Receipt>> + Send>>>) -> Option<Receipt> {
     match sweep {
-        Some(receipt) => receipt.await.ok(),
-        None => None,
+        Some(receipt) => receipt.await,
+        None => pending().await,
     }
 }
 
 /// Passes on a word of the fork server's. Returns `false` after the last one.
-fn handle_event(word: Option<ForkServerEvent>, driver: &mut SessionDriver) -> bool {
+fn handle_event(word: Option<ForkServerEvent>, driver: &mut SessionDriver, remover: &mut ContainerRemover) -> bool {
     let is_last = matches!(word, None | Some(ForkServerEvent::Gone(_) | ForkServerEvent::Forked(Err(_))));
-    driver.word(word);
+    if word.is_none() {
+        // The fork server is dead.
+        driver.word(None);
+    } else if let Some(word) = remover.intercept(word) {
+        driver.word(Some(word));
+    }
     !is_last
 }
 
 /// Passes on further words of the fork server's, and commits their events. Returns `false` after the last one.
-fn handle_more_events(words: &mut mpsc::Receiver<ForkServerEvent>, driver: &mut SessionDriver) -> bool {
+fn handle_more_events(
+    words: &mut mpsc::Receiver<ForkServerEvent>,
+    driver: &mut SessionDriver,
+    remover: &mut ContainerRemover,
+) -> bool {
     for _ in 0..LARGE {
         let word = match words.try_recv() {
             Ok(word) => Some(word),
             Err(mpsc::error::TryRecvError::Disconnected) => None,
             Err(mpsc::error::TryRecvError::Empty) => break,
         };
-        if !handle_event(word, driver) {
+        if !handle_event(word, driver, remover) {
             return false;
         }
     }

@@ -373,8 +373,9 @@ impl SessionJournal {
     fn whole(&self) -> String {
         let mut text = self.header.line();
         let OrphanDestinations { reapers, cgroup } = &*self.surroundings;
-        let around =
-            reapers.iter().copied().map(JournalLine::Reaper).chain(cgroup.clone().map(JournalLine::HostCgroup));
+        let container = self.header.container.clone().map(JournalLine::Container);
+        let around = reapers.iter().copied().map(JournalLine::Reaper);
+        let around = around.chain(cgroup.clone().map(JournalLine::HostCgroup)).chain(container);
         let processes =
             self.proxy.map(JournalLine::Proxy).into_iter().chain(self.living.iter().copied().map(JournalLine::Spawned));
         for line in around.chain(processes).chain(self.posix.values().copied().map(JournalLine::Posix)) {
@@ -449,6 +450,7 @@ mod tests {
             host: tests::own(),
             fork_server: tests::own(),
             cgroup: None,
+            container: None,
         };
         SessionJournal::new(Some(state.sessions.clone()), header)
     }

@@ -41,7 +41,7 @@ use crate::{
 };
 
 pub(crate) use journal::{JournalResult, SessionJournal};
-pub(crate) use record::{BootNamespace, JournalHeader, JournalRecord};
+pub(crate) use record::{BootNamespace, JournalContainer, JournalHeader, JournalRecord};
 pub use recover::{RecoveredSession, RecoveryOutcome};
 pub(crate) use recover::{recover, sweep_own};
 

@@ -8,9 +8,10 @@
 //! sid 81 99133 500321
 //! reaper 1@1
 //! host-cgroup /user.slice/…
+//! container agent-proxy-0198… /usr/bin/podman
 //! ```
 //!
-//! Releases that do not know one of the last three pass over it.
+//! Releases that do not know one of the last four pass over it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,6 +38,17 @@ pub(crate) struct JournalHeader {
     pub(crate) fork_server: ProcessId,
     /// Directory of its cgroup.
     pub(crate) cgroup: Option<String>,
+    /// Container of its agent. It stands in a line of its own.
+    pub(crate) container: Option<JournalContainer>,
+}
+
+/// Container of a session's agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JournalContainer {
+    /// Name of the container.
+    pub(crate) name: String,
+    /// Path of its engine's program.
+    pub(crate) program: String,
 }
 
 /// Scope of pids and start times: one boot of one machine, and one PID namespace of it.
@@ -77,6 +89,8 @@ pub(crate) enum JournalLine {
     Reaper(ProcessId),
     /// The cgroup of the host, which processes of the baseline share.
     HostCgroup(String),
+    /// The container of its agent.
+    Container(JournalContainer),
 }
 
 impl JournalHeader {
@@ -91,6 +105,7 @@ impl JournalHeader {
             host,
             fork_server,
             cgroup,
+            container: _,
         } = self;
         let strict = u8::from(*strict);
         let cgroup = cgroup.as_deref().filter(|path| !path.contains('\n')).unwrap_or_default();
@@ -117,6 +132,7 @@ impl JournalHeader {
             host: process(field("host")?)?,
             fork_server: process(field("fork-server")?)?,
             cgroup: rest.strip_prefix("cgroup=").map(|path| (!path.is_empty()).then(|| path.to_owned()))?,
+            container: None,
         })
     }
 }
@@ -133,6 +149,8 @@ impl JournalLine {
             Self::Reaper(id) => writeln!(out, "reaper {id}"),
             Self::HostCgroup(path) if path.contains('\n') => Ok(()),
             Self::HostCgroup(path) => writeln!(out, "host-cgroup {path}"),
+            Self::Container(JournalContainer { program, .. }) if program.contains('\n') => Ok(()),
+            Self::Container(JournalContainer { name, program }) => writeln!(out, "container {name} {program}"),
         };
     }
 
@@ -145,6 +163,11 @@ impl JournalLine {
         }
         if let Some(path) = line.strip_prefix("host-cgroup ") {
             return Some(Self::HostCgroup(path.to_owned()));
+        }
+        if let Some(container) = line.strip_prefix("container ") {
+            let (name, program) =
+                container.split_once(' ').filter(|(name, program)| !name.is_empty() && program.starts_with('/'))?;
+            return Some(Self::Container(JournalContainer { name: name.to_owned(), program: program.to_owned() }));
         }
         if let Some(numbers) = line.strip_prefix("sid ") {
             let mut numbers = numbers.split(' ');
@@ -226,6 +249,7 @@ impl JournalRecord {
                 Some(JournalLine::Posix(_)) => record.damaged += 1,
                 Some(JournalLine::Reaper(id)) => record.reapers.push(id),
                 Some(JournalLine::HostCgroup(path)) => record.host_cgroup = Some(path),
+                Some(JournalLine::Container(container)) => record.header.container = Some(container),
                 Some(JournalLine::Spawned(_)) | None => record.damaged += 1,
             }
         }
@@ -261,6 +285,7 @@ mod tests {
             host: id(1, 2),
             fork_server: id(3, 4),
             cgroup: Some("/with a space/s-1".into()),
+            container: None,
         }
     }
 
@@ -268,6 +293,8 @@ mod tests {
     fn what_is_written_is_read() {
         for header in [header(), JournalHeader { cgroup: None, strict: false, ..header() }] {
             let mut text = header.line();
+            let container = JournalContainer { name: "agent-proxy-m".into(), program: "/a b/podman".into() };
+            let header = JournalHeader { container: Some(container.clone()), ..header };
             let posix = PosixSession { sid: 6, since: 100, forks: 7 };
             for line in [
                 JournalLine::Proxy(id(5, 50)),
@@ -277,6 +304,7 @@ mod tests {
                 JournalLine::Posix(posix),
                 JournalLine::Reaper(id(1, 0)),
                 JournalLine::HostCgroup("/a b".into()),
+                JournalLine::Container(container),
             ] {
                 line.write(&mut text);
             }

@@ -7,13 +7,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ipc_protocol::{ProcessId, Receipt, SessionId};
+use ipc_protocol::{EnvVars, ProcessId, Receipt, SessionId};
 use registry::PidFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{
     StateDir,
-    record::JournalRecord,
+    record::{JournalContainer, JournalRecord},
     sweep::{SessionSweep, SweptSession},
 };
 
@@ -88,9 +88,11 @@ const STILL: Duration = Duration::from_secs(1);
 
 /// Ends what the journals of `state` tell of, and removes those of which nothing is left. Blocks for as long as that takes,
 /// twice [`DEADLINE`] at most.
+/// Their containers are removed by engines with the environment `engine_env`.
 /// Those that are `spared` (name and content are asked for) are left alone; it can take from the others what is not theirs.
 pub(crate) fn recover(
     state: &StateDir,
+    engine_env: &EnvVars,
     spared: &mut dyn FnMut(&str, &mut JournalRecord) -> bool,
 ) -> Vec<RecoveredSession> {
     let mut done = Vec::new();
@@ -113,6 +115,7 @@ pub(crate) fn recover(
         return done;
     }
     let began = Instant::now();
+    let containers: Vec<_> = found.iter().map(|(_, record)| record.header.container.clone()).collect();
     let (names, mut records): (Vec<_>, Vec<_>) = found.into_iter().unzip();
     let in_order = await_supervisors(&records, began + IN_ORDER);
     for record in &mut records {
@@ -121,9 +124,14 @@ pub(crate) fn recover(
             record.unwatched_since = u64::MAX;
         }
     }
-    for (name, ended) in names.into_iter().zip(sweep(SessionSweep::new(records), began, DEADLINE)) {
+    let swept = sweep(SessionSweep::new(records), began, DEADLINE);
+    for ((name, container), mut ended) in names.into_iter().zip(containers).zip(swept) {
+        if let Some(JournalContainer { name, program }) = container {
+            ended.receipt.container = Some(registry::remove_container(&program, engine_env, &name));
+        }
+        let has_container = ended.receipt.container.as_ref().is_some_and(|container| !container.is_removed);
         // What nobody saw come another look does not tell from strangers' either.
-        if ended.receipt.is_empty() || ended.is_searched {
+        if ended.receipt.is_empty() || (ended.is_searched && !has_container) {
             discard(state, &name);
         }
         done.push(RecoveredSession {

@@ -10,6 +10,8 @@ use std::{
     },
 };
 
+use ipc_protocol::EnvVars;
+
 use super::*;
 use crate::homes::SessionHomes;
 
@@ -109,6 +111,7 @@ fn what_names_nothing_is_told_and_out_of_the_way() {
         host: own(),
         fork_server: own(),
         cgroup: None,
+        container: None,
     };
     let sessions = scratch.0.join("sessions");
     // It names this very process: were it believed, this would be the end of the test.
@@ -116,7 +119,7 @@ fn what_names_nothing_is_told_and_out_of_the_way() {
     fs::write(sessions.join("b.journal"), b"\0\0\0\n\xff\n").expect("written");
     fs::write(sessions.join("c.journal"), b"").expect("written");
     fs::write(sessions.join("other"), b"not ours").expect("written");
-    let recovered = recover(&state, &mut |_, _| false);
+    let recovered = recover(&state, &EnvVars::default(), &mut |_, _| false);
     let told: Vec<_> =
         recovered.iter().map(|r| (r.session_id.as_ref().map(ToString::to_string), r.damaged_lines)).collect();
     assert_eq!(told, [(Some("rebooted".to_owned()), 1), (None, 2), (None, 0)]);
@@ -132,7 +135,7 @@ fn what_names_nothing_is_told_and_out_of_the_way() {
     let mut left: Vec<_> = fs::read_dir(&sessions).expect("there").map(|e| e.expect("read").file_name()).collect();
     left.sort();
     assert_eq!(left, ["b.journal.damaged", "c.journal.damaged", "other"]);
-    assert_eq!(recover(&state, &mut |_, _| false), []);
+    assert_eq!(recover(&state, &EnvVars::default(), &mut |_, _| false), []);
 }
 
 #[test]

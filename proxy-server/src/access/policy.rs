@@ -27,8 +27,10 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+use globset::{GlobBuilder, GlobMatcher};
 use proxy_manager::{
-    AgentSessionConfig, Containment, Limits, Operation, PermissionMode, Profiles, WorkspaceKind, workspace_source,
+    AgentSessionConfig, Containment, Limits, Operation, PermissionMode, Profiles, SessionMount, WorkspaceKind,
+    workspace_source,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -52,6 +54,9 @@ pub struct Policy {
     pub modes: Option<Vec<String>>,
     /// Workspaces that may be chosen; `off` is the tree itself.
     pub workspaces: Option<Vec<WorkspaceKind>>,
+    /// Globs for images that may be named, as the caller writes them; `*` is within one part of a name, `**` any parts. The image of an
+    /// agent's row needs none.
+    pub images: Option<Vec<String>>,
     /// Largest limits. A session that names none gets these.
     pub limits: Limits,
     /// Living sessions at once, of everybody to whom this applies.
@@ -84,6 +89,8 @@ pub struct PolicyRules {
     pub modes: Option<Vec<String>>,
     /// See [`Policy::workspaces`].
     pub workspaces: Option<Vec<WorkspaceKind>>,
+    /// See [`Policy::images`].
+    pub images: Option<Vec<String>>,
     /// See [`Policy::limits`].
     pub limits: Limits,
     /// See [`Policy::max_sessions`].
@@ -132,6 +139,9 @@ impl Policy {
                     return Err(format!("{place}.cwd has {directory:?}: a directory there is absolute, without `..`"));
                 }
             }
+            for image in rules.images.iter().flatten() {
+                image_glob(image).map_err(|error| format!("{place}.images has {image:?}: {error}"))?;
+            }
         }
         Ok(())
     }
@@ -144,6 +154,7 @@ impl Policy {
             permission_modes: self.permission_modes.clone(),
             modes: self.modes.clone(),
             workspaces: self.workspaces.clone(),
+            images: self.images.clone(),
             limits: self.limits.clone(),
             max_sessions: self.max_sessions,
             commands: self.commands,
@@ -317,6 +328,16 @@ fn check_session(place: &str, rules: &PolicyRules, config: &AgentSessionConfig) 
         if !allowed.iter().any(within) {
             return Err(excess(place, "cwd", &json!(given), &json!(allowed)));
         }
+        for SessionMount { source, .. } in &config.container.mounts {
+            let real = fs::canonicalize(source).ok();
+            let within = |directory: &PathBuf| {
+                let directory = fs::canonicalize(directory).unwrap_or_else(|_| directory.clone());
+                real.as_deref().is_some_and(|real: &Path| real.starts_with(&directory))
+            };
+            if !allowed.iter().any(within) {
+                return Err(excess(place, "container.mounts", &json!(source), &json!(allowed)));
+            }
+        }
     }
     if let Some(allowed) = &rules.agents
         && !allowed.contains(&config.agent)
@@ -324,7 +345,9 @@ fn check_session(place: &str, rules: &PolicyRules, config: &AgentSessionConfig) 
         return Err(excess(place, "agent", &json!(config.agent), &json!(allowed)));
     }
     if let Some(least) = rules.containment {
-        let given = config.containment.unwrap_or_default();
+        // A container has a PID and a mount namespace.
+        let of_container = config.container.image.as_ref().map(|_| Containment::Strict);
+        let given = of_container.or(config.containment).unwrap_or_default();
         if strength(given) < strength(least) {
             return Err(excess(place, "containment", &json!(given), &json!({ "at least": least })));
         }
@@ -345,6 +368,12 @@ fn check_session(place: &str, rules: &PolicyRules, config: &AgentSessionConfig) 
     {
         return Err(excess(place, "workspace", &json!(workspace), &json!(allowed)));
     }
+    if let (Some(allowed), Some(image)) = (&rules.images, &config.container.image) {
+        let fits = |glob: &String| image_glob(glob).is_ok_and(|glob| glob.is_match(image));
+        if !allowed.iter().any(fits) {
+            return Err(excess(place, "container.image", &json!(image), &json!(allowed)));
+        }
+    }
     if rules.commands == Some(false) {
         let is_loader = |name: &str| name == "PATH" || name.starts_with("LD_");
         let given = [
@@ -358,6 +387,11 @@ fn check_session(place: &str, rules: &PolicyRules, config: &AgentSessionConfig) 
         }
     }
     Ok(())
+}
+
+/// Compiles a glob for images.
+fn image_glob(glob: &str) -> Result<GlobMatcher, globset::Error> {
+    Ok(GlobBuilder::new(glob).literal_separator(true).build()?.compile_matcher())
 }
 
 /// Order of containments: `auto` promises no more than the baseline.
@@ -448,6 +482,23 @@ mod tests {
                 with(&|c| c.cwd = Some(format!("{work}/deep/below"))),
             ),
             (json!({ "workspaces": ["copy"] }), config(), with(&|c| c.workspace = Some(WorkspaceKind::Copy))),
+            (
+                json!({ "images": ["ghcr.io/us/*:v1", "local/**"] }),
+                with(&|c| c.container.image = Some("ghcr.io/us/deep/agent:v1".into())),
+                with(&|c| c.container.image = Some("ghcr.io/us/agent:v1".into())),
+            ),
+            (
+                json!({ "images": ["ghcr.io/us/*:v1", "local/**"] }),
+                with(&|c| c.container.image = Some("ghcr.io/us/agent".into())),
+                with(&|c| c.container.image = Some("local/a/b".into())),
+            ),
+            (json!({ "images": [] }), with(&|c| c.container.image = Some("x".into())), config()),
+            (
+                json!({ "cwd": [work] }),
+                with(&|c| c.container.mounts = vec!["/etc:/host".parse().expect("a mount")]),
+                with(&|c| c.container.mounts = vec![format!("{work}/deep:/deep:ro").parse().expect("a mount")]),
+            ),
+            (json!({ "containment": "strict" }), config(), with(&|c| c.container.image = Some("x".into()))),
             (json!({ "agents": ["command"] }), with(&|c| c.agent = "pi".into()), config()),
             (json!({ "containment": "cgroup" }), config(), with(&|c| c.containment = Some(Containment::Strict))),
             (

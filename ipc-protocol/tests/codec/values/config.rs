@@ -164,7 +164,9 @@ pub(crate) fn config() -> BoxedStrategy<Box<AgentSessionConfig>> {
     let limited = one_of(&[OnUsageLimit::Fail, OnUsageLimit::Wait]);
     let sandbox = of(one_of(&[AgentSandbox::ReadOnly, AgentSandbox::WorkspaceWrite, AgentSandbox::None]));
     let workspace = of(one_of(&[WorkspaceKind::Off, WorkspaceKind::Copy, WorkspaceKind::Worktree]));
-    let sandbox = (sandbox, session_sandbox(), workspace);
+    let container = (of(text()), of(super::engine()), vec(super::session_mount(), 0..2))
+        .prop_map(|(image, engine, mounts)| SessionContainer { image, engine, mounts });
+    let sandbox = (sandbox, session_sandbox(), workspace, container);
     let nesting = (timeouts(), any::<bool>(), any::<u32>(), explicit, lifecycle(), budget(), limited, sandbox);
     (labels, lists, policies, names, conversation, nesting)
         .prop_map(|(labels, lists, policies, names, conversation, nesting)| {
@@ -183,7 +185,7 @@ pub(crate) fn config() -> BoxedStrategy<Box<AgentSessionConfig>> {
                 lifecycle,
                 budget,
                 on_usage_limit,
-                (agent_sandbox, sandbox, workspace),
+                (agent_sandbox, sandbox, workspace, container),
             ) = nesting;
             Box::new(AgentSessionConfig {
                 session_id,
@@ -230,6 +232,7 @@ pub(crate) fn config() -> BoxedStrategy<Box<AgentSessionConfig>> {
                 surface,
                 sandbox,
                 workspace,
+                container,
             })
         })
         .boxed()

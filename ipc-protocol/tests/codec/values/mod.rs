@@ -143,8 +143,10 @@ fn receipt() -> impl Strategy<Value = Box<Receipt>> {
     ];
     let lists = (vec(receipt_entry(), 0..4), vec(receipt_entry(), 0..2), vec(process_id(), 0..3));
     let figures = any::<(u32, u64, u64, Option<bool>, Option<bool>)>();
-    (session_id(), one_of(&causes), lists, figures, proof, layers()).prop_map(
-        |(session_id, cause, (processes, unattributed, survivors), figures, proof, layers)| {
+    let removal = (text(), any::<bool>(), of(text()));
+    let removal = removal.prop_map(|(name, is_removed, failure)| ContainerRemoval { name, is_removed, failure });
+    (session_id(), one_of(&causes), lists, figures, proof, layers(), of(removal)).prop_map(
+        |(session_id, cause, (processes, unattributed, survivors), figures, proof, layers, container)| {
             let (rounds, duration_us, omitted, cgroup_empty, unmarked) = figures;
             Box::new(Receipt {
                 processes,
@@ -157,6 +159,7 @@ fn receipt() -> impl Strategy<Value = Box<Receipt>> {
                 omitted,
                 cgroup_empty,
                 unmarked,
+                container,
                 ..Receipt::begin(session_id, cause)
             })
         },
@@ -201,20 +204,38 @@ fn measures() -> impl Strategy<Value = Box<ContainmentStatus>> {
     let limit = (limit_kind(), any::<u64>(), limit_form());
     let limit = limit.prop_map(|(limit, value, form)| LimitInForce { limit, value, form });
     let observer = one_of(&[ObserverKind::Connector, ObserverKind::Polling]);
-    (layers(), observer, vec(limit, 0..4), any::<(bool, bool, bool)>(), of(text()), of(sandbox_status())).prop_map(
-        |(layers, observer, limits, (undumpable, landlock, own_cgroups_only), agent_sandbox, sandbox)| {
-            Box::new(ContainmentStatus {
+    (
+        layers(),
+        observer,
+        vec(limit, 0..4),
+        any::<(bool, bool, bool)>(),
+        of(text()),
+        of(sandbox_status()),
+        of(container_status()),
+    )
+        .prop_map(
+            |(
                 layers,
                 observer,
                 limits,
-                undumpable,
-                landlock,
-                own_cgroups_only,
+                (undumpable, landlock, own_cgroups_only),
                 agent_sandbox,
                 sandbox,
-            })
-        },
-    )
+                container,
+            )| {
+                Box::new(ContainmentStatus {
+                    layers,
+                    observer,
+                    limits,
+                    undumpable,
+                    landlock,
+                    own_cgroups_only,
+                    agent_sandbox,
+                    sandbox,
+                    container,
+                })
+            },
+        )
 }
 
 fn enclosure() -> impl Strategy<Value = ContainmentSpec> {
@@ -223,8 +244,32 @@ fn enclosure() -> impl Strategy<Value = ContainmentSpec> {
         shown,
         layer,
     });
-    (text(), of(text()), any::<bool>(), of(sandbox_spec()), files.prop_map(Box::new))
-        .prop_map(|(marker, cgroup, strict, sandbox, files)| ContainmentSpec { marker, cgroup, strict, sandbox, files })
+    let container = (text(), env(), text(), container_status())
+        .prop_map(|(program, env, name, status)| Box::new(ContainerSpec { program, env, name, status }));
+    (text(), of(text()), any::<bool>(), of(sandbox_spec()), files.prop_map(Box::new), of(container)).prop_map(
+        |(marker, cgroup, strict, sandbox, files, container)| ContainmentSpec {
+            marker,
+            cgroup,
+            strict,
+            sandbox,
+            files,
+            container,
+        },
+    )
+}
+
+pub(crate) fn engine() -> impl Strategy<Value = ContainerEngine> {
+    one_of(&ContainerEngine::ALL.map(|(engine, _)| engine))
+}
+
+pub(crate) fn session_mount() -> impl Strategy<Value = SessionMount> {
+    (text(), text(), any::<bool>()).prop_map(|(source, target, read_only)| SessionMount { source, target, read_only })
+}
+
+fn container_status() -> impl Strategy<Value = ContainerStatus> {
+    (engine(), text(), text(), vec(session_mount(), 0..3), any::<bool>()).prop_map(
+        |(engine, image, name, mounts, network_off)| ContainerStatus { engine, image, name, mounts, network_off },
+    )
 }
 
 fn file_layer() -> impl Strategy<Value = FileLayer> {
@@ -486,7 +531,7 @@ pub(crate) fn to_fork_server() -> BoxedStrategy<ToForkServer> {
         (session_id(), enclosure(), limits(), of(detach().prop_map(Box::new)), json()).prop_map(
             |(session, enclosure, limits, detach, card)| ToForkServer::Fork {
                 session,
-                enclosure,
+                enclosure: Box::new(enclosure),
                 limits,
                 detach,
                 card

@@ -16,8 +16,8 @@ use std::{
 
 use agents::{Adapter, Adapters, KnownVersions};
 use ipc_protocol::{
-    AbortPolicy, ContainmentStatus, EndReason, Event, ExitStatus, KillCause, KillOptions, KillScope, OnAgentExit,
-    ProcessId, Prompt, Receipt, ResolvedBy, SessionId, StopReason, WireError,
+    AbortPolicy, ContainerSpec, ContainmentStatus, EndReason, Event, ExitStatus, KillCause, KillOptions, KillScope,
+    OnAgentExit, ProcessId, Prompt, Receipt, ResolvedBy, SessionId, StopReason, WireError,
     message::{FromProxy, Hello, ProxyCommand, RequestId, ToProxy, VERSION},
     terminal::OnDetach,
 };
@@ -111,6 +111,8 @@ pub(crate) struct ProxySession<'a> {
     /// Way out of a network of the session's own.
     egress: Option<SessionEgress>,
     lost_guard: bool,
+    /// Container of the agent.
+    container: Option<Box<ContainerSpec>>,
 }
 
 impl<'a> ProxySession<'a> {
@@ -142,6 +144,7 @@ impl<'a> ProxySession<'a> {
             shells: SessionShells::default(),
             egress: None,
             lost_guard: false,
+            container: None,
         })
     }
 

@@ -15,7 +15,7 @@ use std::{
 };
 
 use ipc_protocol::{
-    Event, WireError,
+    ContainerSpec, Event, WireError,
     terminal::{FromTerminal, KeyboardWish, TerminalConfig, ToTerminal},
 };
 use registry::{PidFd, SpawnInput, SpawnOutput, SpawnRequest};
@@ -131,6 +131,17 @@ impl SessionShells {
     }
 }
 
+/// Has the container's engine run a program in it.
+fn enter_container(request: &mut SpawnRequest, container: &ContainerSpec, is_terminal: bool) {
+    let options = ["exec", "--interactive"]
+        .into_iter()
+        .chain(is_terminal.then_some(["--tty", "--env=TERM"]).into_iter().flatten());
+    let words = std::iter::once(container.program.as_str()).chain(options).chain([container.name.as_str()]);
+    let program = std::mem::take(&mut request.argv);
+    request.argv = words.map(OsString::from).chain(program).collect();
+    request.program = OsString::from(&container.program);
+}
+
 impl Shell {
     fn hang_up(&mut self) {
         if !std::mem::replace(&mut self.is_hung_up, true) {
@@ -242,7 +253,7 @@ impl ProxySession<'_> {
         terminal: Option<Box<TerminalConfig>>,
         in_place: bool,
     ) {
-        let request = match self.shell_request(argv) {
+        let request = match self.shell_request(argv, terminal.is_some()) {
             Ok(request) => request,
             Err(error) => return self.shells.refuse(link, error),
         };
@@ -267,12 +278,17 @@ impl ProxySession<'_> {
     }
 
     /// Builds the request for a shell, without its streams.
-    fn shell_request(&self, argv: Vec<String>) -> Result<SpawnRequest, WireError> {
+    fn shell_request(&self, argv: Vec<String>, is_terminal: bool) -> Result<SpawnRequest, WireError> {
         if self.shells.living.iter().filter(|shell| !shell.is_companion).count() >= MAX_SHELLS {
             let reason = format!("the session has {MAX_SHELLS} shells, the most there may be: leave one");
             return Err(WireError::System { operation: STARTING.into(), reason });
         }
-        self.beside_request(argv.into_iter().map(OsString::from).collect(), STARTING)
+        let argv = argv.into_iter().map(OsString::from).collect();
+        let mut request = self.beside_request(argv, STARTING)?;
+        if let Some(container) = self.container.as_deref() {
+            enter_container(&mut request, container, is_terminal);
+        }
+        Ok(request)
     }
 
     /// Builds the request for a program beside the agent, which is the user's shell without words of its own.
@@ -283,6 +299,9 @@ impl ProxySession<'_> {
         }
         let template = self.shells.template.as_ref().ok_or_else(|| refused("its agent was not started yet"))?;
         let mut request = template.beside().map_err(|error| WireError::system(operation, &error))?;
+        if argv.is_empty() && self.container.is_some() {
+            argv.push(DEFAULT_SHELL.into());
+        }
         if argv.is_empty() {
             let named = request.env.iter().find(|(name, _)| name == "SHELL").map(|(_, value)| value.clone());
             argv.push(named.filter(|shell| Path::new(shell).is_file()).unwrap_or_else(|| DEFAULT_SHELL.into()));

@@ -10,7 +10,10 @@ use ipc_protocol::{
     terminal::TerminalSize,
 };
 use registry::{SpawnInput, SpawnOutput, SpawnRequest, SpawnedProcess};
-use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags, mknodat, open},
+    process::Resource,
+};
 
 use super::{ProxySession, RunningAgent};
 use crate::{
@@ -121,6 +124,7 @@ impl ProxySession<'_> {
         if socket.is_some() {
             (program.stdin, program.stdout) = (SpawnInput::Null, SpawnOutput::Null);
         }
+        self.container.clone_from(&enclosure.container);
         let held = (enclosure, &private[..], upstream);
         let held = enclose(&mut self.registry, &mut program, self.proxy, &config, held, &self.shells.wake)?;
         self.containment = held.status;
@@ -146,6 +150,10 @@ impl ProxySession<'_> {
         let verbatim = verbatim.unwrap_or_else(|| adapter.has_turns()).then(|| Box::from(agent));
         let in_force = limits::put_in_force(&limits, self.registry.session_hold().group.as_ref());
         program.rlimits = limits::rlimits(&limits, &in_force);
+        if self.container.is_some() {
+            // The engine sets the others, and this one is inherited.
+            program.rlimits.retain(|(resource, _)| *resource == Resource::Core);
+        }
         let template =
             program.beside().map_err(|error| WireError::system("keeping the session's containment", &error))?;
         self.shells.set_template(template, companion);

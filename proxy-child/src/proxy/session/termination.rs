@@ -9,7 +9,7 @@ use ipc_protocol::{
 use registry::{KillLoop, KillStep, KillTarget, MarkerLook};
 use rustix::process::Signal;
 
-use super::{ProxySession, SessionOutcome, answer};
+use super::{ProxySession, REAP_BOUND, SessionOutcome, answer};
 use crate::proxy::link::HostLink;
 
 /// A kill's share of the proxy's one thread.
@@ -56,7 +56,10 @@ impl ProxySession<'_> {
                     let active = self.kills.swap_remove(at);
                     match active.request {
                         Some(request) => link.send(&FromProxy::Receipt { request, receipt }),
-                        None => self.finish(*receipt, link),
+                        None => {
+                            let receipt = self.with_container_removed(*receipt, link);
+                            self.finish(receipt, link);
+                        }
                     }
                 }
             }
@@ -107,6 +110,17 @@ impl ProxySession<'_> {
         }
         let kill = KillLoop::new(KillTarget::All, cause, options, KILL_SLICE);
         self.kills.push(ActiveKill { kill, request: None, next: Instant::now() });
+    }
+
+    /// Removes the session's container where nobody else does: a living host does it once the proxy is gone. Blocks, since nothing
+    /// of the session is left to be waited for.
+    fn with_container_removed(&self, receipt: Receipt, link: &HostLink) -> Receipt {
+        let is_last = self.lost_guard || !link.has_host();
+        let Some(container) = self.container.as_deref().filter(|_| is_last) else { return receipt };
+        let removal = registry::remove_container(&container.program, &container.env, &container.name);
+        // The engine leaves helpers to its subreaper.
+        let _ = registry::reap_children(REAP_BOUND, |_| {});
+        Receipt { container: Some(removal), ..receipt }
     }
 
     /// Everything is dead: gives out what is left to say.

@@ -251,6 +251,7 @@ async fn when_both_are_dead_the_host_sweeps() {
         host: HOST,
         fork_server: PROXY,
         cgroup: None,
+        container: None,
     };
     launch.journal = Some(SessionJournal::new(None, header));
     let Starting { handle, ready, mut proxy, fork_server } =

@@ -26,6 +26,7 @@ fn recorded(scratch: &tempfile::TempDir) -> (SessionLaunch, StateDir) {
         host: HOST,
         fork_server: PROXY,
         cgroup: None,
+        container: None,
     };
     launch.journal = Some(SessionJournal::new(Some(state.sessions.clone()), header));
     (launch, state)

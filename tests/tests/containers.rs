@@ -1,0 +1,397 @@
+//! Sessions in containers: what they see, and that nothing of them is left, whoever dies. They need podman, runc and busybox.
+
+use std::{
+    fs::{self, File},
+    io::{BufRead, BufReader},
+};
+
+use agent_proxy_tests::{
+    containers::{IMAGE, PodmanStore},
+    sessions::{self, all, event, said, soon},
+    system::{is_alive, sleeping, unique_seconds, until},
+};
+use proxy_manager::{
+    AgentSessionConfig, AgentSpec, ContainerEngine, EndReason, Error, Event, ExitStatus, KillCause, KillOptions,
+    ManagerBuilder, NetworkAccess, ProcessId, ProxyManager, Receipt, RecoveryOutcome, SandboxMode, SessionHandle,
+    Signal, Subscription,
+};
+use registry::{PidFd, SpawnInput, SpawnOutput, SpawnRequest, SpawnedProcess};
+
+fn builder(store: &PodmanStore) -> ManagerBuilder {
+    sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), env!("CARGO_BIN_EXE_fake-agent")).engine_env(store.env())
+}
+
+/// Sleepers of all kinds, and the container's first process.
+fn script(seconds: &str) -> String {
+    format!(
+        "sleep {seconds} & setsid sleep {seconds} & (setsid sleep {seconds} &); echo ready; trap '' TERM; while :; do sleep {seconds}; done"
+    )
+}
+
+/// Processes of a session of [`script`] that sleep.
+const EACH: usize = 4;
+
+fn asleep(seconds: &str) -> Vec<u32> {
+    until("all sleep", || Some(sleeping(seconds)).filter(|pids| pids.len() == EACH))
+}
+
+fn kill(pid: u32) {
+    let process = PidFd::open(registry::identify(pid).expect("alive")).expect("alive");
+    process.signal(Signal::Kill).expect("signalled");
+}
+
+/// Checks that the receipt has everything, and that nothing is left.
+fn ended_all(store: &PodmanStore, receipt: &Receipt, sleepers: &[u32], seconds: &str) {
+    assert!(receipt.is_empty(), "{receipt:?}");
+    let named: Vec<u32> = receipt.processes.iter().map(|entry| entry.id.pid).collect();
+    assert!(sleepers.iter().all(|pid| named.contains(pid)), "{sleepers:?}: {receipt:?}");
+    let container = receipt.container.as_ref().expect("it had a container");
+    assert!(container.is_removed && container.name.starts_with("agent-proxy-"), "{container:?}");
+    assert_eq!(sleeping(seconds), Vec::<u32>::new());
+    store.assert_empty();
+}
+
+/// The reason and the receipt of the session's end.
+async fn end(events: &mut Subscription) -> (EndReason, Receipt) {
+    let events = all(events).await;
+    match &events.last().expect("a last event").event {
+        Event::SessionEnded { reason, receipt } => (reason.clone(), *receipt.clone().expect("a receipt")),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn start(manager: &ProxyManager, store: &PodmanStore, seconds: &str) -> (SessionHandle, Vec<u32>) {
+    let session = soon("the start", manager.start_session(store.shell(&script(seconds)))).await.expect("started");
+    said(&mut session.subscribe(), "ready").await;
+    (session, asleep(seconds))
+}
+
+#[tokio::test]
+async fn an_agent_works_in_its_container() {
+    let store = PodmanStore::new();
+    let manager = builder(&store).build().await.expect("a manager");
+    let other = tempfile::tempdir().expect("a directory");
+    fs::write(other.path().join("given"), "a gift").expect("written");
+    let script = "read word; echo \"word=$word\"; echo \"pwd=$(pwd)\"; echo \"var=$VAR\"; echo \"home=$HOME\"; touch made; \
+                  echo \"gift=$(cat /other/given)\"; touch /other/new 2>/dev/null || echo read-only=yes; \
+                  echo \"links=$(ls /sys/class/net | wc -l)\"; echo \"host=$(ls /root /home /usr 2>/dev/null | wc -l)\"; \
+                  echo \"first=$$\"; exit 3";
+    let mut config = store.shell(script).with_env("VAR", "a  b\nc").with_env("PATH", "/bin");
+    config.container.mounts = vec![format!("{}:/other:ro", other.path().display()).parse().expect("a mount")];
+    let session = soon("the start", manager.start_session(config)).await.expect("started");
+    let mut events = session.subscribe();
+    let status = event(&mut events, "the start", |envelope| match &envelope.event {
+        Event::SessionStarted { measures, .. } => Some(measures.container.clone()),
+        _ => None,
+    })
+    .await
+    .expect("a container");
+    assert_eq!((status.image.as_str(), status.engine, status.network_off), (IMAGE, ContainerEngine::Podman, true));
+    let work = store.work();
+    let mounts: Vec<String> = status.mounts.iter().map(ToString::to_string).collect();
+    let expected = [format!("{0}:{0}", work.display()), format!("{}:/other:ro", other.path().display())];
+    assert_eq!(mounts, expected);
+    session.prompt("hello\n", proxy_manager::PromptMode::Refuse).await.expect("sent");
+    let (reason, receipt) = end(&mut session.subscribe()).await;
+    let everything = all(&mut session.subscribe()).await;
+    let text: String = everything
+        .iter()
+        .filter_map(|envelope| match &envelope.event {
+            Event::Text { text } => Some(text.clone()),
+            _ => None,
+        })
+        .collect();
+    for line in [
+        "word=hello".to_owned(),
+        format!("pwd={}", work.display()),
+        "var=a  b\nc".to_owned(),
+        "gift=a gift".to_owned(),
+        "read-only=yes".to_owned(),
+        "links=1".to_owned(),
+        "host=0".to_owned(),
+        "first=1".to_owned(),
+    ] {
+        assert!(text.contains(&format!("{line}\n")), "{line:?} in {text}");
+    }
+    assert!(!text.contains(&format!("home={}", store.env().0["HOME"])), "the engine's home is not the agent's: {text}");
+    assert!(work.join("made").exists(), "the working directory is the user's");
+    assert_eq!(reason, EndReason::AgentExited(Some(ExitStatus::Code(3))));
+    assert!(
+        receipt.is_empty() && receipt.container.as_ref().is_some_and(|container| container.is_removed),
+        "{receipt:?}"
+    );
+    store.assert_empty();
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_kill_ends_the_container_with_all_in_it() {
+    let store = PodmanStore::new();
+    let manager = builder(&store).build().await.expect("a manager");
+    let seconds = unique_seconds();
+    let (session, sleepers) = start(&manager, &store, &seconds).await;
+    let listed: Vec<u32> = session.processes().await.expect("listed").iter().map(|info| info.id.pid).collect();
+    assert!(sleepers.iter().all(|pid| listed.contains(pid)), "{listed:?}");
+    assert_eq!(store.containers().len(), 1);
+    let receipt = soon("the kill", session.kill(KillOptions::NOW)).await.expect("proven");
+    ended_all(&store, &receipt, &sleepers, &seconds);
+    // With a grace that its first process ignores.
+    let (session, sleepers) = start(&manager, &store, &seconds).await;
+    let grace = KillOptions::grace(std::time::Duration::from_millis(50));
+    let receipt = soon("the kill", session.kill(grace)).await.expect("proven");
+    ended_all(&store, &receipt, &sleepers, &seconds);
+    manager.shutdown().await;
+}
+
+/// The process of the store whose program is `name`.
+fn process_of(store: &PodmanStore, name: &str) -> u32 {
+    let is_it = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name);
+    until(name, || store.processes().into_iter().map(|(pid, _)| pid).find(|pid| is_it(*pid)))
+}
+
+#[tokio::test]
+async fn nothing_is_left_when_the_engine_is_killed() {
+    let store = PodmanStore::new();
+    let manager = builder(&store).build().await.expect("a manager");
+    let seconds = unique_seconds();
+    let (session, sleepers) = start(&manager, &store, &seconds).await;
+    kill(process_of(&store, "podman"));
+    let (_, receipt) = end(&mut session.subscribe()).await;
+    ended_all(&store, &receipt, &sleepers, &seconds);
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn nothing_is_left_when_the_monitor_is_killed() {
+    let store = PodmanStore::new();
+    let manager = builder(&store).build().await.expect("a manager");
+    let seconds = unique_seconds();
+    let (session, sleepers) = start(&manager, &store, &seconds).await;
+    let monitor = process_of(&store, "conmon");
+    kill(monitor);
+    until("it is dead", || (!is_alive(monitor)).then_some(()));
+    // Without its monitor the engine may have ended, and the session with it.
+    let _ = soon("the kill", session.kill(KillOptions::NOW)).await;
+    let (_, receipt) = end(&mut session.subscribe()).await;
+    ended_all(&store, &receipt, &sleepers, &seconds);
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn nothing_is_left_when_the_proxy_is_killed() {
+    let store = PodmanStore::new();
+    let manager = builder(&store).build().await.expect("a manager");
+    let seconds = unique_seconds();
+    let (session, sleepers) = start(&manager, &store, &seconds).await;
+    kill(session.info().processes.proxy.expect("it runs").pid);
+    let (_, receipt) = end(&mut session.subscribe()).await;
+    assert_eq!(receipt.cause, KillCause::ProxyDied);
+    ended_all(&store, &receipt, &sleepers, &seconds);
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn nothing_is_left_when_the_fork_server_is_killed() {
+    let store = PodmanStore::new();
+    let manager = builder(&store).build().await.expect("a manager");
+    let seconds = unique_seconds();
+    let (session, sleepers) = start(&manager, &store, &seconds).await;
+    kill(manager.fork_server().pid);
+    let (_, receipt) = end(&mut session.subscribe()).await;
+    ended_all(&store, &receipt, &sleepers, &seconds);
+    manager.shutdown().await;
+}
+
+/// A host with a session in a container, in a process of its own.
+struct Host {
+    process: SpawnedProcess,
+    fork_server: ProcessId,
+    proxy: ProcessId,
+}
+
+impl Host {
+    fn start(store: &PodmanStore, state: &std::path::Path, seconds: &str) -> Self {
+        let program = env!("CARGO_BIN_EXE_config-host");
+        let json = |value: serde_json::Result<String>| value.expect("JSON");
+        let argv = [
+            program.to_owned(),
+            env!("CARGO_BIN_EXE_proxy-child").to_owned(),
+            state.to_str().expect("UTF-8").to_owned(),
+            json(serde_json::to_string(&store.env())),
+            json(serde_json::to_string(&store.shell(&script(seconds)))),
+        ];
+        let mut process = registry::spawn(SpawnRequest {
+            argv: argv.into_iter().map(Into::into).collect(),
+            stdin: SpawnInput::Pipe,
+            stdout: SpawnOutput::Pipe,
+            stderr: SpawnOutput::Inherit,
+            ..SpawnRequest::new(program)
+        })
+        .expect("started");
+        let stdout = process.stdout.take().expect("a pipe");
+        rustix::io::ioctl_fionbio(&stdout, false).expect("blocking");
+        let mut line = String::new();
+        BufReader::new(File::from(stdout)).read_line(&mut line).expect("the host's line");
+        let pids: Vec<_> = line.split_whitespace().map(|pid| pid.parse().expect("a pid")).collect();
+        let [fork_server, proxy] = pids[..] else { panic!("{line:?}") };
+        let identify = |pid| registry::identify(pid).expect("alive");
+        Self { process, fork_server: identify(fork_server), proxy: identify(proxy) }
+    }
+
+    fn kill(&self) {
+        // It is dead already where all were killed at once.
+        let _ = self.process.process.signal(Signal::Kill);
+        until("the host's status is there", || self.process.process.try_reap().expect("our child"));
+    }
+}
+
+impl Drop for Host {
+    /// Whatever a failed test left: supervisors end their session when the host is dead.
+    fn drop(&mut self) {
+        let _ = self.process.process.signal(Signal::Kill);
+        let _ = self.process.process.try_reap();
+    }
+}
+
+#[test]
+fn nothing_is_left_when_the_host_is_killed() {
+    let store = PodmanStore::new();
+    let state = tempfile::tempdir().expect("a directory");
+    let seconds = unique_seconds();
+    let host = Host::start(&store, state.path(), &seconds);
+    asleep(&seconds);
+    host.kill();
+    until("its supervisors end", || (!is_alive(host.proxy.pid) && !is_alive(host.fork_server.pid)).then_some(()));
+    assert_eq!(sleeping(&seconds), Vec::<u32>::new());
+    store.assert_empty();
+}
+
+#[tokio::test]
+async fn nothing_is_left_after_the_next_start_when_all_supervisors_are_killed() {
+    let store = PodmanStore::new();
+    let state = tempfile::tempdir().expect("a directory");
+    let seconds = unique_seconds();
+    let host = Host::start(&store, state.path(), &seconds);
+    let sleepers = asleep(&seconds);
+    let all = [host.process.id(), host.fork_server, host.proxy];
+    for id in all {
+        PidFd::open(id).expect("alive").signal(Signal::Stop).expect("signalled");
+    }
+    // The proxy first: a fork server's death continues it.
+    for id in all.into_iter().rev() {
+        PidFd::open(id).expect("alive").signal(Signal::Kill).expect("signalled");
+    }
+    host.kill();
+    assert_eq!(store.containers().len(), 1, "nobody was left to remove it");
+    let manager = builder(&store).state_dir(state.path().to_owned()).build().await.expect("a manager");
+    let recovered = manager.recovered();
+    let [session] = recovered else { panic!("{recovered:?}") };
+    let RecoveryOutcome::Ended(receipt) = &session.outcome else { panic!("{session:?}") };
+    ended_all(&store, receipt, &sleepers, &seconds);
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_row_of_the_catalog_names_an_image() {
+    let store = PodmanStore::new();
+    let (image, tag) = IMAGE.split_once(':').expect("a tag");
+    let spec = AgentSpec {
+        image: image.to_owned(),
+        tag: tag.to_owned(),
+        ..AgentSpec::new("boxed", "command", &["sh", "-c", "echo \"first=$$ $0\"; cat"])
+    };
+    let manager = builder(&store).agent(spec).build().await.expect("a manager");
+    let config = AgentSessionConfig {
+        cwd: Some(store.work().display().to_string()),
+        command: vec!["word".to_owned()],
+        ..AgentSessionConfig::new("boxed")
+    };
+    let config = AgentSessionConfig { sandbox: store.shell("").sandbox, ..config };
+    let session = soon("the start", manager.start_session(config)).await.expect("started");
+    assert_eq!(said(&mut session.subscribe(), "first=1 ").await.trim(), "word");
+    assert!(soon("the kill", session.kill(KillOptions::NOW)).await.expect("proven").is_empty());
+    store.assert_empty();
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_contradicts_a_container_is_refused_before_anything_starts() {
+    let store = PodmanStore::new();
+    let state = tempfile::tempdir().expect("a directory");
+    let manager = builder(&store).state_dir(state.path().to_owned()).build().await.expect("a manager");
+    let with = |change: &dyn Fn(&mut AgentSessionConfig)| {
+        let mut config = store.shell("true");
+        change(&mut config);
+        config
+    };
+    for (config, words) in [
+        (with(&|c| c.sandbox.mode = Some(SandboxMode::Workspace)), "leave the sandbox out"),
+        (
+            with(&|c| c.sandbox.network = Some(NetworkAccess::Allow(vec!["example.com".parse().expect("a rule")]))),
+            "`off` leaves it without a network",
+        ),
+        (with(&|c| c.containment = Some(proxy_manager::Containment::Strict)), "leave the containment out"),
+        (with(&|c| c.hardening.landlock = Some(true)), "landlock"),
+        (with(&|c| c.container.image = Some("-v/:/host".into())), "no name of an image"),
+        (
+            with(&|c| {
+                c.container.image = None;
+                c.container.engine = Some(ContainerEngine::Podman);
+                c.sandbox.network = None;
+            }),
+            "without an image",
+        ),
+        (with(&|c| c.container.mounts = vec!["/nowhere/at/all:/x".parse().expect("a mount")]), "/nowhere/at/all"),
+        (with(&|c| c.container.mounts = vec!["/etc:/".parse().expect("a mount")]), "root of the image"),
+        (with(&|c| c.container.mounts = vec!["/etc:x".parse().expect("a mount")]), "no absolute path"),
+        (
+            with(&|c| {
+                c.container.mounts = vec![format!("{}:/x", state.path().display()).parse().expect("a mount")];
+            }),
+            "hidden from every session",
+        ),
+        (
+            with(&|c| {
+                c.container.mounts = vec![format!("{}/log.db:/x", state.path().display()).parse().expect("a mount")];
+            }),
+            "container.mounts",
+        ),
+    ] {
+        match manager.start_session(config).await {
+            Err(Error::InvalidConfig { reason, field }) => {
+                assert!(format!("{field}: {reason}").contains(words), "{field}: {reason}");
+            }
+            other => panic!("{words}: {other:?}"),
+        }
+    }
+    let bare = sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), env!("CARGO_BIN_EXE_fake-agent"))
+        .engine_env([("PATH", "/nowhere")].into_iter().collect())
+        .build()
+        .await
+        .expect("a manager");
+    let error = bare.start_session(store.shell("true")).await.expect_err("no engine");
+    assert!(error.to_string().contains("neither podman nor docker in PATH"), "{error}");
+    store.assert_empty();
+    bare.shutdown().await;
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_image_that_is_not_there_fails_the_start_with_the_engines_words() {
+    let store = PodmanStore::new();
+    let manager = builder(&store).build().await.expect("a manager");
+    let mut config = store.shell("true");
+    // Port 9 of this machine refuses.
+    config.container.image = Some("127.0.0.1:9/no/such:1".to_owned());
+    let session = soon("the start", manager.start_session(config)).await.expect("a command is ready at once");
+    let mut events = session.subscribe();
+    let said = event(&mut events, "podman's words", |envelope| match &envelope.event {
+        Event::Log { text, .. } => text.lines().find(|line| line.starts_with("Error:")).map(str::to_owned),
+        _ => None,
+    })
+    .await;
+    assert!(said.contains("127.0.0.1:9/no/such:1"), "{said}");
+    end(&mut session.subscribe()).await;
+    store.assert_empty();
+    manager.shutdown().await;
+}
