@@ -143,7 +143,7 @@ mod tests {
             ("{}", "no JSON array"),
             (&format!(r#"[{good},{{"on":"x"}}]"#), "rule 2: missing field `action`"),
             (r#"[{"on":"x","action":"dance"}]"#, "rule 1: invalid rule: nobody knows the action \"dance\""),
-            (r#"[{"on":"x","action":"abort","when":1}]"#, "rule 1: unknown field `when`"),
+            (r#"[{"on":"x","action":"abort","unless":1}]"#, "rule 1: unknown field `unless`"),
         ] {
             let error = read(text).expect_err(text);
             assert!(error.contains("rules.json: ") && error.contains(part), "{text}: {error}");

@@ -277,6 +277,15 @@ export interface components {
              * @default null
              */
             workspace?: components["schemas"]["WorkspaceKind"] | null;
+            /**
+             * @description Container that the agent runs in. It takes the place of `sandbox`, and of a containment stronger than the baseline.
+             * @default {
+             *       "image": null,
+             *       "engine": null,
+             *       "mounts": []
+             *     }
+             */
+            container?: components["schemas"]["SessionContainer"];
         };
         /**
          * @description Capabilities stated in the catalog row; `null` where it states none.
@@ -536,6 +545,53 @@ export interface components {
          */
         ConfigSetting: "permissionMode" | "onLimit" | "startMs" | "firstResponseMs" | "inactivityMs" | "turnMs" | "toolMs" | "silenceMs" | "silenceRepeatMs" | "action";
         /**
+         * @description Program that runs containers.
+         * @example podman
+         */
+        ContainerEngine: "podman" | "docker";
+        /**
+         * @description Removal of a session's container, in a receipt.
+         * @example {
+         *       "name": "main",
+         *       "isRemoved": false
+         *     }
+         */
+        ContainerRemoval: {
+            /** @description Name of the container. */
+            name: string;
+            /** @description True if the engine has confirmed that there is no such container any more, and no mount of it. */
+            isRemoved: boolean;
+            /** @description What the engine said, where it has not. */
+            failure?: string | null;
+        };
+        /**
+         * @description Container in force, as reported in `session:started`.
+         * @example {
+         *       "engine": "podman",
+         *       "image": "text",
+         *       "name": "main",
+         *       "mounts": [
+         *         {
+         *           "source": "text",
+         *           "target": "text"
+         *         }
+         *       ],
+         *       "networkOff": false
+         *     }
+         */
+        ContainerStatus: {
+            /** @description Engine that runs it. */
+            engine: components["schemas"]["ContainerEngine"];
+            /** @description Image. */
+            image: string;
+            /** @description Name of the container. */
+            name: string;
+            /** @description All mounts. */
+            mounts: components["schemas"]["SessionMount"][];
+            /** @description True if it has no network but its own loopback; else it has what the engine gives. */
+            networkOff: boolean;
+        };
+        /**
          * @description Layers that contain a session. A session whose requested layer is not available is refused.
          * @example auto
          */
@@ -563,7 +619,8 @@ export interface components {
          *       "landlock": true,
          *       "ownCgroupsOnly": true,
          *       "agentSandbox": null,
-         *       "sandbox": null
+         *       "sandbox": null,
+         *       "container": null
          *     }
          */
         ContainmentStatus: {
@@ -586,6 +643,11 @@ export interface components {
              * @default null
              */
             sandbox: components["schemas"]["SandboxStatus"] | null;
+            /**
+             * @description The agent's container; `null` without one.
+             * @default null
+             */
+            container: components["schemas"]["ContainerStatus"] | null;
         };
         /**
          * @description Source of a cost.
@@ -1854,6 +1916,20 @@ export interface components {
             workspace?: components["schemas"]["WorkspaceKind"] | null;
             /** @description Files in reach. */
             sandbox?: components["schemas"]["ProfileSandbox"];
+            /** @description Container of the agent. */
+            container?: components["schemas"]["ProfileContainer"];
+        };
+        /**
+         * @description Container of the agent.
+         * @example {}
+         */
+        ProfileContainer: {
+            /** @description Image, with or without a tag. */
+            image?: string | null;
+            /** @description Engine. */
+            engine?: components["schemas"]["ContainerEngine"] | null;
+            /** @description Mounts, each as `SOURCE:TARGET` or `SOURCE:TARGET:ro`. */
+            mounts?: string[];
         };
         /**
          * @description Profile with its name, as it is listed.
@@ -1892,6 +1968,8 @@ export interface components {
             workspace?: components["schemas"]["WorkspaceKind"] | null;
             /** @description Files in reach. */
             sandbox?: components["schemas"]["ProfileSandbox"];
+            /** @description Container of the agent. */
+            container?: components["schemas"]["ProfileContainer"];
             /** @description Name of the profile. */
             name: string;
             /** @description True for the profile that each found agent has by itself. */
@@ -2105,6 +2183,10 @@ export interface components {
             wait?: boolean;
             /** @description For an ask: true to answer with the calls of a stream handler, as JSON lines; else with the answer alone. The lines are `{"call":"start",…}`, `{"call":"chunk",…}` and, last, `{"call":"complete","answer":{…}}` or `{"call":"failed","error":{…}}`. */
             stream?: boolean;
+            /** @description For an ask: address that is called when its turn has ended, with `context` in it, as a webhook. The server's configuration names the hosts that may be called. */
+            callback?: string | null;
+            /** @description For an ask with a callback: the caller's own, any JSON. With the metadata it has at most 16 KiB. */
+            context?: unknown;
             /** @description Name of who sends it, for the list of those that wait; by default the caller's. */
             by?: string | null;
             /** @description Metadata of the caller's, which the prompt's events have: a JSON object of at most 16 KiB, without the member `turn`. */
@@ -2232,6 +2314,11 @@ export interface components {
             cgroupEmpty?: boolean | null;
             /** @description True if no process has the session's marker in its environment; `null` where the kill was not of all, or of a proxy's receipt, whose session's fork server looks after it. */
             unmarked?: boolean | null;
+            /**
+             * @description Removal of the agent's container; `null` where it has none, or the kill was not of everything.
+             * @default null
+             */
+            container?: components["schemas"]["ContainerRemoval"] | null;
         };
         /**
          * @description Process in a receipt.
@@ -2508,6 +2595,27 @@ export interface components {
          */
         Secret: string;
         /**
+         * @description Container of a session, as it is requested.
+         * @example {}
+         */
+        SessionContainer: {
+            /**
+             * @description Image that the agent runs in, with or without a tag; `null` for the profile's, else that of the agent's row, else no container.
+             * @default null
+             */
+            image?: string | null;
+            /**
+             * @description Engine; `null` for the first that is installed of podman and docker.
+             * @default null
+             */
+            engine?: components["schemas"]["ContainerEngine"] | null;
+            /**
+             * @description Mounts, besides the working directory, which is mounted at its own path.
+             * @default []
+             */
+            mounts?: components["schemas"]["SessionMount"][];
+        };
+        /**
          * @description Id of a session.
          * @example s-1
          */
@@ -2569,7 +2677,8 @@ export interface components {
          *         "landlock": true,
          *         "ownCgroupsOnly": true,
          *         "agentSandbox": null,
-         *         "sandbox": null
+         *         "sandbox": null,
+         *         "container": null
          *       },
          *       "turns": 1,
          *       "queued": [],
@@ -2812,6 +2921,24 @@ export interface components {
              * @description Number of pings in a row that its proxy has not answered.
              */
             missedPings: number;
+        };
+        /**
+         * @description File or directory of the host that a container sees.
+         * @example {
+         *       "source": "text",
+         *       "target": "text"
+         *     }
+         */
+        SessionMount: {
+            /** @description Absolute path on the host. */
+            source: string;
+            /** @description Absolute path in the container. */
+            target: string;
+            /**
+             * @description True if the container cannot write it.
+             * @default false
+             */
+            readOnly?: boolean;
         };
         /**
          * @description Order of sessions.
@@ -3605,6 +3732,52 @@ export interface components {
             version: string;
         };
         /**
+         * @description Answer to a webhook.
+         * @example {
+         *       "outcome": "accepted",
+         *       "id": "72d3162e-cc78-11e3-81ab-4c9367dc0958"
+         *     }
+         */
+        WebhookReceipt: {
+            /** @description `accepted`, or `duplicate` for a delivery that is in the stream already. */
+            outcome: string;
+            /** @description Id of the delivery. */
+            id: string;
+        };
+        /**
+         * @description Receiver or sender, as it is listed.
+         * @example {
+         *       "name": "ops",
+         *       "direction": "out",
+         *       "kind": "url",
+         *       "counts": {
+         *         "delivered": 7,
+         *         "retried": 1
+         *       },
+         *       "waiting": 0,
+         *       "lastError": null
+         *     }
+         */
+        WebhookStatus: {
+            /** @description Name in `webhooks.toml`. */
+            name: string;
+            /** @description `in`, or `out`; `callbacks` for those of asks. */
+            direction: string;
+            /** @description The sender, or `url` or `command`. */
+            kind: string;
+            /** @description Deliveries since the server's start, by outcome: `accepted`, `duplicate`, `verified`, `refused`, `failed` of one that comes in; `delivered`, `retried`, `abandoned` of one that goes out. */
+            counts: {
+                [key: string]: number;
+            };
+            /**
+             * Format: uint
+             * @description Messages that wait, as far as they are read.
+             */
+            waiting: number;
+            /** @description The last failure. */
+            lastError: string | null;
+        };
+        /**
          * @description Answer to `GET /v1/whoami`.
          * @example {
          *       "name": "main",
@@ -3719,6 +3892,9 @@ export type BudgetKind = components['schemas']['BudgetKind'];
 export type ChangedFile = components['schemas']['ChangedFile'];
 export type CheckVerdict = components['schemas']['CheckVerdict'];
 export type ConfigSetting = components['schemas']['ConfigSetting'];
+export type ContainerEngine = components['schemas']['ContainerEngine'];
+export type ContainerRemoval = components['schemas']['ContainerRemoval'];
+export type ContainerStatus = components['schemas']['ContainerStatus'];
 export type Containment = components['schemas']['Containment'];
 export type ContainmentLayer = components['schemas']['ContainmentLayer'];
 export type ContainmentStatus = components['schemas']['ContainmentStatus'];
@@ -3784,6 +3960,7 @@ export type ProcessOutcome = components['schemas']['ProcessOutcome'];
 export type ProcessStatus = components['schemas']['ProcessStatus'];
 export type ProcessUse = components['schemas']['ProcessUse'];
 export type Profile = components['schemas']['Profile'];
+export type ProfileContainer = components['schemas']['ProfileContainer'];
 export type ProfileDescription = components['schemas']['ProfileDescription'];
 export type ProfileLimits = components['schemas']['ProfileLimits'];
 export type ProfilePermissions = components['schemas']['ProfilePermissions'];
@@ -3812,9 +3989,11 @@ export type RuleDecision = components['schemas']['RuleDecision'];
 export type SandboxMode = components['schemas']['SandboxMode'];
 export type SandboxStatus = components['schemas']['SandboxStatus'];
 export type Secret = components['schemas']['Secret'];
+export type SessionContainer = components['schemas']['SessionContainer'];
 export type SessionId = components['schemas']['SessionId'];
 export type SessionInfo = components['schemas']['SessionInfo'];
 export type SessionMetrics = components['schemas']['SessionMetrics'];
+export type SessionMount = components['schemas']['SessionMount'];
 export type SessionOrder = components['schemas']['SessionOrder'];
 export type SessionPermission = components['schemas']['SessionPermission'];
 export type SessionRecord = components['schemas']['SessionRecord'];
@@ -3845,6 +4024,8 @@ export type TranscriptResponse = components['schemas']['TranscriptResponse'];
 export type TurnUsage = components['schemas']['TurnUsage'];
 export type Usage = components['schemas']['Usage'];
 export type VersionResponse = components['schemas']['VersionResponse'];
+export type WebhookReceipt = components['schemas']['WebhookReceipt'];
+export type WebhookStatus = components['schemas']['WebhookStatus'];
 export type WhoamiResponse = components['schemas']['WhoamiResponse'];
 export type WorkspaceDiff = components['schemas']['WorkspaceDiff'];
 export type WorkspaceInfo = components['schemas']['WorkspaceInfo'];

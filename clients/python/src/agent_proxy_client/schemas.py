@@ -81,6 +81,19 @@ ConfigSetting: TypeAlias = Literal[
 ]
 
 
+ContainerEngine: TypeAlias = Literal["podman", "docker"]
+
+
+class ContainerRemoval(TypedDict):
+    """
+    Removal of a session's container, in a receipt.
+    """
+
+    name: str
+    isRemoved: bool
+    failure: NotRequired[str | None]
+
+
 Containment: TypeAlias = Literal["auto", "baseline", "cgroup", "strict"]
 
 
@@ -550,6 +563,16 @@ class ProcessUse(TypedDict):
     rssBytes: int
 
 
+class ProfileContainer(TypedDict):
+    """
+    Container of the agent.
+    """
+
+    image: NotRequired[str | None]
+    engine: NotRequired[ContainerEngine | None]
+    mounts: NotRequired[list[str]]
+
+
 class ProfileLimits(TypedDict):
     """
     Limits, each in the unit that its name ends with.
@@ -623,6 +646,8 @@ class PromptRequest(TypedDict):
     mode: NotRequired[PromptMode]
     wait: NotRequired[bool]
     stream: NotRequired[bool]
+    callback: NotRequired[str | None]
+    context: NotRequired[Any]
     by: NotRequired[str | None]
     metadata: NotRequired[dict[str, Any] | None]
 
@@ -730,6 +755,16 @@ Secret: TypeAlias = str
 
 
 SessionId: TypeAlias = str
+
+
+class SessionMount(TypedDict):
+    """
+    File or directory of the host that a container sees.
+    """
+
+    source: str
+    target: str
+    readOnly: NotRequired[bool]
 
 
 SessionOrder: TypeAlias = Literal["startedAt", "-startedAt", "id", "-id"]
@@ -907,6 +942,28 @@ class VersionResponse(TypedDict):
     version: str
 
 
+class WebhookReceipt(TypedDict):
+    """
+    Answer to a webhook.
+    """
+
+    outcome: str
+    id: str
+
+
+class WebhookStatus(TypedDict):
+    """
+    Receiver or sender, as it is listed.
+    """
+
+    name: str
+    direction: str
+    kind: str
+    counts: dict[str, int]
+    waiting: int
+    lastError: str | None
+
+
 class WhoamiResponse(TypedDict):
     """
     Answer to `GET /v1/whoami`.
@@ -963,6 +1020,18 @@ class ChangedFile(TypedDict):
     path: str
     change: FileChange
     movedFrom: str | None
+
+
+class ContainerStatus(TypedDict):
+    """
+    Container in force, as reported in `session:started`.
+    """
+
+    engine: ContainerEngine
+    image: str
+    name: str
+    mounts: list[SessionMount]
+    networkOff: bool
 
 
 class EndReason1(TypedDict):
@@ -1278,6 +1347,7 @@ class Receipt(TypedDict):
     proof: Proof
     cgroupEmpty: NotRequired[bool | None]
     unmarked: NotRequired[bool | None]
+    container: NotRequired[ContainerRemoval | None]
 
 
 class RecordedReceipt(TypedDict):
@@ -1338,6 +1408,16 @@ class SandboxStatus(TypedDict):
     write: list[str]
     hidden: list[str]
     network: NetworkAccess
+
+
+class SessionContainer(TypedDict):
+    """
+    Container of a session, as it is requested.
+    """
+
+    image: NotRequired[str | None]
+    engine: NotRequired[ContainerEngine | None]
+    mounts: NotRequired[list[SessionMount]]
 
 
 class SessionMetrics(TypedDict):
@@ -1517,6 +1597,7 @@ class ContainmentStatus(TypedDict):
     ownCgroupsOnly: bool
     agentSandbox: str | None
     sandbox: SandboxStatus | None
+    container: ContainerStatus | None
 
 
 class OpenPermission(TypedDict):
@@ -1674,6 +1755,7 @@ class AgentSessionConfig(TypedDict):
     surface: NotRequired[Surface | None]
     sandbox: NotRequired[SessionSandbox]
     workspace: NotRequired[WorkspaceKind | None]
+    container: NotRequired[SessionContainer]
 
 
 class Profile(TypedDict):
@@ -1693,6 +1775,7 @@ class Profile(TypedDict):
     timeouts: NotRequired[ProfileTimeouts]
     workspace: NotRequired[WorkspaceKind | None]
     sandbox: NotRequired[ProfileSandbox]
+    container: NotRequired[ProfileContainer]
 
 
 class ProfileDescription(TypedDict):
@@ -1712,6 +1795,7 @@ class ProfileDescription(TypedDict):
     timeouts: NotRequired[ProfileTimeouts]
     workspace: NotRequired[WorkspaceKind | None]
     sandbox: NotRequired[ProfileSandbox]
+    container: NotRequired[ProfileContainer]
     name: str
     computed: bool
 
