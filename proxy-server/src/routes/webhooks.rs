@@ -27,11 +27,11 @@ api_routes! { "Webhooks", ApiState;
     /// Shows what a link answers, with a button for it.
     ///
     /// It needs no token: the link is one. It answers nothing.
-    get "/v1/permission-link" show: query::<LinkForm>() text(200, "The page.", "text/html") empty(404, "No link of this server.") empty(410, "It is too old, or was used.");
+    get "/v1/permission-link" show: query::<LinkForm>() text(200, "The page.", "text/html") empty(404, "No link of this server.") empty(410, "It is too old, or was used.") problems(&["unsupported"]);
     /// Answers a permission request by a link, once.
     ///
     /// The body is a form with the link's `token`, as the page sends it.
-    post "/v1/permission-link" answer: raw_body() text(200, "The page.", "text/html") empty(404, "No link of this server.") empty(409, "The agent offers no such answer.") empty(410, "It is too old, or was used.");
+    post "/v1/permission-link" answer: raw_body() text(200, "The page.", "text/html") empty(404, "No link of this server.") empty(409, "The agent offers no such answer.") empty(410, "It is too old, or was used.") problems(&["unsupported"]);
 }
 
 /// Answer to a webhook.
@@ -48,7 +48,7 @@ struct WebhookReceipt {
 fn webhooks(state: &ApiState) -> RouteResult<&Webhooks> {
     state.webhooks.as_ref().ok_or_else(|| {
         ProblemDetails::new(
-            "unknown-route",
+            "unsupported",
             "this server has no webhooks: write webhooks.toml into its configuration directory",
         )
     })
