@@ -10,6 +10,8 @@ use std::{
 use ipc_protocol::EnvVars;
 use proxy_manager::{AgentSessionConfig, SessionContainer};
 
+use crate::system::not_run;
+
 /// The image.
 pub const IMAGE: &str = "localhost/busybox:test";
 
@@ -25,8 +27,15 @@ pub struct PodmanStore {
 }
 
 impl PodmanStore {
-    /// Makes the store with the image. Panics without podman, runc and busybox: these tests need them.
-    pub fn new() -> Self {
+    /// Makes the store with the image; `None`, and says so, without podman, runc and busybox, and without root, whose store it is.
+    pub fn new() -> Option<Self> {
+        let busybox = ["/bin/busybox", "/usr/bin/busybox"].into_iter().map(Path::new).find(|file| file.exists());
+        let is_there = |program: &&str| command(program, &["--version"]).output().is_ok();
+        let missing = ["podman", "runc"].into_iter().find(|program| !is_there(program));
+        let (None, Some(busybox), true) = (missing, busybox, nix::unistd::geteuid().is_root()) else {
+            not_run("sessions in containers: they take root, podman, runc and busybox-static");
+            return None;
+        };
         let directory = tempfile::Builder::new().prefix("agent-proxy-podman.").tempdir().expect("a directory");
         let store = Self { directory };
         let path = |name: &str| store.path().join(name).display().to_string();
@@ -44,8 +53,7 @@ impl PodmanStore {
         for below in ["bin", "dev", "etc", "proc", "sys", "tmp"] {
             fs::create_dir_all(root.join(below)).expect("made");
         }
-        let busybox = ["/bin/busybox", "/usr/bin/busybox"].into_iter().map(Path::new).find(|file| file.exists());
-        fs::copy(busybox.expect("busybox: install busybox-static"), root.join("bin/busybox")).expect("copied");
+        fs::copy(busybox, root.join("bin/busybox")).expect("copied");
         for applet in APPLETS {
             symlink("busybox", root.join("bin").join(applet)).expect("linked");
         }
@@ -54,7 +62,7 @@ impl PodmanStore {
         assert!(made.status.success(), "{made:?}");
         let imported = store.podman(&["import", "--quiet", &tar, IMAGE]);
         assert!(imported.status.success(), "{imported:?}");
-        store
+        Some(store)
     }
 
     fn path(&self) -> &Path {
@@ -129,12 +137,6 @@ impl PodmanStore {
         let work = self.path().join("work");
         fs::create_dir_all(&work).expect("made");
         work
-    }
-}
-
-impl Default for PodmanStore {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Sessions in containers: what they see, and that nothing of them is left, whoever dies. They need podman, runc and busybox.
+//! Sessions in containers: what they see, and that nothing of them is left, whoever dies. They take root, podman, runc and busybox.
 
 use std::{
     fs::{self, File},
@@ -68,7 +68,7 @@ async fn start(manager: &ProxyManager, store: &PodmanStore, seconds: &str) -> (S
 
 #[tokio::test]
 async fn an_agent_works_in_its_container() {
-    let store = PodmanStore::new();
+    let Some(store) = PodmanStore::new() else { return };
     let manager = builder(&store).build().await.expect("a manager");
     let other = tempfile::tempdir().expect("a directory");
     fs::write(other.path().join("given"), "a gift").expect("written");
@@ -126,7 +126,7 @@ async fn an_agent_works_in_its_container() {
 
 #[tokio::test]
 async fn a_kill_ends_the_container_with_all_in_it() {
-    let store = PodmanStore::new();
+    let Some(store) = PodmanStore::new() else { return };
     let manager = builder(&store).build().await.expect("a manager");
     let seconds = unique_seconds();
     let (session, sleepers) = start(&manager, &store, &seconds).await;
@@ -151,7 +151,7 @@ fn process_of(store: &PodmanStore, name: &str) -> u32 {
 
 #[tokio::test]
 async fn nothing_is_left_when_the_engine_is_killed() {
-    let store = PodmanStore::new();
+    let Some(store) = PodmanStore::new() else { return };
     let manager = builder(&store).build().await.expect("a manager");
     let seconds = unique_seconds();
     let (session, sleepers) = start(&manager, &store, &seconds).await;
@@ -163,7 +163,7 @@ async fn nothing_is_left_when_the_engine_is_killed() {
 
 #[tokio::test]
 async fn nothing_is_left_when_the_monitor_is_killed() {
-    let store = PodmanStore::new();
+    let Some(store) = PodmanStore::new() else { return };
     let manager = builder(&store).build().await.expect("a manager");
     let seconds = unique_seconds();
     let (session, sleepers) = start(&manager, &store, &seconds).await;
@@ -179,7 +179,7 @@ async fn nothing_is_left_when_the_monitor_is_killed() {
 
 #[tokio::test]
 async fn nothing_is_left_when_the_proxy_is_killed() {
-    let store = PodmanStore::new();
+    let Some(store) = PodmanStore::new() else { return };
     let manager = builder(&store).build().await.expect("a manager");
     let seconds = unique_seconds();
     let (session, sleepers) = start(&manager, &store, &seconds).await;
@@ -192,7 +192,7 @@ async fn nothing_is_left_when_the_proxy_is_killed() {
 
 #[tokio::test]
 async fn nothing_is_left_when_the_fork_server_is_killed() {
-    let store = PodmanStore::new();
+    let Some(store) = PodmanStore::new() else { return };
     let manager = builder(&store).build().await.expect("a manager");
     let seconds = unique_seconds();
     let (session, sleepers) = start(&manager, &store, &seconds).await;
@@ -255,7 +255,7 @@ impl Drop for Host {
 
 #[test]
 fn nothing_is_left_when_the_host_is_killed() {
-    let store = PodmanStore::new();
+    let Some(store) = PodmanStore::new() else { return };
     let state = tempfile::tempdir().expect("a directory");
     let seconds = unique_seconds();
     let host = Host::start(&store, state.path(), &seconds);
@@ -268,7 +268,7 @@ fn nothing_is_left_when_the_host_is_killed() {
 
 #[tokio::test]
 async fn nothing_is_left_after_the_next_start_when_all_supervisors_are_killed() {
-    let store = PodmanStore::new();
+    let Some(store) = PodmanStore::new() else { return };
     let state = tempfile::tempdir().expect("a directory");
     let seconds = unique_seconds();
     let host = Host::start(&store, state.path(), &seconds);
@@ -293,7 +293,7 @@ async fn nothing_is_left_after_the_next_start_when_all_supervisors_are_killed() 
 
 #[tokio::test]
 async fn a_row_of_the_catalog_names_an_image() {
-    let store = PodmanStore::new();
+    let Some(store) = PodmanStore::new() else { return };
     let (image, tag) = IMAGE.split_once(':').expect("a tag");
     let spec = AgentSpec {
         image: image.to_owned(),
@@ -316,7 +316,7 @@ async fn a_row_of_the_catalog_names_an_image() {
 
 #[tokio::test]
 async fn what_contradicts_a_container_is_refused_before_anything_starts() {
-    let store = PodmanStore::new();
+    let Some(store) = PodmanStore::new() else { return };
     let state = tempfile::tempdir().expect("a directory");
     let manager = builder(&store).state_dir(state.path().to_owned()).build().await.expect("a manager");
     let with = |change: &dyn Fn(&mut AgentSessionConfig)| {
@@ -378,7 +378,7 @@ async fn what_contradicts_a_container_is_refused_before_anything_starts() {
 
 #[tokio::test]
 async fn an_image_that_is_not_there_fails_the_start_with_the_engines_words() {
-    let store = PodmanStore::new();
+    let Some(store) = PodmanStore::new() else { return };
     let manager = builder(&store).build().await.expect("a manager");
     let mut config = store.shell("true");
     // Port 9 of this machine refuses.
