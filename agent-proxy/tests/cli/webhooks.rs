@@ -224,8 +224,6 @@ fn a_webhook_is_taken_once_and_refused_with_a_reason() {
     let long = "x".repeat(2 << 20);
     assert_eq!(post(&signed("d-3", now, body), &long).status, 413);
     assert_eq!(send(address, "POST /v1/hooks/other", &[], body).status, 404);
-    let audit = fs::read_to_string(place.directory.join("state/audit.jsonl")).unwrap_or_default();
-    assert!(!audit.contains("secret"), "{audit}");
     // It has become a session, by a rule.
     daemon
         .spawn(&["events", "of-hook", "--follow", "--json"])
@@ -236,4 +234,11 @@ fn a_webhook_is_taken_once_and_refused_with_a_reason() {
     let refused = send(address, "POST /v1/sessions/of-hook/ask", &bearer(token.trim()), ask);
     assert!(refused.status == 403 && refused.text.contains("[callbacks]"), "{}", refused.text);
     drop(daemon);
+    let audit = fs::read_to_string(place.directory.join("state/audit.jsonl")).expect("the audit log");
+    let calls: Vec<Value> = audit.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let refused = |call: &&Value| {
+        (&call["caller"], &call["status"], &call["outcome"]) == (&json!("hook:ci"), &json!(401), &json!("refused"))
+    };
+    assert_eq!(calls.iter().filter(refused).count(), 4, "{audit}");
+    assert!(!audit.contains(SECRET), "{audit}");
 }
