@@ -3864,7 +3864,7 @@ export interface components {
          * @description Tree that an agent works in.
          * @example off
          */
-        WorkspaceKind: "off" | "copy" | "worktree";
+        WorkspaceKind: "off" | "copy" | "worktree" | "overlay";
         /**
          * @description Answer to `POST /v1/sessions/{id}/workspace/apply` and `DELETE /v1/sessions/{id}/workspace`.
          * @example {

@@ -155,7 +155,9 @@ impl ProxyManager {
             }
         });
         let fork_server = fork_servers.living().await?;
-        let wanted = launch.attempt.config.containment;
+        // An overlay is mounted in the namespace of a strict session.
+        let strict = launch.enclosure.overlay.as_ref().map(|_| Containment::Strict);
+        let wanted = strict.or(launch.attempt.config.containment);
         let held = match &launch.enclosure.sandbox {
             // The engine is not contained: what it starts is, by the engine.
             _ if launch.enclosure.container.is_some() => {

@@ -974,7 +974,7 @@ class WhoamiResponse(TypedDict):
     user: str | None
 
 
-WorkspaceKind: TypeAlias = Literal["off", "copy", "worktree"]
+WorkspaceKind: TypeAlias = Literal["off", "copy", "worktree", "overlay"]
 
 
 class WorkspaceResult(TypedDict):
