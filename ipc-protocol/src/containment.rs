@@ -4,7 +4,9 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ContainerSpec, ContainerStatus, ContainmentLayer, FileLayer, LimitInForce, SandboxSpec, SandboxStatus};
+use crate::{
+    ContainerSpec, ContainerStatus, ContainmentLayer, FileLayer, LimitInForce, OverlaySpec, SandboxSpec, SandboxStatus,
+};
 
 /// Environment variable of every process of a session. Its value is unique to one run of one session, and
 /// identifies processes that have left the process tree.
@@ -90,6 +92,9 @@ pub struct ContainmentSpec {
     /// Container of the agent.
     #[serde(default)]
     pub container: Option<Box<ContainerSpec>>,
+    /// Overlay that the agent works in.
+    #[serde(default)]
+    pub overlay: Option<Box<OverlaySpec>>,
 }
 
 /// Files of the server that a session must not reach: with them its agent would be an operator.

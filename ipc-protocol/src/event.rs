@@ -679,6 +679,18 @@ pub enum Event {
         /// Number of changed files: those that were applied, or dropped without.
         files: u64,
     },
+    /// A warm session was handed to the caller of a start: from here on it is that caller's.
+    #[serde(rename = "session:claimed")]
+    SessionClaimed {
+        /// Time since its agent was ready, in milliseconds.
+        warm_ms: u64,
+        /// Label of its user.
+        user_id: Option<String>,
+        /// Label of its workspace.
+        workspace_id: Option<String>,
+        /// Label: purpose of the agent.
+        agent_type: Option<String>,
+    },
 }
 
 /// Types of the events above, except [`Event::Harness`] and [`Event::External`].
@@ -733,6 +745,7 @@ const KINDS: &[&str] = &[
     "session:mode",
     "session:thinking",
     "session:workspace",
+    "session:claimed",
 ];
 
 /// Text before the agent in the type of [`Event::Harness`]; [`RECEIVED_SUFFIX`] follows the agent.

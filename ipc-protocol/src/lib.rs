@@ -79,4 +79,4 @@ pub use receipt::{
 };
 pub use sandbox::{FileLayer, SandboxMode, SandboxSpec, SandboxStatus, SessionSandbox, UnknownSandbox};
 pub use signal_number::{InvalidSignal, SignalNumber};
-pub use workspace::{UnknownWorkspace, WorkspaceKind, WorkspaceStep};
+pub use workspace::{OverlaySpec, UnknownWorkspace, WorkspaceKind, WorkspaceStep};

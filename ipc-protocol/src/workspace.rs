@@ -16,11 +16,14 @@ pub enum WorkspaceKind {
     Copy,
     /// A git worktree of the repository, with changes that are not committed, and without ignored files.
     Worktree,
+    /// The tree itself, in the session's mounts, with a layer over it that has the changes. Takes a mount namespace.
+    Overlay,
 }
 
 impl WorkspaceKind {
     /// All values, each with its name.
-    pub const ALL: [(Self, &'static str); 3] = [(Self::Off, "off"), (Self::Copy, "copy"), (Self::Worktree, "worktree")];
+    pub const ALL: [(Self, &'static str); 4] =
+        [(Self::Off, "off"), (Self::Copy, "copy"), (Self::Worktree, "worktree"), (Self::Overlay, "overlay")];
 }
 
 impl fmt::Display for WorkspaceKind {
@@ -31,7 +34,7 @@ impl fmt::Display for WorkspaceKind {
 
 /// Error for text that names no [`WorkspaceKind`].
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-#[error("unknown workspace {0:?}: use one of off copy worktree")]
+#[error("unknown workspace {0:?}: use one of off copy worktree overlay")]
 pub struct UnknownWorkspace(pub String);
 
 impl FromStr for WorkspaceKind {
@@ -41,6 +44,19 @@ impl FromStr for WorkspaceKind {
         let known = Self::ALL.iter().find(|(_, name)| *name == text);
         known.map(|(value, _)| *value).ok_or_else(|| UnknownWorkspace(text.chars().take(80).collect()))
     }
+}
+
+/// Overlay as the proxy mounts it. All are absolute directories.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OverlaySpec {
+    /// Mount point.
+    pub tree: String,
+    /// Tree of the user's, which stays as it is.
+    pub lower: String,
+    /// Directory that gets the changes.
+    pub upper: String,
+    /// Directory of the kernel's own, in the same file system.
+    pub work: String,
 }
 
 /// Step in the life of a workspace.

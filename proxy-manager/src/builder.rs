@@ -13,13 +13,15 @@ use crate::{
     fork_server::ChildProgram,
     history::{HistoryLimits, LogFailure},
     launch::AgentDefaults,
-    supervision::SessionBounds,
+    supervision::{SessionBounds, WarmTarget},
 };
 
 /// Descriptors that are kept for everything but sessions.
 const DESCRIPTOR_RESERVE: u64 = 32;
 /// Time that sessions may be idle where they are kept.
 const IDLE_SUSPEND: Duration = Duration::from_secs(300);
+/// Age at which a warm session is replaced.
+const WARM_AGE: Duration = Duration::from_secs(600);
 
 /// Configuration from which a [`ProxyManager`](crate::ProxyManager) is built.
 ///
@@ -53,6 +55,8 @@ pub struct ManagerBuilder {
     pub(crate) state_dir: Option<PathBuf>,
     pub(crate) workspaces: Option<PathBuf>,
     pub(crate) bounds: SessionBounds,
+    pub(crate) warm: Vec<WarmTarget>,
+    pub(crate) warm_age: Duration,
     /// `None`: the default, which depends on whether there is a state directory.
     pub(crate) idle_suspend: Option<Duration>,
     pub(crate) log_failure: LogFailure,
@@ -75,6 +79,8 @@ impl ManagerBuilder {
             state_dir: None,
             workspaces: None,
             bounds: SessionBounds::default(),
+            warm: Vec::new(),
+            warm_age: WARM_AGE,
             idle_suspend: None,
             log_failure: LogFailure::default(),
             retention: Retention::default(),
@@ -248,6 +254,21 @@ impl ManagerBuilder {
     pub fn queue(mut self, starts: usize, longest_wait: Duration) -> Self {
         self.bounds.queue = starts;
         self.bounds.longest_wait = longest_wait;
+        self
+    }
+
+    /// Sets the sessions that are started ahead, so that [`ProxyManager::start_or_claim`](crate::ProxyManager::start_or_claim) has one at
+    /// once. None by default. They count as sessions, for all bounds but that of users; a start that lacks a place ends one.
+    #[must_use]
+    pub fn warm(mut self, targets: impl IntoIterator<Item = WarmTarget>) -> Self {
+        self.warm = targets.into_iter().collect();
+        self
+    }
+
+    /// Sets the age at which a session that nobody has claimed is ended, and another one started. 10 minutes by default.
+    #[must_use]
+    pub fn warm_age(mut self, age: Duration) -> Self {
+        self.warm_age = age;
         self
     }
 

@@ -118,7 +118,7 @@ pub mod host {
     pub use crate::history::{HistoryLimits, LogFailure};
     pub use crate::manager::{DrainProgress, RequestGuard, RequestStart};
     pub use crate::state::{RecoveredSession, RecoveryOutcome};
-    pub use crate::supervision::Occupancy;
+    pub use crate::supervision::{Occupancy, WarmTarget};
     #[doc(inline)]
     pub use event_log::{CommitTimes, ImportSummary, LogDamage, LogError, LogInspection, Retention};
     #[cfg(feature = "sqlite")]
@@ -219,8 +219,8 @@ pub use self::{
     host::{
         ActionRule, Capabilities, CgroupControllers, CommitTimes, Deadlines, DrainProgress, HealthPolicy,
         HistoryLimits, ImportSummary, LogDamage, LogError, LogFailure, LogInspection, Occupancy, RecoveredSession,
-        RecoveryOutcome, RequestGuard, RequestStart, Retention, SessionBound, UnavailableFeature, fill_text,
-        raise_descriptor_limit,
+        RecoveryOutcome, RequestGuard, RequestStart, Retention, SessionBound, UnavailableFeature, WarmTarget,
+        fill_text, raise_descriptor_limit,
     },
     isolation::{
         AgentSandbox, ContainerEngine, ContainerRemoval, ContainerStatus, Containment, ContainmentLayer,

@@ -35,6 +35,7 @@ mod marker_pass;
 mod metadata_guard;
 mod namespace;
 mod oom;
+mod overlay;
 mod pidfd;
 mod proc;
 mod process_sight;

@@ -281,6 +281,10 @@ fn refused(step: SpawnStep, error: &io::Error, with_user: bool) -> UnavailableFe
             "a container masks parts of /proc: run it with these unmasked (Docker: --security-opt systempaths=unconfined), \
              or choose another containment"
         }
+        (SpawnStep::MountOverlay, Some(error)) if error != Errno::PERM => {
+            "the kernel needs overlayfs, and a state directory on a file system that it makes one on (ext4, XFS, Btrfs, and no overlay): \
+             use the workspace `copy` or `worktree`, or another state directory"
+        }
         (SpawnStep::Clone, Some(Errno::NOSPC | Errno::USERS)) => {
             "raise the limits in /proc/sys/user (max_user_namespaces, max_pid_namespaces, max_mnt_namespaces)"
         }

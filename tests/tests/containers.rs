@@ -11,9 +11,10 @@ use agent_proxy_tests::{
     system::{is_alive, sleeping, unique_seconds, until},
 };
 use proxy_manager::{
-    AgentSessionConfig, AgentSpec, ContainerEngine, EndReason, Error, Event, ExitStatus, KillCause, KillOptions,
-    ManagerBuilder, NetworkAccess, ProcessId, ProxyManager, Receipt, RecoveryOutcome, SandboxMode, SessionHandle,
-    Signal, Subscription,
+    AgentSessionConfig, AgentSpec, ContainerEngine, EndReason, Error, Event, ExitStatus, HostDeath, KillCause,
+    KillOptions, ManagerBuilder, NetworkAccess, ProcessId, ProxyManager, Receipt, RecoveryOutcome, SandboxMode,
+    SessionHandle, Signal, Subscription,
+    terminal::{FromTerminal, TerminalConfig, TerminalSize, ToTerminal},
 };
 use registry::{PidFd, SpawnInput, SpawnOutput, SpawnRequest, SpawnedProcess};
 
@@ -393,5 +394,81 @@ async fn an_image_that_is_not_there_fails_the_start_with_the_engines_words() {
     assert!(said.contains("127.0.0.1:9/no/such:1"), "{said}");
     end(&mut session.subscribe()).await;
     store.assert_empty();
+    manager.shutdown().await;
+}
+
+/// Runs a script by a shell beside the agent, to its end.
+async fn shell_output(session: &SessionHandle, script: &str) -> (String, Option<ExitStatus>) {
+    let mut viewer = session.shell().await.expect("connected");
+    let argv = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
+    viewer.send(&ToTerminal::Shell { argv, terminal: None, in_place: false }).await.expect("sent");
+    let mut text = Vec::new();
+    loop {
+        match soon("a message", viewer.next()).await {
+            Some(FromTerminal::Output { bytes, .. }) => text.extend(bytes),
+            Some(FromTerminal::Ended { exit, .. }) => return (String::from_utf8(text).expect("text"), exit),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_shell_is_in_the_container_and_ends_with_it() {
+    let Some(store) = PodmanStore::new() else { return };
+    let manager = builder(&store).build().await.expect("a manager");
+    let seconds = unique_seconds();
+    let (session, sleepers) = start(&manager, &store, &seconds).await;
+    let (text, exit) = shell_output(&session, "ls / | grep -c srv; pwd; exit 7").await;
+    assert_eq!((text.as_str(), exit), (format!("0\n{}\n", store.work().display()).as_str(), Some(ExitStatus::Code(7))));
+    let other = session.shell().await.expect("connected");
+    let begun = async {
+        let mut other = other;
+        let argv = ["/bin/sh", "-c", &format!("setsid sleep {seconds} & echo begun; exec sleep {seconds}")];
+        let argv = argv.map(str::to_owned).to_vec();
+        other.send(&ToTerminal::Shell { argv, terminal: None, in_place: false }).await.expect("sent");
+        assert!(matches!(soon("its word", other.next()).await, Some(FromTerminal::Output { .. })));
+        other
+    };
+    let _other = begun.await;
+    let all_sleepers = until("the shell sleeps too", || Some(sleeping(&seconds)).filter(|pids| pids.len() == EACH + 2));
+    assert!(sleepers.iter().all(|pid| all_sleepers.contains(pid)));
+    let receipt = session.kill(KillOptions::default()).await.expect("killed");
+    ended_all(&store, &receipt, &all_sleepers, &seconds);
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_agent_in_a_container_has_its_terminal() {
+    let Some(store) = PodmanStore::new() else { return };
+    let manager = builder(&store).build().await.expect("a manager");
+    let seconds = unique_seconds();
+    let script = format!("[ -t 0 ] && [ -t 1 ] && touch is-terminal; exec sleep {seconds}");
+    let terminal = Some(TerminalConfig { size: TerminalSize::default(), ..TerminalConfig::default() });
+    let config = AgentSessionConfig { terminal, ..store.shell(&script) };
+    let session = soon("the start", manager.start_session(config)).await.expect("started");
+    let sleepers = until("it sleeps", || Some(sleeping(&seconds)).filter(|pids| pids.len() == 1));
+    assert!(store.work().join("is-terminal").exists());
+    let receipt = session.kill(KillOptions::default()).await.expect("killed");
+    ended_all(&store, &receipt, &sleepers, &seconds);
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_container_outlives_its_host_and_the_next_one_ends_it() {
+    let Some(store) = PodmanStore::new() else { return };
+    let state = tempfile::tempdir().expect("a directory");
+    let seconds = unique_seconds();
+    let manager = builder(&store).state_dir(state.path().to_owned()).build().await.expect("a manager");
+    let on_host_death = HostDeath::Detach { fetch_within_ms: 60_000, spool_bytes: 1 << 20 };
+    let config = AgentSessionConfig { on_host_death, ..store.shell(&script(&seconds)) };
+    let session = soon("the start", manager.start_session(config)).await.expect("started");
+    let (id, sleepers) = (session.id().clone(), asleep(&seconds));
+    assert_eq!(soon("the end of the host", manager.shutdown_detaching()).await, []);
+    drop((session, manager));
+    assert_eq!((sleeping(&seconds).len(), store.containers().len()), (EACH, 1), "it runs on");
+    let manager = builder(&store).state_dir(state.path().to_owned()).build().await.expect("the next one");
+    let session = manager.session(&id).expect("it has it");
+    let receipt = soon("the kill", session.kill(KillOptions::default())).await.expect("killed");
+    ended_all(&store, &receipt, &sleepers, &seconds);
     manager.shutdown().await;
 }

@@ -24,6 +24,7 @@ mod session;
 mod several;
 mod supervision;
 mod terminal;
+mod warm;
 mod watch;
 mod workspaces;
 
@@ -64,6 +65,7 @@ pub(crate) use session::AgentArgs;
 pub(crate) use several::SeveralArgs;
 pub(crate) use supervision::SupervisionArgs;
 pub(crate) use terminal::{AttachArgs, ForegroundTerminalArgs, ShellArgs, StartTerminalArgs};
+pub(crate) use warm::WarmArgs;
 pub(crate) use watch::{LogsArgs, PruneArgs, TopArgs, TopSort, WaitArgs, WaitState};
 pub(crate) use workspaces::{WorkspaceDiffArgs, WorkspacesArgs};
 
@@ -357,6 +359,9 @@ pub(crate) struct ServeArgs {
     /// Bounds on the number of sessions.
     #[command(flatten)]
     pub(crate) supervision: SupervisionArgs,
+    /// Sessions started ahead.
+    #[command(flatten)]
+    pub(crate) warm: WarmArgs,
     /// Listeners on the network.
     #[command(flatten)]
     pub(crate) network: NetworkArgs,

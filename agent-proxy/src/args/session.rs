@@ -108,7 +108,7 @@ pub(crate) struct ChoiceArgs {
     /// Tree that the agent works in [default: off, your own]; `diff`, `apply` and `drop` settle its changes
     ///
     /// copy: a copy of the repository, or of the directory where there is none. worktree: a git worktree with your uncommitted changes,
-    /// without ignored files. Nothing in your tree changes until you apply what changed there.
+    /// without ignored files. overlay: your tree with a layer over it that gets the changes, in the session's own mounts. Nothing in your tree changes until you apply what changed there.
     #[arg(long, value_name = "KIND", value_parser = super::workspaces::kind(), help_heading = "Containment and limits")]
     pub(crate) workspace: Option<WorkspaceKind>,
 }

@@ -119,10 +119,10 @@ mod tests {
     fn the_example_is_a_file_once_its_comments_go() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("config.toml");
-        let texts: Vec<&str> = keys()
+        let texts: Vec<String> = keys()
             .iter()
             .filter(|key| matches!(key.kind, serve_config::ValueKind::Text(_)))
-            .map(|key| key.name.as_str())
+            .map(|key| format!("{} = ", key.name))
             .collect();
         let lines: String = example()
             .lines()

@@ -20,10 +20,16 @@ pub(super) async fn run(client: &DaemonClient, args: StartArgs, as_json: bool) -
         surface: args.terminal.surface(),
         ..config::session(args.agent.as_deref(), args.start)?
     };
+    config.lifecycle.replace = args.replace;
+    let named = args.id.is_some();
     if let Some(id) = args.id {
         config.session_id = id;
     }
-    config.lifecycle.replace = args.replace;
+    let mut config = serde_json::to_value(&config).map_err(|error| ProblemDetails::failed(error.to_string()))?;
+    // Without an id it may be a session that is warm.
+    if let (false, Some(fields)) = (named, config.as_object_mut()) {
+        fields.remove("sessionId");
+    }
     let session: Value = client.post("/v1/sessions", &config).await?;
     if as_json {
         return term::json(&session);

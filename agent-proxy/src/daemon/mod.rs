@@ -100,6 +100,7 @@ pub(crate) async fn serve(
     builder = builder.containment(args.containment.containment.unwrap_or_default()).hidden_files(hidden);
     builder = args.supervision.apply_to(builder.max_depth(args.max_depth));
     builder = args.durability.apply_to(builder)?;
+    builder = args.warm.apply_to(builder, &configuration, policy.as_ref())?;
     if let Some(directory) = args.cgroup_parent {
         builder = builder.cgroup_parent(absolute(directory)?);
     }

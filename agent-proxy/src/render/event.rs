@@ -75,6 +75,10 @@ pub(crate) fn detail(event: &Event) -> String {
             WorkspaceStep::Applied => format!("{} applied to {source}", files_of(*files)),
             WorkspaceStep::Dropped => format!("{kind} of {source} dropped, {} changed", files_of(*files)),
         },
+        Event::SessionClaimed { warm_ms, user_id, .. } => {
+            let user = user_id.as_ref().map_or_else(String::new, |user| format!(", for {user}"));
+            format!("warm for {}{user}", duration(Duration::from_millis(*warm_ms)))
+        }
         Event::Usage(usage) => tokens(usage),
         Event::ContextWindow { used, size, .. } => format!("{used} of {size} tokens"),
         Event::Complete { stop_reason, usage } => {

@@ -51,6 +51,7 @@ pub(crate) fn state(session: &SessionInfo) -> String {
         _ if session.state == SessionState::Idle && session.metadata.surface != Surface::Machine => {
             screen_text(session)
         }
+        _ if session.warm => "warm".to_owned(),
         _ => state_text(&session.state),
     };
     let note = match (session.ending, agent_is_gone) {

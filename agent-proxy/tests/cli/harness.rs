@@ -382,14 +382,20 @@ impl Daemon<'_> {
     /// How many starts wait for a place.
     #[track_caller]
     pub(crate) fn waiting(&self) -> u64 {
+        let body = self.get("/v1/health");
+        let health: Value = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
+        health["waiting"].as_u64().unwrap_or_else(|| panic!("{health}"))
+    }
+
+    /// The body of an answer.
+    #[track_caller]
+    pub(crate) fn get(&self, path: &str) -> String {
         let mut stream = UnixStream::connect(self.place.socket()).expect("it listens");
-        let request = b"GET /v1/health HTTP/1.1\r\nHost: agent-proxy\r\nConnection: close\r\n\r\n";
-        stream.write_all(request).expect("written");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: agent-proxy\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("written");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("answered");
-        let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
-        let health: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"));
-        health["waiting"].as_u64().unwrap_or_else(|| panic!("{health}"))
+        answer.split_once("\r\n\r\n").expect("a body").1.to_owned()
     }
 
     pub(crate) fn pid(&self) -> u32 {

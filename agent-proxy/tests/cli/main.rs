@@ -37,5 +37,6 @@ mod survivors;
 mod terminal;
 mod unusable;
 mod users;
+mod warm;
 mod webhooks;
 mod workspaces;

@@ -1,27 +1,41 @@
 //! Workspaces: of a session in the terminal, and of a daemon that is killed.
 
-use std::{fs, path::PathBuf};
+use std::{fs, os::unix::fs::MetadataExt as _, path::PathBuf};
 
 use nix::sys::signal::Signal;
 
+/// A user without rights.
+const ORDINARY: u32 = 65_534;
+
 use crate::{
     durable::end,
-    harness::{Place, Ran, Running},
+    harness::{Place, Ran, Running, not_run},
 };
 
 /// A place with a tree of the user's.
 struct User {
     place: Place,
     tree: PathBuf,
+    kind: &'static str,
 }
 
 impl User {
     fn new() -> Self {
-        let place = Place::new();
+        Self::in_place(Place::new(), "copy")
+    }
+
+    fn in_place(place: Place, kind: &'static str) -> Self {
         let tree = place.directory.join("work");
         fs::create_dir(&tree).expect("made");
         fs::write(tree.join("file"), "before\n").expect("written");
-        Self { place, tree }
+        fs::create_dir(tree.join("directory")).expect("made");
+        fs::write(tree.join("directory/one"), "1\n").expect("written");
+        for path in ["", "file", "directory", "directory/one"].map(|path| tree.join(path)) {
+            // The place may be another user's.
+            let owner = fs::metadata(&place.directory).expect("there");
+            std::os::unix::fs::chown(path, Some(owner.uid()), Some(owner.gid())).expect("handed over");
+        }
+        Self { place, tree, kind }
     }
 
     fn run(&self, args: &[&str]) -> Ran {
@@ -31,7 +45,7 @@ impl User {
     }
 
     fn work(&self, command: &[&str], script: &str) -> Ran {
-        let options = ["--agent", "command", "--workspace", "copy", "--cwd", self.tree.to_str().expect("UTF-8")];
+        let options = ["--agent", "command", "--workspace", self.kind, "--cwd", self.tree.to_str().expect("UTF-8")];
         self.run(&[command, &options, &["--", "/bin/sh", "-c", script]].concat())
     }
 
@@ -49,7 +63,24 @@ impl User {
 
 #[test]
 fn a_run_says_what_it_has_left_and_its_changes_are_applied_or_dropped() {
-    let user = User::new();
+    changes_are_settled(&User::new());
+}
+
+#[test]
+fn so_are_those_of_an_overlay() {
+    changes_are_settled(&User::in_place(Place::new(), "overlay"));
+}
+
+/// In a user namespace the layers have other marks.
+#[test]
+fn so_are_those_of_an_ordinary_user_s_overlay() {
+    match nix::unistd::geteuid().is_root() {
+        true => changes_are_settled(&User::in_place(Place::of_user(ORDINARY), "overlay")),
+        false => not_run("takes root to become another user; the test above runs as an ordinary one already"),
+    }
+}
+
+fn changes_are_settled(user: &User) {
     let ran = user.work(&["run"], "echo after >file").exits(0);
     let id = user.only();
     assert!(ran.stderr.contains(&format!("workspace: 1 file changed; `agent-proxy diff {id}`")), "{}", ran.stderr);
@@ -65,6 +96,11 @@ fn a_run_says_what_it_has_left_and_its_changes_are_applied_or_dropped() {
     assert!(refused["type"].as_str().is_some_and(|kind| kind.ends_with("workspace-conflict")), "{refused}");
     assert_eq!(user.run(&["drop", &id, "--json"]).exits(0).json()["files"], 1);
     assert_eq!((user.file().as_str(), user.run(&["workspaces"]).exits(0).stdout.as_str()), ("mine\n", ""));
+    // A directory in the place of another one has nothing of that.
+    user.work(&["run"], "rm -r directory; mkdir directory; echo 2 >directory/two").exits(0);
+    let id = user.only();
+    user.run(&["apply", &id]).exits(0);
+    assert!(!user.tree.join("directory/one").exists() && user.tree.join("directory/two").exists());
     // One without changes goes by itself.
     user.work(&["run"], "cat file").exits(0);
     assert_eq!(user.run(&["workspaces", "--json"]).exits(0).stdout.trim(), "[]");
@@ -72,7 +108,15 @@ fn a_run_says_what_it_has_left_and_its_changes_are_applied_or_dropped() {
 
 #[test]
 fn a_workspace_outlives_a_daemon_that_is_killed_and_no_prune_deletes_it_unasked() {
-    let user = User::new();
+    outlives_its_daemon(&User::new());
+}
+
+#[test]
+fn an_overlay_outlives_a_daemon_that_is_killed_without_its_mount() {
+    outlives_its_daemon(&User::in_place(Place::new(), "overlay"));
+}
+
+fn outlives_its_daemon(user: &User) {
     let state = user.place.directory.join("state");
     let flags = ["--state-dir", state.to_str().expect("UTF-8")];
     let daemon = user.place.serve_with(&flags);
@@ -83,6 +127,13 @@ fn a_workspace_outlives_a_daemon_that_is_killed_and_no_prune_deletes_it_unasked(
     let refused = user.run(&["drop", "s", "--json"]).exits(8).problem();
     assert!(refused["type"].as_str().is_some_and(|kind| kind.ends_with("not-ended")), "{refused}");
     end(&user.place, daemon, Signal::SIGKILL);
+    let is_mounted = |process: &fs::DirEntry| {
+        // A process that has just gone has no mounts.
+        let mounts = fs::read_to_string(process.path().join("mountinfo")).unwrap_or_default();
+        mounts.contains(user.place.directory.to_str().expect("UTF-8"))
+    };
+    let left = fs::read_dir("/proc").expect("listed").flatten().find(is_mounted);
+    assert!(left.is_none(), "{left:?} has its overlay");
     let daemon = user.place.serve_with(&flags);
     assert_eq!(user.only(), "s");
     let refused = user.run(&["prune"]).exits(8);

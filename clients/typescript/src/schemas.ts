@@ -2653,6 +2653,7 @@ export interface components {
          *       "openPermissions": [],
          *       "screenStatus": null,
          *       "archived": false,
+         *       "warm": false,
          *       "proxy": {
          *         "pid": 4711,
          *         "startTime": 2471739
@@ -2819,6 +2820,11 @@ export interface components {
              * @default false
              */
             archived: boolean;
+            /**
+             * @description True while it is warm: started ahead, and nobody's before a start claims it.
+             * @default false
+             */
+            warm: boolean;
             /** @description Process of the proxy; `null` until it is known. For an ended session: the last one. */
             proxy: components["schemas"]["ProcessId"] | null;
             /** @description Process of the agent; `null` until it is ready. For an ended session: the last one. */
@@ -2985,6 +2991,7 @@ export interface components {
          *       "handedOver": false,
          *       "waitingFor": null,
          *       "archived": false,
+         *       "warm": false,
          *       "config": {
          *         "agent": "command",
          *         "command": [
@@ -3060,6 +3067,11 @@ export interface components {
             waitingFor: string | null;
             /** @description True if a user archived the session. */
             archived: boolean;
+            /**
+             * @description True while it is warm: started ahead, and nobody's before a start claims it.
+             * @default false
+             */
+            warm: boolean;
             /** @description Configuration for its start and its resumes, without secrets. */
             config: components["schemas"]["AgentSessionConfig"];
             /** @description Names of the secrets left out of `config`, as in `secrets`; `modelConfig.key` if its model configuration had a key. A resume in another manager needs them again. */
@@ -3852,7 +3864,7 @@ export interface components {
          * @description Tree that an agent works in.
          * @example off
          */
-        WorkspaceKind: "off" | "copy" | "worktree";
+        WorkspaceKind: "off" | "copy" | "worktree" | "overlay";
         /**
          * @description Answer to `POST /v1/sessions/{id}/workspace/apply` and `DELETE /v1/sessions/{id}/workspace`.
          * @example {

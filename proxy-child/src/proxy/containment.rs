@@ -3,8 +3,8 @@
 use std::{path::PathBuf, sync::Arc};
 
 use ipc_protocol::{
-    AgentSessionConfig, ContainmentSpec, ContainmentStatus, FileLayer, HiddenFiles, ModelUpstream, ProcessId,
-    SandboxSpec, SandboxStatus, WireError,
+    AgentSessionConfig, ContainmentSpec, ContainmentStatus, FileLayer, HiddenFiles, ModelUpstream, OverlaySpec,
+    ProcessId, SandboxSpec, SandboxStatus, WireError,
 };
 use registry::{
     FileRules, HidingNamespace, LandlockScope, MountView, ProcessRegistry, SandboxMounts, SessionCgroup, SessionHold,
@@ -40,9 +40,10 @@ pub(crate) fn enclose(
     (enclosure, private, upstream): (ContainmentSpec, &[String], Option<ModelUpstream>),
     wake: &Arc<Notify>,
 ) -> Result<SessionEnclosure, WireError> {
-    let ContainmentSpec { marker, cgroup, strict, sandbox, files, container } = enclosure;
+    let ContainmentSpec { marker, cgroup, strict, sandbox, files, container, overlay } = enclosure;
     let mut hold = SessionHold { marker, since: proxy.start_time, strict, ..SessionHold::default() };
-    let made = make(&mut hold, program, config, &files, (cgroup.as_deref(), private, sandbox.as_deref()));
+    let mounts = (private, sandbox.as_deref(), overlay.as_deref());
+    let made = make(&mut hold, program, config, &files, cgroup.as_deref(), mounts);
     let layers = hold.layers();
     registry.set_hold(hold);
     let sandbox = made?;
@@ -104,9 +105,13 @@ fn make(
     program: &mut SpawnRequest,
     config: &AgentSessionConfig,
     files: &HiddenFiles,
-    (cgroup, private, sandbox): (Option<&str>, &[String], Option<&SandboxSpec>),
+    cgroup: Option<&str>,
+    (private, sandbox, overlay): (&[String], Option<&SandboxSpec>, Option<&OverlaySpec>),
 ) -> Result<Option<SandboxStatus>, WireError> {
     let mut status = None;
+    if overlay.is_some() && !hold.strict {
+        return Err(unsupported(config, "work in an overlay", &"only a strict session has mounts of its own"));
+    }
     if let Some(spec) = sandbox.filter(|spec| spec.layer == FileLayer::Landlock) {
         status = Some(confine(program, config, spec)?);
     }
@@ -121,7 +126,10 @@ fn make(
     if hold.strict {
         let view =
             MountView::plan(hold.group.as_ref()).map_err(|error| WireError::system("looking for cgroups", &error))?;
-        let view = view.with_private(private).with_hidden(files);
+        let mut view = view.with_private(private).with_hidden(files);
+        if let Some(overlay) = overlay {
+            view = view.with_overlay(overlay).map_err(|error| WireError::system("planning the overlay", &error))?;
+        }
         let group = hold.group.as_ref().map(SessionCgroup::as_fd);
         let namespace = match sandbox {
             None => SessionNamespace::create_with_view(group, view),
@@ -133,8 +141,12 @@ fn make(
             }
         };
         let namespace = namespace.map_err(|why| {
-            let how = if sandbox.is_some() { "kept in a sandbox" } else { "contained strictly" };
-            WireError::Unsupported { agent: config.agent.clone(), operation: format!("be {how}: {why}") }
+            let how = match (sandbox, overlay) {
+                (Some(_), _) => "be kept in a sandbox",
+                (None, Some(_)) => "work in an overlay",
+                (None, None) => "be contained strictly",
+            };
+            WireError::Unsupported { agent: config.agent.clone(), operation: format!("{how}: {why}") }
         })?;
         let init = namespace.init().try_clone();
         program.namespace = Some(namespace);

@@ -1,7 +1,7 @@
 //! Validation of a session's configuration.
 
 use agents::AgentSpec;
-use ipc_protocol::{AgentSessionConfig, EnvVars, LimitKind, Restart, Timeouts};
+use ipc_protocol::{AgentSessionConfig, Containment, EnvVars, LimitKind, Restart, Timeouts};
 
 use super::invalid;
 use crate::error::{Error, Result};
@@ -46,6 +46,24 @@ pub(super) fn restart(config: &AgentSessionConfig, spec: &AgentSpec) -> Result<(
         "lifecycle.restart",
         format!("{why}, so there is nothing to go on with after a crash: leave `--restart` out"),
     ))
+}
+
+/// Validates a session that works in an overlay.
+pub(super) fn overlay(config: &AgentSessionConfig, is_in_container: bool) -> Result<()> {
+    if is_in_container {
+        let reason =
+            "an overlay is mounted in the session's own mounts, and a container has others: use `copy` or `worktree`";
+        return Err(invalid("workspace", reason.to_owned()));
+    }
+    match config.containment {
+        Some(containment @ (Containment::Baseline | Containment::Cgroup)) => Err(invalid(
+            "workspace",
+            format!(
+                "an overlay needs the containment strict, and {containment} was asked for: leave it out, or use `copy`"
+            ),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Validates a working directory.

@@ -186,6 +186,10 @@ impl SessionLaunch {
         let worked_in = (tree.as_deref().unwrap_or(Path::new(&cwd)), tree.is_some());
         let container = container::plan(&config, kit, spec, (&marker, &own, worked_in), home.as_deref())?;
         enclosure.container = container.as_ref().map(|container| Box::new(container.spec.clone()));
+        enclosure.overlay = workspace.as_ref().and_then(WorkspacePlan::overlay).map(Box::new);
+        if enclosure.overlay.is_some() {
+            check::overlay(&config, container.is_some())?;
+        }
         // What is in a container that is removed is gone.
         let resumable = resumable && (container.is_none() || home.is_some() || keeps_conversations(spec));
         let draft = LaunchDraft {

@@ -78,6 +78,7 @@ impl ProxyManager {
     ) -> Vec<Receipt> {
         let deadline = Instant::now().checked_add(longest);
         let directory = &self.inner.session_table;
+        self.inner.warm_pool.close();
         self.inner.admission.close(Error::Draining);
         // Any event of any session wakes this task, including a session's beginning and a turn's end.
         let mut wake = directory.all_sessions_waker().subscribe();

@@ -16,6 +16,7 @@ mod start;
 mod stream_rules;
 mod streams;
 mod suspend;
+mod warm;
 mod workspaces;
 
 pub use self::append::NewEvent;
@@ -61,7 +62,7 @@ use crate::{
     session_store::SessionStore,
     session_table::SessionTable,
     state::{HOMES, RecoveredSession, StateDir, detached_search::remove_door},
-    supervision::{Admission, DescriptorReserve, Occupancy},
+    supervision::{Admission, DescriptorReserve, Occupancy, WarmPool},
     workspaces::WorkspaceStore,
 };
 
@@ -120,6 +121,7 @@ struct ManagerInner {
     records: Arc<ConversationRecords>,
     conversation_locks: Arc<ConversationLocks>,
     admission: Arc<Admission>,
+    warm_pool: Arc<WarmPool>,
     descriptors: DescriptorReserve,
     /// `None` without one, and after a shutdown.
     state: Mutex<Option<StateDir>>,
@@ -171,6 +173,7 @@ impl ProxyManager {
         let child = builder.child.clone();
         let (deadlines, history, ended_sessions) = (builder.deadlines, builder.history, builder.ended_sessions);
         let admission = Arc::new(Admission::new(builder.bounds));
+        let warm_pool = Arc::new(WarmPool::new(builder.warm.clone(), builder.warm_age));
         let descriptors = DescriptorReserve::new(builder.descriptor_reserve);
         let mut kit = AgentDefaults { cwd, ..builder.agent_defaults.clone() };
         kit.hidden.extend(builder.state_dir.clone());
@@ -216,6 +219,7 @@ impl ProxyManager {
             records: Arc::new(records),
             conversation_locks: Arc::new(ConversationLocks::new(claims)),
             admission,
+            warm_pool,
             descriptors,
             state: Mutex::new(state),
             recovered,
@@ -244,6 +248,7 @@ impl ProxyManager {
             manager.resume_stream(stream).await;
         }
         manager.start_mapping().await;
+        warm::start(&manager.inner);
         Ok(manager)
     }
 
@@ -262,6 +267,8 @@ impl ProxyManager {
 
     fn change_agent_defaults(&self, change: impl FnOnce(&mut AgentDefaults)) {
         change(Arc::make_mut(&mut self.inner.agent_defaults.lock().unwrap_or_else(PoisonError::into_inner)));
+        // Sessions that were started from what was there before are started again.
+        self.inner.warm_pool.changed.notify_one();
     }
 
     /// Returns the profiles that sessions may name.
@@ -515,6 +522,7 @@ impl ProxyManager {
     async fn end_all(&self, scope: ShutdownScope) -> Vec<Receipt> {
         let ManagerInner { session_table: directory, fork_servers, deadlines, shutdown, .. } = &*self.inner;
         directory.close();
+        self.inner.warm_pool.close();
         self.inner.admission.close(Error::ShutDown);
         let _one_at_a_time = shutdown.lock().await;
         let options = KillOptions::default();
@@ -523,8 +531,11 @@ impl ProxyManager {
         for session in &leaving {
             session.detach();
         }
+        let warm: Vec<_> = alive.iter().filter(|session| session.is_warm()).cloned().collect();
         for session in &alive {
-            session.request_end(options, EndReason::Shutdown);
+            // A session that is nobody's is not suspended.
+            let reason = if session.is_warm() { EndReason::Killed } else { EndReason::Shutdown };
+            session.request_end(options, reason);
         }
         let mut receipts = Vec::with_capacity(alive.len());
         for session in &alive {
@@ -544,6 +555,9 @@ impl ProxyManager {
             if let Err(error) = session.wait_settled().await {
                 tracing::warn!(session = %session.id(), error = %error.chain(), "timed out waiting for the records of a session's end");
             }
+        }
+        for session in &warm {
+            self.inner.forget_warm(session).await;
         }
         self.inner.conversation_locks.settled().await;
         let proven = receipts.iter().all(|receipt| receipt.proof != Proof::None);
@@ -687,6 +701,7 @@ impl ManagerInner {
 impl Drop for ManagerInner {
     fn drop(&mut self) {
         self.session_table.close();
+        self.warm_pool.close();
         for session in self.session_table.all() {
             session.detach();
         }

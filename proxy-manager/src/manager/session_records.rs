@@ -288,6 +288,13 @@ impl ManagerInner {
                 continue;
             }
             let was_live = record.status().is_live();
+            if record.warm && was_live {
+                // It was nobody's.
+                if let Err(error) = self.forget_files(&record.session_id).await {
+                    tracing::warn!(session = %record.session_id, error = %error.chain(), "failed to forget a warm session");
+                }
+                continue;
+            }
             let reason = record.state.reason().cloned().unwrap_or(EndReason::HostDied);
             let rests = record.status() == SessionStatus::Suspended || (was_live && record.is_resumable());
             if !was_live && !rests {

@@ -20,7 +20,7 @@ use crate::{
     launch::{SessionLaunch, StartAftermath, check_recording},
     manager::SessionHandle,
     records::ConversationRecords,
-    session::{ForkRequest, ManagedSession, SessionTask, sockets},
+    session::{ForkRequest, ManagedSession, SessionTask, WarmStart, sockets},
     session_store::{MODEL_KEY, RecordState, SessionStatus, check_names},
     state::{JournalContainer, JournalHeader, SessionJournal},
     supervision::SlotClaim,
@@ -48,7 +48,23 @@ impl ProxyManager {
     ///
     /// # Cancel safety
     /// Dropping the future ends everything that the start has begun.
-    pub async fn start_session(&self, mut config: AgentSessionConfig) -> Result<SessionHandle> {
+    pub async fn start_session(&self, config: AgentSessionConfig) -> Result<SessionHandle> {
+        self.start_new(config, false).await
+    }
+
+    /// Starts like [`ProxyManager::start_session`], or hands out a warm session ([`ManagerBuilder::warm`](crate::ManagerBuilder::warm))
+    /// whose agent is ready and was started with the same configuration. That session has an id of its own: the one in `config` is not used.
+    ///
+    /// # Errors
+    /// As [`ProxyManager::start_session`].
+    ///
+    /// # Cancel safety
+    /// As [`ProxyManager::start_session`].
+    pub async fn start_or_claim(&self, config: AgentSessionConfig) -> Result<SessionHandle> {
+        self.start_new(config, true).await
+    }
+
+    async fn start_new(&self, mut config: AgentSessionConfig, takes_warm: bool) -> Result<SessionHandle> {
         self.ensure_ready()?;
         let Lifecycle { key, title, tags, .. } = &config.lifecycle;
         let names = [
@@ -83,16 +99,15 @@ impl ProxyManager {
         // Reserved before anything is created: a refused start must not touch another session's files.
         let _reserved = self.inner.session_table.reserve(&config.session_id)?;
         // Boxed: callers join several starts, and unoptimized code copies a future whenever it is moved.
-        Box::pin(self.begin(config, None)).await
+        Box::pin(self.begin(config, StartKind::New { takes_warm })).await
     }
 
-    /// Starts like [`ProxyManager::start_session`], for a reserved id. `before` is the suspended session to resume, if
-    /// any, with the event that reports it.
-    pub(super) async fn begin(
-        &self,
-        mut config: AgentSessionConfig,
-        before: Option<ResumeContext<'_>>,
-    ) -> Result<SessionHandle> {
+    /// Starts like [`ProxyManager::start_session`], for a reserved id.
+    pub(super) async fn begin(&self, mut config: AgentSessionConfig, kind: StartKind<'_>) -> Result<SessionHandle> {
+        let (takes_warm, is_warm) =
+            (matches!(kind, StartKind::New { takes_warm: true }), matches!(kind, StartKind::Warm));
+        let before = if let StartKind::Resume(before) = kind { Some(before) } else { None };
+        let defaults = self.agent_defaults();
         let ManagerInner {
             session_table: directory,
             fork_servers,
@@ -124,13 +139,25 @@ impl ProxyManager {
             return Err(Error::SecretsMissing { session: launch.id().clone(), names });
         }
         check_recording(launch.attempt.config.terminal.as_ref()).await?;
+        if takes_warm && let Some(session) = self.claim_warm(&launch, &given, &defaults).await {
+            return Ok(SessionHandle::new(session));
+        }
+        let warm = is_warm.then(|| WarmStart::new(&launch, defaults)).transpose()?;
         let claim = SlotClaim {
             user: launch.description.metadata.user_id.clone(),
             agent: launch.description.metadata.agent.clone(),
         };
-        launch.slot = Some(admission.admit(claim).await?);
+        launch.slot = Some(match &warm {
+            Some(_) => admission.admit_now(claim)?,
+            None => {
+                self.make_room(&claim).await;
+                admission.admit(claim).await?
+            }
+        });
         let fork_server = fork_servers.living().await?;
-        let wanted = launch.attempt.config.containment;
+        // An overlay is mounted in the namespace of a strict session.
+        let strict = launch.enclosure.overlay.as_ref().map(|_| Containment::Strict);
+        let wanted = strict.or(launch.attempt.config.containment);
         let held = match &launch.enclosure.sandbox {
             // The engine is not contained: what it starts is, by the engine.
             _ if launch.enclosure.container.is_some() => {
@@ -167,6 +194,7 @@ impl ProxyManager {
             log.push(0, made);
         }
         session.set_config(given, Vec::new());
+        warm.into_iter().for_each(|warm| session.set_warm(warm));
         let host = fork_server.host();
         let task = SessionTask::new(session.clone(), inlets, log, launch, ours, host, aftermath.clone());
         let placed = task.and_then(|(task, ready)| {
@@ -387,6 +415,16 @@ impl ProxyManager {
         };
         SessionJournal::new(state.as_ref().map(|state| state.sessions.clone()), header)
     }
+}
+
+/// What a session is started for.
+pub(super) enum StartKind<'a> {
+    /// A caller; `takes_warm` if a session that is ready will do, under its own id.
+    New { takes_warm: bool },
+    /// The warm pool.
+    Warm,
+    /// A suspended session.
+    Resume(ResumeContext<'a>),
 }
 
 /// Checks the conversation on the disk, and creates the files that the agent needs.

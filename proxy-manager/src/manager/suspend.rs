@@ -9,7 +9,7 @@ use ipc_protocol::{
 use serde::{Deserialize, Serialize};
 use tokio::{sync::MutexGuard, time::timeout};
 
-use super::{ManagerInner, ProxyManager, session_records::write_notice};
+use super::{ManagerInner, ProxyManager, session_records::write_notice, start::StartKind};
 use crate::{
     blocking::{READING, blocking},
     deadlines::Deadlines,
@@ -527,8 +527,8 @@ impl ProxyManager {
         };
         let resumed = Event::SessionResumed { by: by.to_owned(), detail: String::new() };
         // Boxed because of recursion: a restart is part of the session that it restarts.
-        let begun =
-            Box::pin(self.begin(config, Some(ResumeContext { session: &before, event: resumed, new_config: given })));
+        let context = ResumeContext { session: &before, event: resumed, new_config: given };
+        let begun = Box::pin(self.begin(config, StartKind::Resume(context)));
         tokio::select! {
             biased;
             // Nothing has been started for the new incarnation yet; later a kill ends what has.

@@ -70,6 +70,7 @@ impl Place {
             ),
             conversation_locks: Arc::default(),
             admission: Arc::new(Admission::new(crate::supervision::SessionBounds::default())),
+            warm_pool: Arc::new(WarmPool::new(Vec::new(), Duration::ZERO)),
             descriptors: crate::supervision::DescriptorReserve::new(0),
             state: Mutex::default(),
             recovered: Vec::new(),

@@ -550,6 +550,18 @@ impl SessionDriver {
                 self.core.start_failed(error, self.fallback.is_some(), now);
             }
             SessionEffect::Order(order) => self.orders.push_back(order),
+            SessionEffect::Claim { claim, reply } => {
+                let assigned = self.slot.as_mut().map_or(Ok(()), |slot| slot.assign(claim.user()));
+                match assigned {
+                    Ok(()) => {
+                        let event = claim.event();
+                        self.session.set_claim(*claim);
+                        self.core.claimed(event, reply, now);
+                    }
+                    // A caller that has gone misses nothing.
+                    Err(error) => _ = reply.send(Err(error)),
+                }
+            }
             SessionEffect::FreeProxy => self.session.free_proxy(),
             SessionEffect::Sweep => self.sweep = self.journal.as_ref().map(SessionJournal::record),
             SessionEffect::KeepCrashes(crashes) => *self.session.crashes() = crashes,
@@ -652,6 +664,7 @@ fn setup(
         enclosure,
         wire: WireFormat::Bincode,
         can_sweep: false,
+        is_warm: session.is_warm(),
         source_base: None,
     }
 }

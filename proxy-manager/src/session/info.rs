@@ -49,6 +49,9 @@ pub struct SessionInfo {
     /// True if a user archived the session.
     #[serde(default)]
     pub archived: bool,
+    /// True while it is warm: started ahead, and nobody's before a start claims it.
+    #[serde(default)]
+    pub warm: bool,
     /// Proxy and agent. In JSON its fields are among these.
     #[serde(flatten)]
     pub processes: SupervisedProcesses,

@@ -24,6 +24,7 @@ mod task;
 mod transcript;
 mod transcript_counts;
 mod turn;
+mod warm;
 
 use std::{
     sync::{
@@ -71,6 +72,7 @@ use transcript::TranscriptWriter;
 pub(crate) use transcript_counts::TranscriptCounts;
 use turn::TurnTicket;
 pub use turn::{PromptMode, PromptOptions, Turn, TurnEnd};
+pub(crate) use warm::{WarmClaim, WarmStart};
 
 /// Commands of each lane that may wait for the session's task.
 const LANE_CAPACITY: usize = 64;
@@ -93,6 +95,8 @@ pub(crate) enum SessionCommand {
     },
     /// Appends events together, and replies with the offset of the last.
     Append { events: Vec<EventToAppend>, reply: ReplySender<u64> },
+    /// Hands a warm session to the caller of a start.
+    Claim { claim: Box<WarmClaim>, reply: ReplySender<()> },
     /// Emits the title that a caller gave the session; `None` if it was removed.
     Rename { title: Option<String>, reply: ReplySender<()> },
 }
@@ -132,6 +136,8 @@ pub(crate) struct SessionView {
     pub(crate) has_turns: bool,
     pub(crate) open_permissions: Vec<OpenPermission>,
     pub(crate) screen_status: Option<String>,
+    /// True while the session waits for a start that claims it.
+    pub(crate) is_warm: bool,
 }
 
 /// The shared side of a session. It remains when the session has ended. `Debug` omits the events, which include prompts.
@@ -147,6 +153,10 @@ pub(crate) struct ManagedSession {
     place: TablePlace,
     /// Configuration as the caller gave it, and the names of the secrets that it lacks since it is from a record.
     config: OnceLock<(Arc<AgentSessionConfig>, Vec<String>)>,
+    /// Set if it was started for the warm pool.
+    warm: OnceLock<WarmStart>,
+    /// Set once a start has claimed it.
+    claim: OnceLock<WarmClaim>,
     /// True if this is not the first incarnation.
     is_resumed: bool,
     /// True if its stream was there before it.
@@ -345,6 +355,7 @@ impl ManagedSession {
             has_turns: true,
             open_permissions: Vec::new(),
             screen_status: None,
+            is_warm: false,
         };
         let (demand, demand_inlet) = watch::channel(DesiredState::Run);
         let (urgent, urgent_inlet) = mpsc::channel(LANE_CAPACITY);
@@ -357,6 +368,8 @@ impl ManagedSession {
             session_store: roster,
             place: TablePlace::default(),
             config: OnceLock::new(),
+            warm: OnceLock::new(),
+            claim: OnceLock::new(),
             is_resumed: false,
             has_earlier_stream: false,
             is_restored: false,
@@ -379,7 +392,8 @@ impl ManagedSession {
 
     /// Configuration at the start; `None` in tests.
     pub(crate) fn config(&self) -> Option<&Arc<AgentSessionConfig>> {
-        self.config.get().map(|(config, _)| config)
+        let claimed = self.claim.get().map(|claim| &claim.config);
+        claimed.or_else(|| self.config.get().map(|(config, _)| config))
     }
 
     /// Returns true if the session continues without its host.
@@ -493,11 +507,11 @@ impl ManagedSession {
     }
 
     pub(crate) fn description(&self) -> &SessionDescription {
-        &self.description
+        self.claim.get().map_or(&self.description, |claim| &claim.description)
     }
 
     pub(crate) fn metadata(&self) -> &SessionMetadata {
-        &self.description.metadata
+        &self.description().metadata
     }
 
     /// Returns true while its user visits the agent's own screen.
@@ -617,6 +631,7 @@ impl ManagedSession {
             open_permissions: if is_live { view.open_permissions } else { Vec::new() },
             screen_status: view.screen_status.filter(|_| is_live),
             archived: false,
+            warm: is_live && view.is_warm,
             state,
             processes,
             measures,

@@ -30,7 +30,8 @@ impl ManagedSession {
         let mut kept = config.without_secrets();
         kept.cwd = Some(info.metadata.cwd);
         kept.resume = None;
-        let lifecycle = before.map(|before| before.config.lifecycle.clone());
+        // That of a session that was claimed since is its claimant's.
+        let lifecycle = before.filter(|before| !before.warm).map(|before| before.config.lifecycle.clone());
         kept.lifecycle = lifecycle.unwrap_or(kept.lifecycle);
         let mut secrets: BTreeSet<String> = config.secrets().into_iter().collect();
         secrets.extend(self.absent_secrets().iter().cloned());
@@ -41,6 +42,7 @@ impl ManagedSession {
             // Another manager answers no request of this one's agent.
             waiting_for: None,
             archived: before.is_some_and(|before| before.archived),
+            warm: info.warm,
             secrets: secrets.into_iter().collect(),
             endpoint: kept.endpoint.clone().or_else(|| self.endpoint().filter(|_| is_live)),
             config: kept,

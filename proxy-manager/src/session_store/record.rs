@@ -186,6 +186,9 @@ pub struct SessionRecord {
     pub waiting_for: Option<String>,
     /// True if a user archived the session.
     pub archived: bool,
+    /// True while it is warm: started ahead, and nobody's before a start claims it.
+    #[serde(default)]
+    pub warm: bool,
     /// Configuration for its start and its resumes, without secrets.
     pub config: AgentSessionConfig,
     /// Names of the secrets left out of `config`, as in [`AgentSessionConfig::secrets`]; `modelConfig.key` if its model
@@ -249,6 +252,7 @@ impl SessionRecord {
             state,
             waiting_for: None,
             archived: false,
+            warm: false,
             config,
             secrets,
             conversation,
@@ -431,6 +435,7 @@ pub(super) mod tests {
             state: RecordState::Suspended { reason: EndReason::Suspended, handed_over: false },
             waiting_for: None,
             archived: false,
+            warm: false,
             config: AgentSessionConfig {
                 user_id: Some("ada".into()),
                 cwd: Some("/src/Thing".into()),

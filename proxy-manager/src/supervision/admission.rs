@@ -117,6 +117,30 @@ impl Admission {
         }
     }
 
+    /// Takes a place if there is one at once, and no start waits for one.
+    ///
+    /// # Errors
+    /// As [`Admission::admit`].
+    pub(crate) fn admit_now(self: &Arc<Self>, claim: SlotClaim) -> Result<SessionSlot> {
+        let mut state = self.state();
+        if let Some(error) = &state.closed {
+            return Err(error.clone());
+        }
+        let Occupancy { running, waiting } = state.slots.occupancy();
+        let obstacle = state.slots.reached_bound(&claim).or((waiting > 0).then_some((SessionBound::Total, running)));
+        if let Some((bound, limit)) = obstacle {
+            return Err(Error::TooManySessions { bound, limit, waiting, waited: None });
+        }
+        state.slots.take(&claim);
+        drop(state);
+        Ok(SessionSlot { admission: self.clone(), claimant: claim })
+    }
+
+    /// Returns the bound that keeps a start waiting now, if there is one.
+    pub(crate) fn obstacle(&self, claim: &SlotClaim) -> Option<SessionBound> {
+        self.state().slots.reached_bound(claim).map(|(bound, _)| bound)
+    }
+
     /// Takes a place for a session that runs already, regardless of the bounds.
     pub(crate) fn take(self: &Arc<Self>, claim: SlotClaim) -> SessionSlot {
         self.state().slots.take(&claim);
@@ -140,6 +164,23 @@ impl Admission {
             // A start that has just gone frees the place itself: its `Place` still exists.
             let _ = state.waiters.remove(&ticket).map(|waiter| waiter.send(Ok(())));
         }
+    }
+}
+
+impl SessionSlot {
+    /// Makes the place of a session that is nobody's a user's.
+    ///
+    /// # Errors
+    /// [`Error::TooManySessions`] if the user has as many sessions as it may.
+    pub(crate) fn assign(&mut self, user: Option<&str>) -> Result<()> {
+        let Some(user) = user.filter(|_| self.claimant.user.is_none()) else { return Ok(()) };
+        let mut state = self.admission.state();
+        let waiting = state.slots.occupancy().waiting;
+        let assigned = state.slots.assign(user);
+        drop(state);
+        assigned.map_err(|(bound, limit)| Error::TooManySessions { bound, limit, waiting, waited: None })?;
+        self.claimant.user = Some(user.to_owned());
+        Ok(())
     }
 }
 

@@ -3,12 +3,15 @@
 mod admission;
 mod descriptors;
 mod slots;
+mod warm_pool;
 
 use std::time::Duration;
 
 pub(crate) use admission::{Admission, SessionSlot};
 pub(crate) use descriptors::DescriptorReserve;
 pub(crate) use slots::SlotClaim;
+pub(crate) use warm_pool::WarmPool;
+pub use warm_pool::WarmTarget;
 
 /// Bounds on concurrent sessions; unbounded by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -84,6 +84,19 @@ impl SlotPolicy {
         SlotVerdict::Waits(self.last)
     }
 
+    /// Makes a place that is nobody's a user's.
+    ///
+    /// # Errors
+    /// The bound of the user's sessions, if it is reached.
+    pub(super) fn assign(&mut self, user: &str) -> Result<(), (SessionBound, usize)> {
+        let running = self.users.get(user).copied().unwrap_or_default();
+        if let Some(bound) = self.bounds.per_user.filter(|bound| running >= *bound) {
+            return Err((SessionBound::User(user.to_owned()), bound));
+        }
+        *self.users.entry(user.to_owned()).or_default() += 1;
+        Ok(())
+    }
+
     /// Takes a place regardless of the bounds.
     pub(super) fn take(&mut self, claim: &SlotClaim) {
         self.running += 1;
@@ -154,6 +167,19 @@ mod tests {
 
     fn bounds(total: usize, queue: usize) -> SessionBounds {
         SessionBounds { total: Some(total), queue, ..SessionBounds::default() }
+    }
+
+    #[test]
+    fn a_place_that_is_nobody_s_becomes_a_user_s_within_that_user_s_bound() {
+        let mut slots = SlotPolicy::new(SessionBounds { per_user: Some(1), ..SessionBounds::default() });
+        for _ in 0..2 {
+            assert_eq!(slots.claim(&claim("", "a")), SlotVerdict::Admitted);
+        }
+        assert_eq!(slots.assign("ada"), Ok(()));
+        assert_eq!(slots.assign("ada"), Err((SessionBound::User("ada".into()), 1)));
+        assert_eq!(slots.occupancy().running, 2, "it is the same place");
+        assert!(slots.release(&claim("ada", "a")).is_empty());
+        assert_eq!((slots.assign("ada"), slots.occupancy().running), (Ok(()), 1));
     }
 
     #[test]

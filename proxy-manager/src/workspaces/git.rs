@@ -20,7 +20,7 @@ use rustix::{
     process::{PidfdFlags, pidfd_open},
 };
 
-use super::{ChangedFile, WorkspaceDiff};
+use super::{ChangedFile, WorkspaceDiff, overlay::OverlayChanges};
 use crate::error::{Error, Result};
 
 /// Time for one run of git.
@@ -74,18 +74,24 @@ impl GitProgram {
     /// The same; `None` where it fails, as for a value that is not set.
     fn ask_in(&self, directory: &Path, arguments: &[&str]) -> Result<Option<PathBuf>> {
         let arguments: Vec<&OsStr> = arguments.iter().map(OsStr::new).collect();
-        let output = self.run(directory, &[], &arguments)?;
+        let output = self.run(directory, &[], &arguments, None)?;
         let text = output.stdout.strip_suffix(b"\n").unwrap_or(&output.stdout);
         Ok((output.is_success && !text.is_empty()).then(|| directory.join(OsStr::from_bytes(text))))
     }
 
     fn checked(&self, directory: &Path, env: &[(&str, &OsStr)], arguments: &[&OsStr]) -> Result<Vec<u8>> {
-        let output = self.run(directory, env, arguments)?;
+        let output = self.run(directory, env, arguments, None)?;
         if output.is_success { Ok(output.stdout) } else { Err(failure(directory, arguments, &output.stderr)) }
     }
 
     #[expect(clippy::disallowed_methods, reason = "git is no part of a session, and is waited for by its pidfd here")]
-    fn run(&self, directory: &Path, env: &[(&str, &OsStr)], arguments: &[&OsStr]) -> Result<GitOutput> {
+    fn run(
+        &self,
+        directory: &Path,
+        env: &[(&str, &OsStr)],
+        arguments: &[&OsStr],
+        input: Option<&Path>,
+    ) -> Result<GitOutput> {
         let failed = |error: io::Error| Error::system(describe(directory, arguments), error);
         let (mut stdout, mut stderr) = (tempfile::tempfile().map_err(failed)?, tempfile::tempfile().map_err(failed)?);
         let mut child = Command::new(&self.program)
@@ -94,7 +100,7 @@ impl GitProgram {
             .env_clear()
             .envs(&self.env.0)
             .envs(env.iter().copied())
-            .stdin(Stdio::null())
+            .stdin(input.map(File::open).transpose().map_err(failed)?.map_or_else(Stdio::null, Stdio::from))
             .stdout(stdout.try_clone().map_err(failed)?)
             .stderr(stderr.try_clone().map_err(failed)?)
             .spawn()
@@ -180,7 +186,7 @@ impl<'a> ShadowRepository<'a> {
         Ok(())
     }
 
-    fn run(&self, tree: &Path, arguments: &[&OsStr]) -> Result<GitOutput> {
+    fn run(&self, tree: &Path, arguments: &[&OsStr], input: Option<&Path>) -> Result<GitOutput> {
         let env = [
             ("GIT_DIR", self.directory.as_os_str()),
             ("GIT_WORK_TREE", tree.as_os_str()),
@@ -188,12 +194,12 @@ impl<'a> ShadowRepository<'a> {
             ("GIT_CONFIG_NOSYSTEM", OsStr::new("1")),
             ("GIT_CONFIG_GLOBAL", OsStr::new("/dev/null")),
         ];
-        self.git.run(tree, &env, arguments)
+        self.git.run(tree, &env, arguments, input)
     }
 
     fn checked(&self, tree: &Path, arguments: &[&str]) -> Result<Vec<u8>> {
         let arguments: Vec<&OsStr> = arguments.iter().map(OsStr::new).collect();
-        let output = self.run(tree, &arguments)?;
+        let output = self.run(tree, &arguments, None)?;
         if output.is_success { Ok(output.stdout) } else { Err(failure(tree, &arguments, &output.stderr)) }
     }
 
@@ -204,11 +210,50 @@ impl<'a> ShadowRepository<'a> {
         let mut nested = Vec::new();
         find_repositories(tree, Path::new(""), &mut nested)
             .map_err(|error| Error::system(format!("reading {}", tree.display()), error))?;
+        self.write_snapshot(tree, &nested, &["add", "-A"])
+    }
+
+    /// Stores the tree that `base` is with the changes of an overlay. Returns its id, and the repositories in it, which are left out.
+    pub(super) fn snapshot_overlay(
+        &self,
+        upper: &Path,
+        changes: &OverlayChanges,
+        base: &str,
+    ) -> Result<(String, Vec<String>)> {
+        let _ = fs::remove_file(self.directory.join("index.lock"));
+        self.checked(upper, &["read-tree", base])?;
+        let listed = self.checked(upper, &["ls-files", "-z"])?;
+        let (mut removed, mut unseen) = (Vec::new(), Vec::new());
+        for name in listed.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+            let path = Path::new(OsStr::from_bytes(name));
+            if changes.removes(path) {
+                removed.extend([name, b"\0"].concat());
+            } else if path.ends_with(".gitignore") && upper.join(path).symlink_metadata().is_err() {
+                unseen.extend([name, b"\0"].concat());
+            }
+        }
+        self.update_index(upper, "--force-remove", &removed)?;
+        // Git reads what these ignore from its index, since they are not in this layer.
+        self.update_index(upper, "--skip-worktree", &unseen)?;
+        self.write_snapshot(upper, &changes.repositories, &["add", "--ignore-removal"])
+    }
+
+    fn update_index(&self, tree: &Path, change: &str, paths: &[u8]) -> Result<()> {
+        if paths.is_empty() {
+            return Ok(());
+        }
+        let list = self.write_list(paths)?;
+        let arguments = ["update-index", change, "-z", "--stdin"].map(OsStr::new);
+        let output = self.run(tree, &arguments, Some(&list))?;
+        if output.is_success { Ok(()) } else { Err(failure(tree, &arguments, &output.stderr)) }
+    }
+
+    fn write_snapshot(&self, tree: &Path, nested: &[PathBuf], add: &[&str]) -> Result<(String, Vec<String>)> {
         let mut paths = b".\0".to_vec();
-        for path in &nested {
+        for path in nested {
             paths.extend([b":(exclude,literal)", path.as_os_str().as_bytes(), b"\0"].concat());
         }
-        self.add(tree, &paths, &["add", "-A"])?;
+        self.add(tree, &paths, add)?;
         let id = self.checked(tree, &["write-tree"])?;
         let nested = nested.iter().map(|path| path.to_string_lossy().into_owned()).collect();
         Ok((String::from_utf8_lossy(&id).trim().to_owned(), nested))
@@ -228,10 +273,16 @@ impl<'a> ShadowRepository<'a> {
     }
 
     fn add(&self, tree: &Path, paths: &[u8], command: &[&str]) -> Result<()> {
-        let list = self.directory.join("paths");
-        fs::write(&list, paths).map_err(|error| Error::system(format!("writing {}", list.display()), error))?;
+        let list = self.write_list(paths)?;
         let from = format!("--pathspec-from-file={}", list.display());
         self.checked(tree, &[command, &[from.as_str(), "--pathspec-file-nul"]].concat()).map(drop)
+    }
+
+    /// Writes a list of paths for git.
+    fn write_list(&self, paths: &[u8]) -> Result<PathBuf> {
+        let list = self.directory.join("paths");
+        fs::write(&list, paths).map_err(|error| Error::system(format!("writing {}", list.display()), error))?;
+        Ok(list)
     }
 
     /// Writes the files of the last snapshot to a tree.
@@ -288,7 +339,7 @@ impl<'a> ShadowRepository<'a> {
         let apply = |flags: &[&str]| {
             let words = [&["apply", "--binary"], flags].concat();
             let words = words.into_iter().map(OsStr::new).chain([patch.as_os_str()]);
-            self.run(target, &words.collect::<Vec<_>>())
+            self.run(target, &words.collect::<Vec<_>>(), None)
         };
         let check = apply(&["--check"])?;
         if !check.is_success {

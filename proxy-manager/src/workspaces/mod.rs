@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! STATE/workspaces/s-ID/record.json   what it was made of; `isComplete` is false while it is made or removed
-//!                       tree/         where the agent works
+//!                       tree/         where the agent works; of an overlay, what it is mounted on in the session
+//!                       upper/, work/ changes of an overlay, and what the kernel has beside them
 //!                       git/          a repository of ours, with the tree as it was made and as it was last looked at
 //! ```
 //!
@@ -10,6 +11,7 @@
 //! when the state directory is opened next; a complete workspace stays until it is dropped, or its session is deleted.
 
 mod git;
+mod overlay;
 mod tree_copy;
 
 use std::{
@@ -22,11 +24,14 @@ use std::{
 };
 
 use agents::directory_files;
-use ipc_protocol::{EnvVars, Event, FileChange, SessionId, WorkspaceKind, WorkspaceStep};
+use ipc_protocol::{EnvVars, Event, FileChange, OverlaySpec, SessionId, WorkspaceKind, WorkspaceStep};
 use registry::file_lock;
 use serde::{Deserialize, Serialize};
 
-use self::git::{ApplyError, GitProgram, ShadowRepository};
+use self::{
+    git::{ApplyError, GitProgram, ShadowRepository},
+    overlay::OverlayChanges,
+};
 use crate::{
     blocking::spawn_blocking,
     error::{Error, Result},
@@ -136,6 +141,14 @@ impl WorkspacePlan {
     /// Working directory of the agent.
     pub(crate) fn cwd(&self) -> PathBuf {
         if self.record.below.is_empty() { self.tree() } else { self.tree().join(&self.record.below) }
+    }
+
+    /// Overlay to mount for the session, if the workspace is one.
+    pub(crate) fn overlay(&self) -> Option<OverlaySpec> {
+        let path = |name: &str| self.directory.join(name).to_str().map(str::to_owned);
+        let is_overlay = self.record.kind == WorkspaceKind::Overlay;
+        let [tree, upper, work] = is_overlay.then(|| ["tree", "upper", "work"].map(path))?;
+        Some(OverlaySpec { tree: tree?, lower: self.record.source.clone(), upper: upper?, work: work? })
     }
 
     /// Event that says what was made.
@@ -251,9 +264,16 @@ impl WorkspaceStore {
                     "{cwd} is in no git repository, and `worktree` is made of one: use `copy`"
                 )));
             }
-            (WorkspaceKind::Copy, Some(repository)) if !repository.join(".git").is_dir() => {
+            (WorkspaceKind::Overlay, _) if overlay::is_on_overlay(&self.directory) => {
+                return Err(invalid(format!(
+                    "the state directory {} is on an overlay itself, on which the kernel makes no other: use `copy` or `worktree`, or \
+                     another state directory",
+                    self.directory.display()
+                )));
+            }
+            (WorkspaceKind::Copy | WorkspaceKind::Overlay, Some(repository)) if !repository.join(".git").is_dir() => {
                 let reason = format!(
-                    "{} is a worktree or submodule itself: git in a copy would change the original; use `worktree`",
+                    "{} is a worktree or submodule itself: git in another tree would change the original; use `worktree`",
                     repository.display()
                 );
                 return Err(invalid(reason));
@@ -306,7 +326,18 @@ impl WorkspaceStore {
         let shadow = ShadowRepository::new(&git, plan.directory.join("git"));
         let is_repository = source.join(".git").symlink_metadata().is_ok();
         shadow.create(source, is_repository)?;
-        if record.kind == WorkspaceKind::Worktree {
+        if record.kind == WorkspaceKind::Overlay {
+            let mode = fs::metadata(source).map_err(|error| system("reading", source, error))?.permissions();
+            for name in ["tree", "upper", "work"] {
+                let path = plan.directory.join(name);
+                let made = DirBuilder::new().mode(0o700).create(&path);
+                made.and_then(|()| fs::set_permissions(&path, mode.clone()))
+                    .map_err(|error| system("making", &path, error))?;
+            }
+            if is_repository {
+                shadow.add_ignored(source, source)?;
+            }
+        } else if record.kind == WorkspaceKind::Worktree {
             let head = ["rev-parse", "--verify", "--quiet", "HEAD"].map(OsStr::new);
             if git.run_in(source, &head).is_err() {
                 return Err(invalid(format!("{} has no commit to make a worktree of: use `copy`", source.display())));
@@ -328,7 +359,8 @@ impl WorkspaceStore {
                 shadow.add_ignored(&tree, source)?;
             }
         }
-        record.base = shadow.snapshot(&tree)?.0;
+        let seen = if record.kind == WorkspaceKind::Overlay { source } else { &tree };
+        record.base = shadow.snapshot(seen)?.0;
         let cwd = plan.cwd();
         DirBuilder::new().recursive(true).create(&cwd).map_err(|error| system("making", &cwd, error))?;
         record.is_complete = true;
@@ -376,7 +408,7 @@ impl WorkspaceStore {
         let (_lock, git) = (self.lock(session)?, GitProgram::find(&self.env)?);
         let directory = self.path(session);
         let (shadow, tree) = (ShadowRepository::new(&git, directory.join("git")), directory.join("tree"));
-        let (now, _) = shadow.snapshot(&tree)?;
+        let (now, _) = take_snapshot(&shadow, &directory, &record)?;
         let files = shadow.changes(&tree, &record.base, &now)?.len() as u64;
         if files > 0 {
             let source = PathBuf::from(&record.source);
@@ -451,9 +483,24 @@ impl WorkspaceStore {
         let (_lock, git) = (self.lock(&record.session_id)?, GitProgram::find(&self.env)?);
         let directory = self.path(&record.session_id);
         let (shadow, tree) = (ShadowRepository::new(&git, directory.join("git")), directory.join("tree"));
-        let (now, left_out) = shadow.snapshot(&tree)?;
+        let (now, left_out) = take_snapshot(&shadow, &directory, record)?;
         Ok((compare(&shadow, &tree, &record.base, &now)?, left_out))
     }
+}
+
+/// Stores a workspace's tree as it is now. Returns its id, and the repositories that are left out.
+fn take_snapshot(
+    shadow: &ShadowRepository<'_>,
+    directory: &Path,
+    record: &WorkspaceRecord,
+) -> Result<(String, Vec<String>)> {
+    if record.kind != WorkspaceKind::Overlay {
+        return shadow.snapshot(&directory.join("tree"));
+    }
+    let upper = directory.join("upper");
+    let changes = OverlayChanges::read(&upper, Path::new(&record.source));
+    let changes = changes.map_err(|error| system("reading", &upper, error))?;
+    shadow.snapshot_overlay(&upper, &changes, &record.base)
 }
 
 /// Top of the repository that a canonical path is in.
@@ -494,7 +541,7 @@ fn remove_files(directory: &Path) -> Result<()> {
         remove_entry(&entry, &tree).map_err(|error| system("removing the worktree's entry", &entry, error))?;
     }
     let failed = |error| system("removing the workspace", directory, error);
-    for part in ["tree", "git"] {
+    for part in ["tree", "upper", "work", "git"] {
         directory_files::remove(&directory.join(part)).map_err(failed)?;
     }
     directory_files::remove(directory).map_err(failed)

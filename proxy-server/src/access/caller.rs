@@ -336,7 +336,9 @@ impl LivingSessions for Caller {
 fn living(manager: &ProxyManager) -> impl Iterator<Item = (SessionId, Option<String>)> {
     let sessions = manager.list_sessions().into_iter();
     let living = sessions.filter(|session| {
-        matches!(session.state, SessionState::Starting | SessionState::Idle | SessionState::Busy { .. })
+        let lives = matches!(session.state, SessionState::Starting | SessionState::Idle | SessionState::Busy { .. });
+        // A warm one is nobody's.
+        lives && !session.warm
     });
     living.map(|session| (session.metadata.session_id, session.metadata.user_id))
 }

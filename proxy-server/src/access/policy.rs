@@ -201,12 +201,7 @@ impl Policy {
         profiles: &Profiles,
         living: &impl LivingSessions,
     ) -> RouteResult<()> {
-        // As its profile makes it.
-        let mut effective = config.clone();
-        if let Some(profile) = config.profile.as_deref().and_then(|name| profiles.get(name).ok()) {
-            // What does not fit is an error of the start.
-            let _ = profile.apply(&mut effective);
-        }
+        let effective = effective(config, profiles);
         for NamedRules { place, rules, scope } in self.rules(identity, config.user_id.as_deref()) {
             check_session(&place, &rules, &effective)?;
             apply_limits(&place, &rules.limits, &effective.limits, &mut config.limits)?;
@@ -223,6 +218,15 @@ impl Policy {
             }
         }
         Ok(())
+    }
+
+    /// Gives a session that is nobody's the limits for everybody, as a start of anybody's would get them.
+    ///
+    /// # Errors
+    /// `refused` for a limit of its profile's that is larger.
+    pub fn apply_general_limits(&self, config: &mut AgentSessionConfig, profiles: &Profiles) -> RouteResult<()> {
+        let limits = effective(config, profiles).limits;
+        apply_limits("policy", &self.limits, &limits, &mut config.limits)
     }
 
     /// Checks an operation on a session of a user.
@@ -302,6 +306,16 @@ impl Policy {
         }
         Ok(())
     }
+}
+
+/// Returns a configuration as its profile makes it.
+fn effective(config: &AgentSessionConfig, profiles: &Profiles) -> AgentSessionConfig {
+    let mut effective = config.clone();
+    if let Some(profile) = config.profile.as_deref().and_then(|name| profiles.get(name).ok()) {
+        // What does not fit is an error of the start.
+        let _ = profile.apply(&mut effective);
+    }
+    effective
 }
 
 fn excess(place: &str, field: &str, given: &serde_json::Value, allowed: &serde_json::Value) -> ProblemDetails {

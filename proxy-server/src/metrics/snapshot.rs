@@ -43,6 +43,7 @@ pub(super) struct MetricsSnapshot {
     events: u64,
     event_bytes: u64,
     open_permissions: usize,
+    warm: usize,
     waiting_starts: usize,
     troubles: usize,
     lag: ReaderLag,
@@ -83,6 +84,7 @@ impl MetricsSnapshot {
         });
         let mut snapshot = Self {
             waiting_starts: manager.occupancy().waiting,
+            warm: manager.warm_sessions(),
             troubles: manager.trouble().len(),
             lag: readers.lag(manager).await,
             log,
@@ -121,6 +123,7 @@ impl MetricsSnapshot {
             "Starts that wait for a place",
             ConstGauge::new(number(self.waiting_starts)),
         );
+        registry.register("warm_sessions", "Sessions that wait for a start", ConstGauge::new(number(self.warm)));
         let help = "Failures that the server has now; should stay 0";
         registry.register("degraded", help, ConstGauge::new(number(self.troubles)));
         registry.register("session_events", "Events of the sessions that are remembered", gauge(self.events));

@@ -29,7 +29,8 @@ api_routes! { "Sessions", ApiState;
     get "/v1/sessions" list: query::<SessionsQuery>() json::<Vec<SessionInfo>>(200, "The sessions.") pages();
     /// Starts a session.
     ///
-    /// The answer comes when the agent is ready. Only `agent` is needed.
+    /// The answer comes when the agent is ready. Only `agent` is needed. Without a `sessionId` it may be a warm session, which
+    /// has an id of its own.
     post "/v1/sessions" start:
         header("Idempotency-Key", super::prompts::IDEMPOTENCY_KEY) body::<AgentSessionConfig>() json::<SessionInfo>(201, "The session.")
         problems(MANAGER) problems(START) problems(&["idempotency-key-reused", "interrupted", "ambiguous-id", "unknown-session", "not-ended", "suspended", "handed-over"]);
@@ -175,6 +176,8 @@ async fn start(caller: Caller, headers: HeaderMap, body: Body) -> RouteResult<Re
         Ok(body) => NamedRequest::of(&caller, &headers, "start", body)?,
         Err(_) => None,
     };
+    // Under a name of the caller's own, or one by which the request is sent again, it is a session of its own.
+    let takes_warm = named.is_none() && matches!(&body, Ok(body) if !names_session(body));
     let mut config: AgentSessionConfig = parse(body)?;
     caller.own(&mut config)?;
     if let Some(ResumeRequest { from: ResumeFrom::Session { id }, .. }) = &mut config.resume {
@@ -187,11 +190,25 @@ async fn start(caller: Caller, headers: HeaderMap, body: Body) -> RouteResult<Re
     let finder = caller.manager.clone();
     let found = move |id: &SessionId| finder.session(id).ok().map(answer);
     let work = async move {
-        let session = starter.manager.start_session(config).await?;
+        let session = match takes_warm {
+            true => starter.manager.start_or_claim(config).await?,
+            false => starter.manager.start_session(config).await?,
+        };
         starter.has_started(session.id());
         answer(session)
     };
     idempotency::once(&caller, named, Some(&id), found, work).await
+}
+
+/// Returns true if a configuration names its session.
+fn names_session(body: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Named {
+        session_id: Option<serde::de::IgnoredAny>,
+    }
+    // What is no configuration is an error soon.
+    serde_json::from_slice(body).is_ok_and(|Named { session_id }| session_id.is_some())
 }
 
 async fn read(caller: Caller, Path(id): Path<String>) -> RouteResult<JsonBody<SessionInfo>> {

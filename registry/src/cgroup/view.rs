@@ -15,9 +15,9 @@ use super::{
     SessionCgroup,
     mounts::{CgroupHierarchy, CgroupMount},
 };
-use ipc_protocol::HiddenFiles;
+use ipc_protocol::{HiddenFiles, OverlaySpec};
 
-use crate::{hiding::hiding_steps, sys::MountPlan};
+use crate::{hiding::hiding_steps, overlay::overlay_step, sys::MountPlan};
 
 /// Mounts for one session's agent.
 #[derive(Clone, Debug)]
@@ -44,6 +44,15 @@ impl MountView {
     /// Creates a view that leaves cgroup files as they are.
     pub fn unchanged() -> Self {
         Self(MountPlan::default())
+    }
+
+    /// Mounts the overlay of a workspace. The session does not start where that cannot be had.
+    ///
+    /// # Errors
+    /// A path that no mount option can have.
+    pub fn with_overlay(mut self, overlay: &OverlaySpec) -> io::Result<Self> {
+        self.0.overlay.steps = vec![overlay_step(overlay)?];
+        Ok(self)
     }
 
     /// Hides files. The program does not start where that cannot be had.

@@ -166,6 +166,8 @@ unsafe fn set_up(plan: &mut InitPlan) -> Result<(), (SpawnStep, c_int)> {
             for directory in &mounts.private {
                 check(SpawnStep::MountPrivate, libc::mount(tmpfs, directory.as_ptr(), tmpfs, flags, options))?;
             }
+            // Before anything is mounted over its directories.
+            mount_steps(&mut mounts.overlay).map_err(|(_, errno)| (SpawnStep::MountOverlay, errno))?;
             if let Err(errno) = mount_view(mounts, true) {
                 ptr::write_volatile(&raw mut (*plan.report).unmounted, Some(errno));
             }

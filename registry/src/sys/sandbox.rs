@@ -116,7 +116,8 @@ unsafe fn mount_step(step: &MountStep, slots: &mut [RawFd]) -> Result<(), c_int>
                 set_read_only(libc::AT_FDCWD, path, if *is_recursive { libc::AT_RECURSIVE } else { 0 })?;
             }
             MountStep::Own { kind, path, options } => {
-                let noexec = if *kind == c"tmpfs" { 0 } else { libc::MS_NOEXEC };
+                let runs_programs = *kind == c"tmpfs" || *kind == c"overlay";
+                let noexec = if runs_programs { 0 } else { libc::MS_NOEXEC };
                 let nodev = if *kind == c"devpts" { 0 } else { libc::MS_NODEV };
                 let flags = libc::MS_NOSUID | noexec | nodev;
                 check(libc::mount(kind.as_ptr(), path.as_ptr(), kind.as_ptr(), flags, options.as_ptr().cast()).into())?;

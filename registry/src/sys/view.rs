@@ -19,6 +19,8 @@ pub(crate) struct MountPlan {
     pub points: Vec<(CString, bool)>,
     /// Directories that the init of a namespace mounts a file system of the session's own over.
     pub private: Vec<CString>,
+    /// Overlay of the session's workspace, for the init of a namespace.
+    pub overlay: MountSteps,
     /// Files that are not to be seen: without them being hidden nothing starts.
     pub hidden: MountSteps,
 }

@@ -23,7 +23,7 @@ pub use self::{
     scenarios::SCENARIOS,
     session::{Session, Told},
     stage::{Programs, Stage, remove},
-    start::{Starts, Way, measure},
+    start::{Starts, Way, measure, measure_warm},
     table::{json, markdown, plain, unlike_page},
 };
 

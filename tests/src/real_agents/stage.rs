@@ -16,7 +16,7 @@ use agents::{
 use ipc_protocol::{InvalidNetworkRule, SessionSandbox};
 use proxy_manager::{
     AgentSessionConfig, AgentSpec, ChildProgram, Deadlines, EnvVars, Home, NetworkAccess, ProxyManager, SandboxMode,
-    SessionId,
+    SessionId, WarmTarget,
 };
 
 use super::{Agent, Failure, STEP, Session, agents::NEXT, session::within, user_home};
@@ -85,6 +85,19 @@ impl Stage {
         programs: &Programs,
         change: impl FnOnce(&mut AgentSpec, &Path),
     ) -> Result<Self, String> {
+        Self::set_warm(agent, programs, 0, change).await
+    }
+
+    /// Makes all of it, with a manager that keeps so many sessions warm.
+    ///
+    /// # Errors
+    /// As [`Stage::set`].
+    pub async fn set_warm(
+        agent: &'static Agent,
+        programs: &Programs,
+        warm: usize,
+        change: impl FnOnce(&mut AgentSpec, &Path),
+    ) -> Result<Self, String> {
         let name = SessionId::mint();
         let folder = std::env::temp_dir().join(format!("agent-proxy-real-{name}"));
         let text = |error: io::Error| format!("{}: {error}", folder.display());
@@ -100,7 +113,8 @@ impl Stage {
             .agent(row.clone())
             .models([configuration.clone()])
             .deadlines(Deadlines { start: STEP, ..Deadlines::default() })
-            .state_dir(folder.join("state"));
+            .state_dir(folder.join("state"))
+            .warm((warm > 0).then(|| WarmTarget { config: agent.config(&folder), sessions: warm }));
         let shown = format!("{manager:?} {configuration:?} {row:?}");
         let manager = match next(agent, &row, programs) {
             Some(next) => manager.agent(next),

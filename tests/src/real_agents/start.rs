@@ -114,6 +114,38 @@ pub async fn measure(agent: &'static Agent, programs: &Programs, runs: usize) ->
     }
 }
 
+/// Starts of sessions that are warm: the median of their times, in seconds.
+///
+/// # Errors
+/// What went wrong.
+pub async fn measure_warm(agent: &'static Agent, programs: &Programs, runs: usize) -> Result<f64, Failure> {
+    let stage = Stage::set_warm(agent, programs, 1, |_, _| {}).await?;
+    let mut times = Vec::new();
+    let result = async {
+        for _ in 0..runs {
+            let is_warm = async {
+                while stage.manager.warm_sessions() == 0 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            within("a session is warm", is_warm).await?;
+            let config = stage.config();
+            let id = config.session_id.clone();
+            let begin = Instant::now();
+            let session = within("a start", stage.manager.start_or_claim(config)).await??;
+            times.push(begin.elapsed().as_secs_f64());
+            if *session.id() == id {
+                return Err(Failure::Wrong("the session was not warm".to_owned()));
+            }
+            within("the kill", session.kill(KillOptions::NOW)).await??;
+        }
+        Ok(())
+    };
+    let result: Result<(), Failure> = result.await;
+    let ended = stage.strike().await;
+    result.and(ended.map_err(Failure::from)).map(|()| median(times.into_iter()))
+}
+
 async fn through_us(stage: &Stage) -> Result<Duration, Failure> {
     let begin = Instant::now();
     let session = stage.session().await?;

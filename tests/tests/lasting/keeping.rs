@@ -493,6 +493,7 @@ async fn a_later_manager_reads_what_an_earlier_one_has_written_down_field_by_fie
         state,
         waiting_for,
         archived,
+        warm,
         config,
         secrets,
         conversation,
@@ -513,7 +514,7 @@ async fn a_later_manager_reads_what_an_earlier_one_has_written_down_field_by_fie
     } = written[0].clone();
     let suspended = RecordState::Suspended { reason: EndReason::Suspended, handed_over: false };
     assert_eq!((&session_id, state), (first.id(), suspended));
-    assert_eq!((archived, queued, waiting_for), (true, 0, None));
+    assert_eq!((archived, warm, queued, waiting_for), (true, false, 0, None));
     assert_eq!(config, resting.without_secrets());
     assert_eq!(secrets, ["API_KEY"]);
     assert_eq!((&conversation, conversation.native_session_file.as_deref()), (&info.conversation, file.to_str()));

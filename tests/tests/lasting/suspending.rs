@@ -9,7 +9,7 @@ use agent_proxy_tests::{
 use proxy_manager::{
     AbortPolicy, AgentSessionConfig, CONVERSATION_NOT_KEPT, EndReason, EnvVars, Error, Event, Home, KillOptions,
     Lifecycle, PromptMode, ProxyManager, ResumeOptions, SessionFilter, SessionHandle, SessionSnapshot, SessionState,
-    SessionStatus,
+    SessionStatus, WarmTarget,
 };
 
 use crate::place::{Place, agent, is_suspended, resumed, suspended};
@@ -506,4 +506,37 @@ async fn one_of_an_earlier_manager_is_suspended_already() {
     }
     place.manager.hand_over(shut_down.id(), KillOptions::NOW).await.expect("handed over");
     place.manager.shutdown().await;
+}
+
+/// What waits for a start is not idle: that clock begins when the session is somebody's.
+#[tokio::test]
+async fn a_warm_session_is_suspended_only_once_it_is_claimed() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    fs::create_dir(scratch.path().join("home")).expect("made");
+    let config = || AgentSessionConfig { cwd: Some("/".into()), ..AgentSessionConfig::new("kept") };
+    let builder = Place::builder(&scratch).idle_suspend(Duration::from_millis(100));
+    let manager = builder.warm([WarmTarget { config: config(), sessions: 1 }]).build().await.expect("built");
+    let is_warm = async {
+        while manager.warm_sessions() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("a warm session", is_warm).await;
+    // One that began later is suspended meanwhile.
+    let other = manager.start_session(config()).await.expect("started");
+    suspended(&mut other.subscribe()).await;
+    assert_eq!(manager.warm_sessions(), 1);
+    let given = config();
+    let claimed = manager.start_or_claim(given.clone()).await.expect("started");
+    assert_ne!(*claimed.id(), given.session_id);
+    let mut events = claimed.subscribe();
+    let mut is_claimed = false;
+    event(&mut events, "the suspension", |envelope| {
+        is_claimed |= matches!(envelope.event, Event::SessionClaimed { .. });
+        matches!(envelope.event, Event::SessionSuspended { .. }).then_some(())
+    })
+    .await;
+    assert!(is_claimed, "and not before");
+    manager.resume_session(claimed.id()).await.expect("resumed");
+    manager.shutdown().await;
 }

@@ -1,11 +1,15 @@
 //! Workspaces: trees of their own that agents work in.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
 
 use agent_proxy_tests::sessions::{self, all, event, shell, soon};
 use proxy_manager::{
-    AgentSessionConfig, Error, Event, KillOptions, ProxyManager, SandboxMode, SessionHandle, SessionSandbox,
-    WorkspaceKind, WorkspaceStep,
+    AgentSessionConfig, Error, Event, KillOptions, PromptMode, ProxyManager, SandboxMode, SessionHandle,
+    SessionSandbox, WorkspaceKind, WorkspaceStep,
 };
 
 use crate::place::Place;
@@ -14,20 +18,25 @@ use crate::place::Place;
 struct User {
     place: Place,
     tree: PathBuf,
+    kind: WorkspaceKind,
 }
 
 impl User {
     async fn new() -> Self {
+        Self::of(WorkspaceKind::Copy).await
+    }
+
+    async fn of(kind: WorkspaceKind) -> Self {
         let place = Place::new().await;
         let tree = place.scratch.path().canonicalize().expect("a path").join("work");
         fs::create_dir(&tree).expect("made");
         fs::write(tree.join("file"), "before\n").expect("written");
-        Self { place, tree }
+        Self { place, tree, kind }
     }
 
     fn config(&self, config: AgentSessionConfig) -> AgentSessionConfig {
         let cwd = Some(self.tree.to_str().expect("UTF-8").to_owned());
-        AgentSessionConfig { cwd, workspace: Some(WorkspaceKind::Copy), ..config }
+        AgentSessionConfig { cwd, workspace: Some(self.kind), ..config }
     }
 
     fn file(&self) -> String {
@@ -49,7 +58,16 @@ fn steps(events: &[std::sync::Arc<proxy_manager::Envelope>]) -> Vec<(WorkspaceSt
 
 #[tokio::test]
 async fn the_users_tree_is_as_it_was_until_the_changes_are_applied_and_they_are_not_deleted_unasked() {
-    let user = User::new().await;
+    changes_wait(WorkspaceKind::Copy).await;
+}
+
+#[tokio::test]
+async fn so_it_is_below_an_overlay() {
+    changes_wait(WorkspaceKind::Overlay).await;
+}
+
+async fn changes_wait(kind: WorkspaceKind) {
+    let user = User::of(kind).await;
     let manager = &user.place.manager;
     let session = user.start(shell("echo after >file; pwd")).await;
     let events = all(&mut session.subscribe()).await;
@@ -124,7 +142,16 @@ async fn a_workspace_waits_for_the_resume_and_for_the_next_manager() {
 
 #[tokio::test]
 async fn in_a_sandbox_the_workspace_is_written_and_the_tree_only_read() {
-    let user = User::new().await;
+    writes_in_a_sandbox(WorkspaceKind::Copy).await;
+}
+
+#[tokio::test]
+async fn so_it_is_with_an_overlay_in_a_sandbox() {
+    writes_in_a_sandbox(WorkspaceKind::Overlay).await;
+}
+
+async fn writes_in_a_sandbox(kind: WorkspaceKind) {
+    let user = User::of(kind).await;
     let tree = user.tree.display().to_string();
     let script =
         format!("cat {tree}/file >copy && echo x >>file; (echo x >>{tree}/file) 2>/dev/null && echo out; echo done");
@@ -146,7 +173,12 @@ async fn in_a_sandbox_the_workspace_is_written_and_the_tree_only_read() {
 
 #[tokio::test]
 async fn a_start_that_fails_leaves_no_workspace_and_one_without_a_directory_is_refused() {
-    let user = User::new().await;
+    failures_leave_nothing(WorkspaceKind::Copy).await;
+    failures_leave_nothing(WorkspaceKind::Overlay).await;
+}
+
+async fn failures_leave_nothing(kind: WorkspaceKind) {
+    let user = User::of(kind).await;
     // It ends before it is ready.
     let failing = AgentSessionConfig { command: vec!["/bin/false".into()], ..AgentSessionConfig::new("acp") };
     let failed = user.place.manager.start_session(user.config(failing)).await;
@@ -157,4 +189,156 @@ async fn a_start_that_fails_leaves_no_workspace_and_one_without_a_directory_is_r
     let refused = without.start_session(user.config(sessions::fake())).await;
     assert!(matches!(refused, Err(Error::InvalidConfig { field: "workspace", .. })), "{refused:?}");
     without.shutdown().await;
+}
+
+/// Runs a script to its end in a workspace of the user's tree.
+async fn run(user: &User, script: &str) -> SessionHandle {
+    let session = user.start(shell(&format!("set -e; {script}; echo all done"))).await;
+    let events = all(&mut session.subscribe()).await;
+    let is_done = |event: &Event| matches!(event, Event::Text { text } if text.contains("all done"));
+    assert!(events.iter().any(|envelope| is_done(&envelope.event)), "{events:#?}");
+    session
+}
+
+fn git(tree: &Path, words: &str) {
+    #[expect(clippy::disallowed_methods, reason = "a user's own git")]
+    let mut git = std::process::Command::new("git");
+    let identity = ["-c", "user.name=u", "-c", "user.email=u@example.com"];
+    let done = git.current_dir(tree).args(identity).args(words.split(' ')).env("HOME", tree).status().expect("git");
+    assert!(done.success(), "git {words}");
+}
+
+/// Each change that a layer notes in a way of its own: files removed and replaced, directories that are opaque, renamed, of another
+/// kind than before; and what is ignored below a file that only the lower layer has.
+#[tokio::test]
+async fn every_change_in_an_overlay_is_found_and_applied() {
+    let user = User::of(WorkspaceKind::Overlay).await;
+    let tree = &user.tree;
+    for (file, text) in [
+        ("gone", "x\n"),
+        ("old", "some lines\nthat stay\nthe same\n"),
+        ("directory/one", "1\n"),
+        ("directory/deep/two", "2\n"),
+        ("emptied/a", "a\n"),
+        ("moved/file", "of a directory\nthat is renamed\n"),
+        ("becomes-directory", "f\n"),
+        ("becomes-file/inner", "d\n"),
+        ("script", "#!/bin/sh\n"),
+        ("kept-log.log", "although ignored\n"),
+        (".gitignore", "*.log\nbuild/\n"),
+        ("nested/inner", "of another repository\n"),
+    ] {
+        let path = tree.join(file);
+        fs::create_dir_all(path.parent().expect("one")).expect("made");
+        fs::write(path, text).expect("written");
+    }
+    std::os::unix::fs::symlink("file", tree.join("link")).expect("linked");
+    git(&tree.join("nested"), "init --quiet");
+    git(tree, "init --quiet");
+    git(tree, "add .gitignore file link script");
+    git(tree, "add --force kept-log.log");
+    git(tree, "commit --quiet -m first");
+    let session = run(
+        &user,
+        "rm gone; mv old new; rm -r directory; mkdir directory; echo 3 >directory/three; rm -r emptied; mv moved renamed; \
+         rm becomes-directory; mkdir becomes-directory; echo in >becomes-directory/file; rm -r becomes-file; echo now >becomes-file; \
+         chmod 755 script; ln -sf script link; printf '\\000\\377' >binary; echo more >>kept-log.log; echo x >other.log; \
+         mkdir build; echo x >build/output; echo changed >>nested/inner; mkdir -p 'with space/deep'; echo s >'with space/deep/file'",
+    )
+    .await;
+    let diff = user.place.manager.workspace_diff(session.id()).await.expect("a diff");
+    let changes: Vec<_> = diff.files.iter().map(|file| (file.path.as_str(), file.change)).collect();
+    use proxy_manager::FileChange::{Created, Deleted, Modified, Moved};
+    let mut expected = vec![
+        ("becomes-directory", Deleted),
+        ("becomes-directory/file", Created),
+        ("becomes-file", Created),
+        ("becomes-file/inner", Deleted),
+        ("binary", Created),
+        ("directory/deep/two", Deleted),
+        ("directory/one", Deleted),
+        ("directory/three", Created),
+        ("emptied/a", Deleted),
+        ("gone", Deleted),
+        ("kept-log.log", Modified),
+        ("link", Modified),
+        ("new", Moved),
+        ("renamed/file", Moved),
+        ("script", Modified),
+        ("with space/deep/file", Created),
+    ];
+    let mut changes = changes;
+    changes.sort_by_key(|(path, _)| *path);
+    expected.sort_by_key(|(path, _)| *path);
+    assert_eq!(changes, expected);
+    assert_eq!(diff.left_out, ["nested"]);
+    assert!(tree.join("gone").exists() && !tree.join("new").exists(), "nothing has changed yet");
+    user.place.manager.apply_workspace(session.id()).await.expect("applied");
+    let read = |file: &str| fs::read_to_string(tree.join(file)).expect(file);
+    assert_eq!((read("directory/three").as_str(), read("becomes-directory/file").as_str()), ("3\n", "in\n"));
+    assert_eq!((read("becomes-file").as_str(), read("new").as_str()), ("now\n", "some lines\nthat stay\nthe same\n"));
+    assert_eq!(read("kept-log.log"), "although ignored\nmore\n");
+    assert_eq!(read("nested/inner"), "of another repository\n");
+    assert_eq!(fs::read(tree.join("binary")).expect("read"), [0, 255]);
+    assert_eq!(fs::read_link(tree.join("link")).expect("a link"), Path::new("script"));
+    assert_eq!(fs::metadata(tree.join("script")).expect("there").permissions().mode() & 0o111, 0o111);
+    for gone in ["gone", "old", "directory/one", "directory/deep", "emptied/a", "moved/file", "other.log", "build"] {
+        assert!(tree.join(gone).symlink_metadata().is_err(), "{gone}");
+    }
+    assert_eq!(user.place.manager.workspace(session.id()).await.expect("there").changed_files, Some(0));
+    user.place.manager.delete_session(session.id()).await.expect("deleted");
+    user.place.manager.shutdown().await;
+}
+
+/// Output of a command that the agent runs.
+async fn output(user: &User, session: &SessionHandle, command: &str) -> String {
+    let manager = &user.place.manager;
+    let mut events = manager.subscribe_from(session.id(), user.place.info(session).last_offset).expect("known");
+    let turn = manager.send_prompt(session.id(), format!("run {command}"), PromptMode::Refuse).await.expect("prompted");
+    let output = event(&mut events, "the end of a tool", |envelope| match &envelope.event {
+        Event::ToolEnd(tool) => Some(tool.output.trim().to_owned()),
+        _ => None,
+    })
+    .await;
+    soon("the turn's end", turn.wait()).await.expect("ended");
+    output
+}
+
+#[tokio::test]
+async fn an_overlay_is_mounted_again_and_by_nobody_else() {
+    let user = User::of(WorkspaceKind::Overlay).await;
+    let manager = &user.place.manager;
+    let session = user.start(AgentSessionConfig::new("kept")).await;
+    let id = session.id().clone();
+    assert_eq!(output(&user, &session, "echo first >file; cat file").await, "first");
+    assert_eq!(user.file(), "before\n");
+    let workspace = manager.workspace(&id).await.expect("a workspace");
+    let mounts = || fs::read_to_string("/proc/self/mountinfo").expect("read");
+    assert!(!mounts().contains(&workspace.path), "the mount is the session's");
+    assert_eq!(fs::read_dir(&workspace.path).expect("there").count(), 0);
+    manager.suspend_session(&id, KillOptions::NOW).await.expect("suspended");
+    assert_eq!(manager.workspace_diff(&id).await.expect("a diff").files.len(), 1);
+    let resumed = manager.resume_session(&id).await.expect("resumed");
+    assert_eq!(output(&user, &resumed, "cat file").await, "first");
+    manager.apply_workspace(&id).await.expect("applied");
+    assert_eq!(user.file(), "first\n");
+    assert_eq!(output(&user, &resumed, "echo second >file; cat file").await, "second");
+    manager.suspend_session(&id, KillOptions::NOW).await.expect("suspended");
+    manager.drop_workspace(&id).await.expect("dropped");
+    assert_eq!(user.file(), "first\n");
+    assert_eq!(fs::read_dir(user.place.scratch.path().join("state/workspaces")).expect("there").count(), 0);
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_an_overlay_cannot_be_made_with_is_named() {
+    let user = User::of(WorkspaceKind::Overlay).await;
+    let refused = |config| async {
+        let refused = user.place.manager.start_session(user.config(config)).await.expect_err("refused");
+        assert!(matches!(refused, Error::InvalidConfig { field: "workspace", .. }), "{refused:?}");
+        refused.to_string()
+    };
+    let weaker = AgentSessionConfig { containment: Some(proxy_manager::Containment::Cgroup), ..shell("true") };
+    assert!(refused(weaker).await.contains("needs the containment strict, and cgroup was asked for"));
+    user.place.manager.shutdown().await;
 }

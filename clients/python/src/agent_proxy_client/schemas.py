@@ -974,7 +974,7 @@ class WhoamiResponse(TypedDict):
     user: str | None
 
 
-WorkspaceKind: TypeAlias = Literal["off", "copy", "worktree"]
+WorkspaceKind: TypeAlias = Literal["off", "copy", "worktree", "overlay"]
 
 
 class WorkspaceResult(TypedDict):
@@ -1680,6 +1680,7 @@ class SessionInfo(TypedDict):
     openPermissions: list[OpenPermission]
     screenStatus: str | None
     archived: bool
+    warm: bool
     proxy: ProcessId | None
     agentProcess: ProcessId | None
     measures: ContainmentStatus | None
@@ -1811,6 +1812,7 @@ class SessionRecord(TypedDict):
     handedOver: bool
     waitingFor: str | None
     archived: bool
+    warm: bool
     config: AgentSessionConfig
     secrets: list[str]
     nativeSessionId: str | None

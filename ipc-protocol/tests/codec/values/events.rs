@@ -93,7 +93,7 @@ fn diff() -> impl Strategy<Value = Event> {
 
 fn setting_event() -> impl Strategy<Value = Event> {
     let step = one_of(&[WorkspaceStep::Made, WorkspaceStep::Applied, WorkspaceStep::Dropped]);
-    let kind = one_of(&[WorkspaceKind::Off, WorkspaceKind::Copy, WorkspaceKind::Worktree]);
+    let kind = one_of(&WorkspaceKind::ALL.map(|(kind, _)| kind));
     let by = || one_of(&[SettingSource::Caller, SettingSource::Agent, SettingSource::Terminal]);
     let command = (text(), of(text()), of(text())).prop_map(|(name, description, argument_hint)| SlashCommand {
         name,
@@ -108,6 +108,9 @@ fn setting_event() -> impl Strategy<Value = Event> {
         (text(), by()).prop_map(|(level, by)| Event::SessionThinking { level, by }),
         (step, kind, text(), text(), any::<u64>()).prop_map(|(step, kind, source, path, files)| {
             Event::SessionWorkspace { step, kind, source, path, files }
+        }),
+        (any::<u64>(), of(text()), of(text()), of(text())).prop_map(|(warm_ms, user_id, workspace_id, agent_type)| {
+            Event::SessionClaimed { warm_ms, user_id, workspace_id, agent_type }
         }),
         (text(), of(text()), any::<u64>(), of(text()), of(text())).prop_map(
             |(mime_type, data, bytes, tool_call_id, parent)| {

@@ -246,14 +246,18 @@ fn enclosure() -> impl Strategy<Value = ContainmentSpec> {
     });
     let container = (text(), env(), text(), container_status())
         .prop_map(|(program, env, name, status)| Box::new(ContainerSpec { program, env, name, status }));
-    (text(), of(text()), any::<bool>(), of(sandbox_spec()), files.prop_map(Box::new), of(container)).prop_map(
-        |(marker, cgroup, strict, sandbox, files, container)| ContainmentSpec {
+    let overlay = (text(), text(), text(), text())
+        .prop_map(|(tree, lower, upper, work)| Box::new(OverlaySpec { tree, lower, upper, work }));
+    let parts = (of(sandbox_spec()), files.prop_map(Box::new), of(container), of(overlay));
+    (text(), of(text()), any::<bool>(), parts).prop_map(
+        |(marker, cgroup, strict, (sandbox, files, container, overlay))| ContainmentSpec {
             marker,
             cgroup,
             strict,
             sandbox,
             files,
             container,
+            overlay,
         },
     )
 }

@@ -11,7 +11,7 @@ use super::{EndingStep, FAILURE, LeasePurpose, SessionCore, SessionEffect, Sessi
 use crate::{
     description::SessionState,
     error::{Error, Result},
-    session::{ENDED, pending_requests::PendingAnswer},
+    session::{ENDED, ReplySender, pending_requests::PendingAnswer},
 };
 
 impl SessionCore {
@@ -183,7 +183,25 @@ impl SessionCore {
         self.timers.cancel(TimerKind::Start);
         self.timers.cancel(TimerKind::Commit);
         self.pulse.begin(&mut self.timers, now);
-        self.timers.set(TimerKind::Idle, self.lifecycle_policy.ready(now).filter(|_| !self.screen.is_used()));
+        let at = self.lifecycle_policy.ready(now).filter(|_| !self.screen.is_used() && !self.is_warm);
+        self.timers.set(TimerKind::Idle, at);
+    }
+
+    /// Reports the hand-out of a warm session, whose labels are its claimant's by now.
+    pub(crate) fn claimed(&mut self, event: Event, reply: ReplySender<()>, now: Instant) {
+        self.commit_together();
+        self.push(0, event);
+        self.commit_log();
+        self.be_used();
+        self.timers.set(TimerKind::Idle, self.lifecycle_policy.idle(now).filter(|_| !self.screen.is_used()));
+        self.reply_durably(move || _ = reply.send(Ok(())));
+    }
+
+    /// Ends the wait of a warm session.
+    pub(super) fn be_used(&mut self) {
+        if std::mem::take(&mut self.is_warm) {
+            self.show(|view| view.is_warm = false);
+        }
     }
 
     /// Ties the conversation to the proxy's life for other managers.

@@ -23,6 +23,19 @@ impl SessionCore {
                 self.accept_prompt(prompt, mode, accepted, metadata, reply, now);
             }
             SessionCommand::Append { events, reply } => self.append(events, reply),
+            SessionCommand::Claim { claim, reply } => match &self.closing {
+                Some(error) => {
+                    let error = error.clone();
+                    self.reply(reply, Err(error));
+                }
+                None if self.is_warm && matches!(self.phase, SessionPhase::Idle) => {
+                    self.effects.push_back(SessionEffect::Claim { claim, reply });
+                }
+                None => {
+                    let busy = self.busy_error();
+                    self.reply(reply, Err(busy));
+                }
+            },
             SessionCommand::Rename { title, reply } => {
                 self.renamed(title);
                 self.reply(reply, Ok(()));

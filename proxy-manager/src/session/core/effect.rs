@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::lifecycle::CrashHistory;
 use crate::{
     error::Error,
-    session::{EventToAppend, ReplySender, SessionView, metrics::UsageCounters},
+    session::{EventToAppend, ReplySender, SessionView, WarmClaim, metrics::UsageCounters},
 };
 
 /// Sends the answer of a call to its caller. A caller that has gone misses nothing.
@@ -74,6 +74,8 @@ pub(crate) enum SessionEffect {
     Diagnose(Error),
     /// Sends a message to the fork server.
     Order(ToForkServer),
+    /// Gives a warm session the labels and the place of its claimant: [`Core::claimed`](super::Core::claimed) follows.
+    Claim { claim: Box<WarmClaim>, reply: ReplySender<()> },
     /// Frees a proxy that does not answer from a frozen cgroup.
     FreeProxy,
     /// Sweeps the session in the place of a dead fork server: [`Core::swept`](super::Core::swept) follows.

@@ -159,6 +159,8 @@ pub(crate) struct CoreSetup {
     pub(crate) wire: WireFormat,
     /// True if the host has a journal of its processes, and can sweep it.
     pub(crate) can_sweep: bool,
+    /// True if it waits for a start that claims it.
+    pub(crate) is_warm: bool,
     /// Number in the log from which the proxy's message numbers continue, if the session may outlive this host.
     pub(crate) source_base: Option<u64>,
 }
@@ -280,6 +282,8 @@ pub(crate) struct SessionCore {
     detach_state: Option<DetachState>,
     /// True while its user visits the agent's own screen.
     is_visit: bool,
+    /// True while it waits for a start that claims it.
+    is_warm: bool,
     surface: Surface,
     /// What people do on its screen.
     screen: ScreenUse,
@@ -370,6 +374,7 @@ impl SessionCore {
             detach_state,
             lifecycle_policy: LifecyclePolicy::new(&rules.lifecycle, past.has_been, rules.is_visit),
             is_visit: rules.is_visit,
+            is_warm: setup.is_warm,
             surface: rules.surface,
             screen: ScreenUse::new(rules.surface),
             crashes: past.crashes,

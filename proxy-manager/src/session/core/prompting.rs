@@ -125,6 +125,7 @@ impl SessionCore {
     fn send_without_turn(&mut self, prompt: Prompt, waiting: PendingAnswer) {
         if self.send(waiting, ProxyCommand::Prompt { turn: 0, prompt }).is_some() {
             self.turns += 1;
+            self.be_used();
             self.tally(UsageCounters::record_prompt);
             let turns = self.turns;
             self.show(move |view| view.turns = turns);
@@ -249,6 +250,7 @@ impl SessionCore {
             tally.set_busy(true, now);
         });
         self.timers.cancel(TimerKind::Idle);
+        self.be_used();
         self.show(move |view| {
             view.state = SessionState::Busy { turn };
             view.turns = turn;

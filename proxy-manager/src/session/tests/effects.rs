@@ -25,6 +25,7 @@ pub(super) fn setup(config: &AgentSessionConfig, deadlines: Deadlines) -> CoreSe
         batched: 0,
     };
     CoreSetup {
+        is_warm: false,
         id: config.session_id.clone(),
         agent: config.agent.clone(),
         host: HOST,

@@ -30,6 +30,7 @@ const ALLOWED: &[&str] = &[
     "crate::session::SessionCommand",
     "crate::session::TurnEnd",
     "crate::session::TurnTicket",
+    "crate::session::WarmClaim",
     "crate::session::SessionView",
     "crate::session::clocks::",
     "crate::session::core::",
