@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ipc_protocol::{
-    AgentSessionConfig, ContainerEngine, LimitAction, Limits, NetworkAccess, PermissionMode, PermissionRule,
+    AgentSessionConfig, ContainerEngine, Lifecycle, LimitAction, Limits, NetworkAccess, PermissionMode, PermissionRule,
     SandboxMode, SessionContainer, SessionMount, SessionSandbox, TimeoutAction, Timeouts, WorkspaceKind,
 };
 use serde::{Deserialize, Serialize};
@@ -54,6 +54,10 @@ pub struct Profile {
     /// Container of the agent.
     #[serde(skip_serializing_if = "ProfileContainer::is_default")]
     pub container: ProfileContainer,
+    /// Shell command before a session's first start, unless the session names one.
+    pub before_start: Option<String>,
+    /// Shell command after a session's end, unless the session names one.
+    pub after_end: Option<String>,
 }
 
 /// Container of the agent.
@@ -249,8 +253,20 @@ impl Profile {
         self.sandbox.apply(&mut config.sandbox);
         self.container.apply(&mut config.container);
         config.workspace = config.workspace.or(self.workspace);
+        self.apply_commands(&mut config.lifecycle);
         config.restore_explicit(&explicit);
         Ok(())
+    }
+
+    /// Sets the commands before start and after end that are not said.
+    pub fn apply_commands(&self, lifecycle: &mut Lifecycle) {
+        for (said, ours) in
+            [(&mut lifecycle.before_start, &self.before_start), (&mut lifecycle.after_end, &self.after_end)]
+        {
+            if said.is_none() {
+                said.clone_from(ours);
+            }
+        }
     }
 }
 

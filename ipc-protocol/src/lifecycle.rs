@@ -33,6 +33,12 @@ pub struct Lifecycle {
     pub replace: bool,
     /// Fallback if the session with this key has lost its conversation. Of this start alone: no record keeps it.
     pub on_missing: ResumeFallback,
+    /// Shell command that runs before the session's first start; the agent starts only if it exits with 0. No place for a secret:
+    /// records keep it.
+    pub before_start: Option<String>,
+    /// Shell command that runs when the session has ended and nothing of it is left, also after a failed start or a crash of the host.
+    /// The session's record has it until it has run.
+    pub after_end: Option<String>,
 }
 
 /// Fallback of a suspended session whose conversation is gone: its agent cannot load it any more.
@@ -60,6 +66,8 @@ impl Default for Lifecycle {
             restart: Restart::default(),
             replace: false,
             on_missing: ResumeFallback::default(),
+            before_start: None,
+            after_end: None,
         }
     }
 }

@@ -282,6 +282,18 @@ pub enum Error {
         /// The session.
         session: SessionId,
     },
+    /// The command before the session's start, or after its end, failed.
+    #[error("the command that runs as session {session} failed: {outcome}{}", if output.is_empty() { String::new() } else { format!(", after it said\n{output}") })]
+    CommandFailed {
+        /// The command's session.
+        session: SessionId,
+        /// End of the command.
+        outcome: String,
+        /// Last lines of its output.
+        output: String,
+        /// True if it exited by itself.
+        exited: bool,
+    },
     /// The session cannot be deleted without its workspace, which has changes that are not applied.
     #[error(
         "the workspace of session {session} has {files} changed files that are not applied: apply or drop them first, or force it"

@@ -84,10 +84,27 @@ impl SessionTable {
     /// # Errors
     /// [`Error::DuplicateSession`] if a session with that id exists, unless it never became ready; [`Error::ShutDown`].
     pub(crate) fn reserve(self: &Arc<Self>, id: &SessionId) -> Result<IdReservation> {
-        let mut entries = self.entries();
-        if entries.closed {
-            return Err(Error::ShutDown);
-        }
+        self.reserve_in(self.open_entries()?, id)
+    }
+
+    /// Reserves an id like [`SessionTable::reserve`], also in a table that is closed.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateSession`].
+    pub(crate) fn reserve_for_command(self: &Arc<Self>, id: &SessionId) -> Result<IdReservation> {
+        self.reserve_in(self.entries(), id)
+    }
+
+    fn open_entries(&self) -> Result<MutexGuard<'_, TableEntries>> {
+        let entries = self.entries();
+        if entries.closed { Err(Error::ShutDown) } else { Ok(entries) }
+    }
+
+    fn reserve_in(
+        self: &Arc<Self>,
+        mut entries: MutexGuard<'_, TableEntries>,
+        id: &SessionId,
+    ) -> Result<IdReservation> {
         let known = entries.by_id.get(id).and_then(|serial| entries.sessions.get(serial));
         if let Some(known) = known.filter(|known| !known.is_stillborn()) {
             return Err(duplicate(known));
@@ -131,10 +148,7 @@ impl SessionTable {
     /// [`Error::UnknownSession`]; [`Error::NotSuspended`] if the session lives, has ended, or another caller has
     /// reserved it; [`Error::ShutDown`].
     pub(crate) fn reserve_suspended(self: &Arc<Self>, id: &SessionId) -> Result<(IdReservation, Arc<ManagedSession>)> {
-        let mut entries = self.entries();
-        if entries.closed {
-            return Err(Error::ShutDown);
-        }
+        let mut entries = self.open_entries()?;
         let known = entries.by_id.get(id).and_then(|serial| entries.sessions.get(serial)).cloned();
         let known = known.ok_or_else(|| Error::UnknownSession { session: id.clone() })?;
         if !known.is_suspended() || !entries.reserved.insert(id.clone()) {
@@ -148,10 +162,7 @@ impl SessionTable {
     /// # Errors
     /// [`Error::UnknownSession`], [`Error::ShutDown`].
     pub(crate) fn replace(self: &Arc<Self>, session: &Arc<ManagedSession>) -> Result<()> {
-        let mut entries = self.entries();
-        if entries.closed {
-            return Err(Error::ShutDown);
-        }
+        let mut entries = self.open_entries()?;
         let serial = entries.by_id.get(session.id()).copied();
         let serial = serial.ok_or_else(|| Error::UnknownSession { session: session.id().clone() })?;
         entries.sessions.insert(serial, session.clone());
@@ -161,10 +172,22 @@ impl SessionTable {
 
     /// Adds a session. Replaces a session with that id that never became ready.
     pub(crate) fn insert(self: &Arc<Self>, session: &Arc<ManagedSession>) -> Result<()> {
-        let mut entries = self.entries();
-        if entries.closed {
-            return Err(Error::ShutDown);
-        }
+        self.insert_in(self.open_entries()?, session)
+    }
+
+    /// Adds a session like [`SessionTable::insert`], also to a table that is closed.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateSession`].
+    pub(crate) fn insert_command(self: &Arc<Self>, session: &Arc<ManagedSession>) -> Result<()> {
+        self.insert_in(self.entries(), session)
+    }
+
+    fn insert_in(
+        self: &Arc<Self>,
+        mut entries: MutexGuard<'_, TableEntries>,
+        session: &Arc<ManagedSession>,
+    ) -> Result<()> {
         if let Some(serial) = entries.by_id.get(session.id()).copied() {
             if let Some(known) = entries.sessions.get(&serial).filter(|known| !known.is_stillborn()) {
                 return Err(duplicate(known));

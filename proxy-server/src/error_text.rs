@@ -209,6 +209,7 @@ mod tests {
             Error::NotEnded { session: s() },
             Error::UnknownWorkspace { session: s() },
             Error::WorkspaceBusy { session: s() },
+            Error::CommandFailed { session: s(), outcome: "exit code 1".into(), output: String::new(), exited: true },
             Error::WorkspaceUnapplied { session: s(), files: 2 },
             Error::WorkspaceConflict {
                 session: s(),

@@ -21,6 +21,14 @@ pub(crate) struct ListPage {
 }
 
 impl ListPage {
+    /// Returns the key that the page begins after; empty for the first page.
+    ///
+    /// # Errors
+    /// `usage` for a cursor that makes no sense.
+    pub(crate) fn after(&self) -> RouteResult<String> {
+        self.cursor.as_deref().map(decode).transpose().map(Option::unwrap_or_default)
+    }
+
     /// Sorts a list by a key that no two members share, and keeps the members of the page. Returns the cursor of the next page, if
     /// there is one.
     ///

@@ -17,6 +17,12 @@
 //!
 //! An errno is classified by [`ipc_protocol::errno`], a file or directory locked by [`file_lock`].
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "agent-proxy runs agents on Linux alone: it rests on cgroups, namespaces, pidfds and subreapers. Elsewhere run `agent-proxy serve` in a \
+     Linux virtual machine or container, and reach it by its page or its clients (docs/platforms.md)"
+);
+
 mod ancestry;
 mod cgroup;
 mod connector;

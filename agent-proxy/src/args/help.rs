@@ -42,7 +42,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ),
     ("Talking to an agent", &["prompt", "steer", "queue", "abort", "permit", "set", "compact"]),
     ("Processes", &["top", "ps", "signal", "shell", "kill", "leaktest", "orphans"]),
-    ("Events", &["logs", "events", "transcript", "export", "import", "append", "log", "hooks"]),
+    ("Events", &["logs", "events", "transcript", "export", "import", "append", "log", "hooks", "webhooks"]),
     ("The agent's own side", &["state", "messages", "conversations", "native", "attach-command", "take-back"]),
     ("Setup", &["config", "agents", "profiles", "models", "tokens", "login-link", "doctor", "completions", "help"]),
 ];

@@ -35,6 +35,14 @@ pub(crate) struct LifecycleArgs {
     /// Refuse a prompt while it is suspended, instead of resuming it
     #[arg(long)]
     no_resume_on_prompt: bool,
+    /// Run a shell command before the session's first start, and start the agent only if it exits with 0. It may make the working
+    /// directory; see AGENT_PROXY_OF_SESSION and AGENT_PROXY_OF_CWD in its environment
+    #[arg(long, value_name = "COMMAND")]
+    before_start: Option<String>,
+    /// Run a shell command when the session has ended and nothing of it is left, also after a failed start or a crash; AGENT_PROXY_OF_END
+    /// has the reason
+    #[arg(long, value_name = "COMMAND")]
+    after_end: Option<String>,
 }
 
 impl LifecycleArgs {
@@ -80,6 +88,8 @@ impl LifecycleArgs {
             restart: self.restart.map_or(Restart::Never, |RestartArg(restart)| restart),
             replace: false,
             on_missing,
+            before_start: self.before_start,
+            after_end: self.after_end,
         }
     }
 }

@@ -26,6 +26,7 @@ mod supervision;
 mod terminal;
 mod warm;
 mod watch;
+mod webhooks;
 mod workspaces;
 
 use std::{
@@ -67,6 +68,7 @@ pub(crate) use supervision::SupervisionArgs;
 pub(crate) use terminal::{AttachArgs, ForegroundTerminalArgs, ShellArgs, StartTerminalArgs};
 pub(crate) use warm::WarmArgs;
 pub(crate) use watch::{LogsArgs, PruneArgs, TopArgs, TopSort, WaitArgs, WaitState};
+pub(crate) use webhooks::WebhooksArgs;
 pub(crate) use workspaces::{WorkspaceDiffArgs, WorkspacesArgs};
 
 /// Runs AI coding agents in sessions of their own, shows every process they start, and proves them gone.
@@ -236,6 +238,8 @@ pub(crate) enum CliCommand {
     Delete(DeleteArgs),
     /// Forget all sessions that have ended, or that ended some time ago
     Prune(PruneArgs),
+    /// List the daemon's webhooks with what they have carried, and the last failure of each
+    Webhooks(WebhooksArgs),
     /// List the workspaces: trees of their own in which agents work (--workspace)
     Workspaces(WorkspacesArgs),
     /// Print what changed in a session's workspace, as a patch

@@ -48,6 +48,7 @@ pub(crate) mod stop;
 mod tokens;
 mod top;
 mod transfer;
+mod webhooks;
 mod workspaces;
 
 use proxy_child::ChildToken;
@@ -109,6 +110,7 @@ pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), CommandFailur
         CliCommand::Shell(args) => shell::run(&client(&global)?, args).await,
         CliCommand::Log(args) => log::run(&args, global.json),
         CliCommand::Hooks(args) => hooks::run(args, global.json).await,
+        CliCommand::Webhooks(args) => webhooks::list(&global, &args.format.form(global.json)).await,
         CliCommand::Workspaces(args) => workspaces::list(&global, &args.format.form(global.json)).await,
         CliCommand::Diff(args) => workspaces::diff(&global, &args, global.json).await,
         CliCommand::Apply(args) => workspaces::apply(&global, &args.id, global.json).await,
@@ -195,6 +197,7 @@ async fn run_client(command: CliCommand, client: &DaemonClient, as_json: bool) -
         | CliCommand::Leaktest(_)
         | CliCommand::Log(_)
         | CliCommand::Hooks(_)
+        | CliCommand::Webhooks(_)
         | CliCommand::Workspaces(_)
         | CliCommand::Diff(_)
         | CliCommand::Apply(_)

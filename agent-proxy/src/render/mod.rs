@@ -10,6 +10,7 @@ pub(crate) mod receipt;
 pub(crate) mod records;
 pub(crate) mod sessions;
 pub(crate) mod tree;
+pub(crate) mod webhooks;
 pub(crate) mod workspaces;
 
 use std::time::{Duration, SystemTime};

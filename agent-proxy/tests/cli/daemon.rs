@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 use ipc_protocol::{Event, ProcessId};
 use nix::sys::signal::Signal;
 
-use crate::harness::{Place, gone, is_there, names, parent, process, signalled};
+use crate::harness::{DEADLINE, Place, gone, is_there, names, parent, process, signalled};
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).expect("it is there").permissions().mode() & 0o7777
@@ -82,6 +82,50 @@ fn what_a_crash_of_everything_left_is_ended_by_the_next_daemon() {
     let ran = daemon.end(Signal::SIGTERM).exits(0);
     assert!(ran.stderr.contains("recovered session s: 0 survivors, "), "{}", ran.stderr);
     drop(events);
+}
+
+#[test]
+fn the_command_after_the_end_of_a_killed_daemon_s_session_is_run_by_the_next_one() {
+    let place = Place::new();
+    let state = place.directory.join("state");
+    let flags = ["--state-dir", state.to_str().expect("UTF-8")];
+    let daemon = place.serve_with(&flags);
+    let tree = place.directory.join("tree");
+    let start = ["start", "--id", "s", "--cwd", tree.to_str().expect("UTF-8"), "--agent", "command"];
+    let commands = [
+        "--before-start",
+        "mkdir \"$AGENT_PROXY_OF_CWD\"",
+        "--after-end",
+        "rmdir \"$AGENT_PROXY_OF_CWD\"; echo \"$AGENT_PROXY_OF_END\"",
+    ];
+    daemon.run(&[&start[..], &commands, &["--", "cat"]].concat()).exits(0);
+    assert!(tree.is_dir());
+    let refused = daemon
+        .run(&["start", "--json", "--agent", "command", "--before-start", "echo not today; exit 3", "--", "cat"])
+        .exits(1)
+        .problem();
+    assert_eq!(refused["type"], "command-failed");
+    let detail = refused["detail"].as_str().expect("a text");
+    assert!(detail.contains("exit code 3") && detail.ends_with("not today"), "{detail}");
+    daemon.end(Signal::SIGKILL);
+    assert!(tree.is_dir(), "nobody was left to run it");
+
+    let daemon = place.serve_with(&flags);
+    let begin = std::time::Instant::now();
+    let said = loop {
+        let events = daemon.run(&["events", "--all", "--json"]).exits(0).envelopes();
+        let mut of_command = events.iter().filter(|envelope| envelope.session.as_str() == "s.after-end");
+        let text = of_command.find_map(|envelope| match &envelope.event {
+            Event::Text { text } => Some(text.trim().to_owned()),
+            _ => None,
+        });
+        if let Some(text) = text {
+            break text;
+        }
+        assert!(begin.elapsed() < DEADLINE, "the command did not run: {events:?}");
+    };
+    assert_eq!((said.as_str(), tree.exists()), ("the host died", false));
+    daemon.end(Signal::SIGTERM).exits(0);
 }
 
 #[test]

@@ -8,13 +8,14 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU16, Ordering},
         mpsc,
     },
     thread,
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use ipc_protocol::Event;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -53,26 +54,26 @@ impl Received {
     }
 }
 
-/// Receiver of webhooks, which answers while `answers` is set. It ends with the test's process.
+/// Receiver of webhooks, which answers with this status, and not at all with 0. It ends with the test's process.
 struct Receiver {
     address: SocketAddr,
-    answers: Arc<AtomicBool>,
+    answer: Arc<AtomicU16>,
     messages: mpsc::Receiver<Received>,
 }
 
 impl Receiver {
     fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
-        let (address, answers) = (listener.local_addr().expect("an address"), Arc::new(AtomicBool::new(true)));
+        let (address, answer) = (listener.local_addr().expect("an address"), Arc::new(AtomicU16::new(204)));
         let (sender, messages) = mpsc::channel();
-        let is_answering = answers.clone();
+        let status = answer.clone();
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (sender, is_answering) = (sender.clone(), is_answering.clone());
-                thread::spawn(move || receive(stream, &sender, &is_answering));
+                let (sender, status) = (sender.clone(), status.clone());
+                thread::spawn(move || receive(stream, &sender, &status));
             }
         });
-        Self { address, answers, messages }
+        Self { address, answer, messages }
     }
 
     #[track_caller]
@@ -81,7 +82,7 @@ impl Receiver {
     }
 }
 
-fn receive(mut stream: TcpStream, sender: &mpsc::Sender<Received>, answers: &AtomicBool) {
+fn receive(mut stream: TcpStream, sender: &mpsc::Sender<Received>, answer: &AtomicU16) {
     let mut text = Vec::new();
     let mut buffer = [0; 4096];
     loop {
@@ -97,12 +98,16 @@ fn receive(mut stream: TcpStream, sender: &mpsc::Sender<Received>, answers: &Ato
             continue;
         }
         assert!(header("webhook-signature").starts_with("v1,") && !header("webhook-timestamp").is_empty(), "{head}");
-        let is_answered = answers.load(Ordering::SeqCst);
+        let status = answer.load(Ordering::SeqCst);
+        let is_answered = status != 0;
         let body = serde_json::from_str(body).expect("JSON");
         let id = header("webhook-id");
         if is_answered {
             // What its sender makes of that is seen by what it sends next.
-            _ = stream.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
+            let text = format!(
+                "HTTP/1.1 {status} Answered\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            );
+            _ = stream.write_all(text.as_bytes());
         }
         if sender.send(Received { id, body, is_answered }).is_err() || is_answered {
             return;
@@ -126,7 +131,7 @@ fn each_message_arrives_once_or_more_with_one_id_and_in_order_whatever_kills_the
     for round in 0..kills() {
         let daemon = place.serve_with(&["--state-dir", &state]);
         // Killed while a message is on its way that was not answered.
-        receiver.answers.store(false, Ordering::SeqCst);
+        receiver.answer.store(0, Ordering::SeqCst);
         let session = format!("s-{round}");
         daemon.run(&["start", "--id", &session, "--agent", "acp", "--", PROGRAM, "fake-agent"]).exits(0);
         for text in ["say one", "say two"] {
@@ -142,7 +147,7 @@ fn each_message_arrives_once_or_more_with_one_id_and_in_order_whatever_kills_the
             }
         }
         end(&place, daemon, Signal::SIGKILL);
-        receiver.answers.store(true, Ordering::SeqCst);
+        receiver.answer.store(204, Ordering::SeqCst);
     }
     let daemon = place.serve_with(&["--state-dir", &state]);
     let is_last = |message: &Received| message.is_answered && message.body["type"] == "session:ended";
@@ -227,7 +232,7 @@ fn a_webhook_is_taken_once_and_refused_with_a_reason() {
     // It has become a session, by a rule.
     daemon
         .spawn(&["events", "of-hook", "--follow", "--json"])
-        .until(|event| matches!(event.event, ipc_protocol::Event::SessionStarted { .. }).then_some(()));
+        .until(|event| matches!(event.event, Event::SessionStarted { .. }).then_some(()));
     // A callback goes to hosts alone that the configuration names.
     let token = fs::read_to_string(place.config().join("token")).expect("the first token");
     let ask = r#"{"text":"hi","callback":"http://10.0.0.1/x"}"#;
@@ -241,4 +246,192 @@ fn a_webhook_is_taken_once_and_refused_with_a_reason() {
     };
     assert_eq!(calls.iter().filter(refused).count(), 4, "{audit}");
     assert!(!audit.contains(SECRET), "{audit}");
+}
+
+/// Hexadecimal HMAC-SHA256 with the secret.
+fn hex(text: &str) -> String {
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, b"secret");
+    ring::hmac::sign(&key, text.as_bytes()).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn webhooks_are_taken_as_github_and_slack_sign_them() {
+    let place = Place::new();
+    let toml = "[in.github]\nsender = 'github'\nsecret_file = 'hook.secret'\n\
+                [in.slack]\nsender = 'slack'\nsecret_file = 'hook.secret'\n";
+    configure(&place, toml);
+    let state = place.directory.join("state").display().to_string();
+    let (daemon, address) = place.serve_network(&["--state-dir", &state, "--insecure"]);
+    let github = |id: &str, body: &str| {
+        let headers = [
+            format!("X-Hub-Signature-256: sha256={}", hex(body)),
+            format!("X-GitHub-Delivery: {id}"),
+            "X-GitHub-Event: issues".to_owned(),
+            "Content-Type: application/json".to_owned(),
+        ];
+        send(address, "POST /v1/hooks/github", &headers, body)
+    };
+    let body = r#"{"action":"opened","issue":{"number":7}}"#;
+    assert_eq!(github("g-1", body).body["outcome"], "accepted");
+    assert_eq!(github("g-1", body).body["outcome"], "duplicate");
+    let replayed = github("g-2", body);
+    assert!(replayed.status == 401 && replayed.text.contains("replay"), "{}", replayed.text);
+
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+    let slack = |at: u64, body: &str| {
+        let headers = [
+            format!("X-Slack-Signature: v0={}", hex(&format!("v0:{at}:{body}"))),
+            format!("X-Slack-Request-Timestamp: {at}"),
+            "Content-Type: application/json".to_owned(),
+        ];
+        send(address, "POST /v1/hooks/slack", &headers, body)
+    };
+    let asked = slack(now, r#"{"type":"url_verification","challenge":"c-1"}"#);
+    assert_eq!((asked.status, asked.text.as_str()), (200, "c-1"));
+    let event = r#"{"type":"event_callback","event_id":"e-1","event":{"type":"app_mention","text":"hi"}}"#;
+    assert_eq!(slack(now, event).body["outcome"], "accepted");
+    assert_eq!(slack(now + 1, event).body["outcome"], "duplicate");
+    assert_eq!(slack(now - 1000, event).status, 401);
+
+    let token = fs::read_to_string(place.config().join("token")).expect("the first token");
+    let read = |stream: &str| {
+        let answer = send(address, &format!("GET /v1/streams/hooks/{stream}?offset=-1"), &bearer(token.trim()), "");
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        answer.body
+    };
+    let (issues, mentions) = (read("github"), read("slack"));
+    assert_eq!((issues.as_array().map(Vec::len), mentions.as_array().map(Vec::len)), (Some(1), Some(1)));
+    assert_eq!(issues[0]["type"], "github:webhook-received");
+    assert_eq!(
+        (&issues[0]["payload"]["event"], &issues[0]["payload"]["body"]["issue"]["number"]),
+        (&json!("issues"), &json!(7))
+    );
+    assert_eq!(mentions[0]["payload"]["event"], "app_mention");
+    let listed = daemon.run(&["webhooks", "--json"]).exits(0).json();
+    let github = listed.as_array().expect("a list").iter().find(|one| one["name"] == "github").expect("there").clone();
+    assert_eq!((&github["counts"]["accepted"], &github["counts"]["refused"]), (&json!(1), &json!(1)), "{github}");
+    let table = daemon.run(&["webhooks"]).exits(0).stdout;
+    assert!(table.contains("github") && table.contains("1 accepted"), "{table}");
+}
+
+#[test]
+fn a_link_answers_a_permission_request_once_and_looking_at_it_answers_nothing() {
+    let (place, receiver) = (Place::new(), Receiver::new());
+    let toml = format!(
+        "[out.ops]\nurl = 'http://{}/hook'\nsecret_file = 'hook.secret'\nevents = ['permission:requested', 'turn:ended']\n\
+         [links]\nbase_url = 'https://agents.example'\n",
+        receiver.address
+    );
+    configure(&place, &toml);
+    let state = place.directory.join("state").display().to_string();
+    let (daemon, address) = place.serve_network(&["--state-dir", &state, "--insecure"]);
+    daemon.run(&["start", "--id", "s", "--agent", "acp", "--", PROGRAM, "fake-agent"]).exits(0);
+    let prompt = daemon.spawn(&["prompt", "s", "ask Shall I?"]);
+    let asked = receiver.next();
+    assert_eq!(asked.body["type"], "permission:requested");
+    let link = |verb: &str| {
+        let link = asked.body["data"]["links"][verb].as_str().expect("a link");
+        link.strip_prefix("https://agents.example").expect("its base").to_owned()
+    };
+    let (allow, deny) = (link("allow"), link("deny"));
+    let token = |link: &str| link.split_once("?token=").expect("a token").1.to_owned();
+    let look = |link: &str| send(address, &format!("GET {link}"), &[], "");
+    let press = |link: &str| {
+        let form = ["Content-Type: application/x-www-form-urlencoded".to_owned()];
+        send(address, "POST /v1/permission-link", &form, &format!("token={}", token(link)))
+    };
+    for _ in 0..2 {
+        let page = look(&allow);
+        assert!(page.status == 200 && page.text.contains("<button>Allow</button>"), "{}", page.text);
+        assert!(page.head.to_lowercase().contains("content-security-policy: default-src 'none'"), "{}", page.head);
+    }
+    assert_eq!(look("/v1/permission-link?token=e30.AAAA").status, 404);
+    assert_eq!(press(&allow).status, 200);
+    let ended = receiver.next();
+    assert_eq!((&ended.body["type"], &ended.body["data"]["stopReason"]), (&json!("turn:ended"), &json!("endTurn")));
+    assert_eq!((press(&allow).status, press(&deny).status, look(&deny).status), (410, 410, 410), "it was answered");
+    prompt.end().exits(0);
+    let events = daemon.run(&["events", "s", "--json", "--type", "permission"]).exits(0).stdout;
+    assert!(events.contains("link"), "who answered: {events}");
+}
+
+#[test]
+fn receivers_get_what_their_labels_say_by_command_or_callback() {
+    let (place, receiver) = (Place::new(), Receiver::new());
+    let taken = place.directory.join("taken");
+    let toml = format!(
+        "[out.note]\ncommand = ['sh', '-c', 'cat >>{0}; echo >>{0}']\nevents = ['turn:ended']\nlabels = {{ user = 'ada' }}\n\
+         [out.ops]\nurl = 'http://{1}/hook'\nsecret_file = 'hook.secret'\nevents = ['session:ended']\n\
+         [callbacks]\nhosts = ['{1}']\nsecret_file = 'hook.secret'\n",
+        taken.display(),
+        receiver.address
+    );
+    configure(&place, &toml);
+    let state = place.directory.join("state").display().to_string();
+    let (daemon, address) = place.serve_network(&["--state-dir", &state, "--insecure"]);
+    for user in ["bob", "ada"] {
+        daemon.run(&["start", "--id", user, "--user", user, "--agent", "acp", "--", PROGRAM, "fake-agent"]).exits(0);
+        daemon.run(&["prompt", user, "say hello"]).exits(0);
+    }
+    let token = fs::read_to_string(place.config().join("token")).expect("the first token");
+    let ask =
+        json!({"text": "say done", "callback": format!("http://{}/back", receiver.address), "context": {"ticket": 7}});
+    let answer = send(address, "POST /v1/sessions/bob/ask", &bearer(token.trim()), &ask.to_string());
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let called = receiver.next();
+    assert_eq!((&called.body["type"], &called.body["data"]["context"]), (&json!("ask:ended"), &json!({"ticket": 7})));
+    assert_eq!(called.body["data"]["text"].as_str().map(str::trim), Some("done"));
+    for user in ["bob", "ada"] {
+        daemon.run(&["kill", user]).exits(0);
+        assert_eq!((receiver.next().session().as_str(), user), (user, user));
+    }
+    // Its runs are sessions that are gone afterwards; nobody is told of them.
+    end(&place, daemon, Signal::SIGTERM);
+    let daemon = place.serve_with(&["--state-dir", &state]);
+    let waiting = || {
+        let listed = daemon.run(&["webhooks", "--json"]).exits(0).json();
+        listed.as_array().expect("a list").iter().any(|one| one["waiting"] != json!(0))
+    };
+    while waiting() {}
+    let text = fs::read_to_string(&taken).expect("written");
+    let messages: Vec<Value> =
+        text.lines().filter(|line| !line.is_empty()).map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let of = |message: &Value| message["data"]["session"]["user"].as_str().map(str::to_owned);
+    assert_eq!(messages.iter().map(of).collect::<Vec<_>>(), [Some("ada".to_owned())], "{text}");
+    assert_eq!(messages[0]["data"]["text"].as_str().map(str::trim), Some("hello"));
+}
+
+#[test]
+fn what_a_receiver_refuses_is_tried_again_or_given_up_with_a_marker_and_no_redirection_is_followed() {
+    let (place, receiver) = (Place::new(), Receiver::new());
+    let toml = format!(
+        "[out.ops]\nurl = 'http://{}/hook'\nsecret_file = 'hook.secret'\nevents = ['turn:ended']\nretry_after = '10ms'\n",
+        receiver.address
+    );
+    configure(&place, &toml);
+    let state = place.directory.join("state").display().to_string();
+    let daemon = place.serve_with(&["--state-dir", &state]);
+    let mut events = daemon.start_fake("s");
+    // Told to go elsewhere, it comes back here with the same message.
+    receiver.answer.store(302, Ordering::SeqCst);
+    daemon.run(&["prompt", "s", "say one"]).exits(0);
+    let (first, again) = (receiver.next(), receiver.next());
+    assert_eq!((&first.id, first.offset()), (&again.id, again.offset()));
+    receiver.answer.store(410, Ordering::SeqCst);
+    let marker = events.until(|envelope| match &envelope.event {
+        Event::External { kind, payload, .. } if kind.to_string() == "webhook:abandoned" => Some(payload.value()),
+        _ => None,
+    });
+    assert_eq!((&marker["hook"], &marker["id"]), (&json!("ops"), &json!(first.id)));
+    assert!(marker["error"].as_str().is_some_and(|error| error.contains("410")), "{marker}");
+    // The next one goes.
+    receiver.answer.store(204, Ordering::SeqCst);
+    daemon.run(&["prompt", "s", "say two"]).exits(0);
+    let next = loop {
+        let next = receiver.next();
+        if next.id != first.id {
+            break next;
+        }
+    };
+    assert_eq!(next.body["data"]["text"].as_str().map(str::trim), Some("two"));
 }

@@ -237,7 +237,11 @@ impl Viewer {
         match message {
             // These begin a connection, or are for a program without a terminal.
             ToTerminal::Attach { .. } | ToTerminal::Shell { .. } | ToTerminal::EndOfInput => {}
-            ToTerminal::Input(bytes) => terminal.type_bytes(self.id, &bytes),
+            ToTerminal::Input(bytes) => {
+                terminal.type_bytes(self.id, &bytes);
+                // What answers a key goes at once.
+                self.last_frame = None;
+            }
             ToTerminal::Resize(size) => {
                 let size = TerminalSize::bounded(size.rows, size.columns);
                 self.frames.resize(size);

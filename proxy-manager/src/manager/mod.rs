@@ -11,6 +11,7 @@ mod keys;
 mod past;
 mod requests;
 mod retention;
+mod session_commands;
 mod session_records;
 mod start;
 mod stream_rules;
@@ -249,6 +250,7 @@ impl ProxyManager {
         }
         manager.start_mapping().await;
         warm::start(&manager.inner);
+        manager.resume_commands();
         Ok(manager)
     }
 
@@ -559,6 +561,7 @@ impl ProxyManager {
         for session in &warm {
             self.inner.forget_warm(session).await;
         }
+        self.finish_commands().await;
         self.inner.conversation_locks.settled().await;
         let proven = receipts.iter().all(|receipt| receipt.proof != Proof::None);
         let adopted = std::mem::take(&mut *self.inner.adopted_servers.lock().unwrap_or_else(PoisonError::into_inner));

@@ -22,6 +22,8 @@ use crate::{
     state::RecoveryOutcome,
 };
 
+/// Records that are looked at together for a page.
+const LISTED_AT_ONCE: usize = 200;
 /// Tag of sessions whose events were imported.
 const IMPORTED: &str = "imported";
 
@@ -43,6 +45,27 @@ impl ProxyManager {
         let any_status = SessionFilter { status: Vec::new(), ..filter.clone() };
         let records = self.inner.roster.list(&any_status).into_iter().map(|record| self.as_shown(record));
         records.filter(|record| filter.matches(record)).collect()
+    }
+
+    /// Lists records as [`ProxyManager::records`] does: up to `most` of those that `wants` takes and whose ids come after `after`.
+    pub fn records_after(
+        &self,
+        filter: &SessionFilter,
+        after: &str,
+        most: usize,
+        wants: impl Fn(&SessionRecord) -> bool,
+    ) -> Vec<SessionRecord> {
+        let any_status = SessionFilter { status: Vec::new(), ..filter.clone() };
+        let (mut found, mut after) = (Vec::new(), after.to_owned());
+        while found.len() < most {
+            let records = self.inner.roster.list_after(&any_status, &after, LISTED_AT_ONCE);
+            let Some(last) = records.last() else { break };
+            after = last.session_id.to_string();
+            let shown = records.into_iter().map(|record| self.as_shown(record));
+            found.extend(shown.filter(|record| filter.matches(record) && wants(record)));
+        }
+        found.truncate(most);
+        found
     }
 
     /// A record as a caller sees it. It is written with the offsets that were given out before it, and goes to the log behind

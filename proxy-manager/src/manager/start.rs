@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Longest wait of a failed start for the event log to delete what it has of the session. It does so later, else.
-const FORGET_TIMEOUT: Duration = Duration::from_secs(1);
+const FORGET_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl ProxyManager {
     /// Starts a session and returns when its agent is ready. If the start fails, or this future is dropped, everything
@@ -99,13 +99,14 @@ impl ProxyManager {
         // Reserved before anything is created: a refused start must not touch another session's files.
         let _reserved = self.inner.session_table.reserve(&config.session_id)?;
         // Boxed: callers join several starts, and unoptimized code copies a future whenever it is moved.
-        Box::pin(self.begin(config, StartKind::New { takes_warm })).await
+        Box::pin(self.begin_with_commands(config, takes_warm)).await
     }
 
     /// Starts like [`ProxyManager::start_session`], for a reserved id.
     pub(super) async fn begin(&self, mut config: AgentSessionConfig, kind: StartKind<'_>) -> Result<SessionHandle> {
         let (takes_warm, is_warm) =
             (matches!(kind, StartKind::New { takes_warm: true }), matches!(kind, StartKind::Warm));
+        let is_command = matches!(kind, StartKind::Command);
         let before = if let StartKind::Resume(before) = kind { Some(before) } else { None };
         let defaults = self.agent_defaults();
         let ManagerInner {
@@ -147,13 +148,15 @@ impl ProxyManager {
             user: launch.description.metadata.user_id.clone(),
             agent: launch.description.metadata.agent.clone(),
         };
-        launch.slot = Some(match &warm {
-            Some(_) => admission.admit_now(claim)?,
+        launch.slot = match &warm {
+            // A command is a part of its session, which has a place.
+            _ if is_command => None,
+            Some(_) => Some(admission.admit_now(claim)?),
             None => {
                 self.make_room(&claim).await;
-                admission.admit(claim).await?
+                Some(admission.admit(claim).await?)
             }
-        });
+        };
         let fork_server = fork_servers.living().await?;
         // An overlay is mounted in the namespace of a strict session.
         let strict = launch.enclosure.overlay.as_ref().map(|_| Containment::Strict);
@@ -198,7 +201,11 @@ impl ProxyManager {
         let host = fork_server.host();
         let task = SessionTask::new(session.clone(), inlets, log, launch, ours, host, aftermath.clone());
         let placed = task.and_then(|(task, ready)| {
-            let placed = if goes_on { directory.replace(&session) } else { directory.insert(&session) };
+            let placed = match (goes_on, is_command) {
+                (true, _) => directory.replace(&session),
+                (false, false) => directory.insert(&session),
+                (false, true) => directory.insert_command(&session),
+            };
             match placed {
                 Ok(()) => Ok((task, ready)),
                 Err(error) => {
@@ -296,6 +303,7 @@ impl ProxyManager {
         let had_home = blocking("removing a session's home", move || homes.delete(&id)).await??;
         let had_workspace = self.remove_workspace(session).await?;
         let had_record = self.remove_record(session).await?;
+        Box::pin(self.delete_commands(session)).await;
         self.inner.session_table.delete(session);
         let had_events = self.inner.forget(session).await?;
         if known.is_some() || had_home || had_workspace || had_record || had_events {
@@ -309,7 +317,7 @@ impl ProxyManager {
     ///
     /// # Errors
     /// [`Error::DuplicateSession`] if it has not ended. Else as [`ProxyManager::delete_session`].
-    async fn delete_ended(&self, id: &SessionId) -> Result<()> {
+    pub(super) async fn delete_ended(&self, id: &SessionId) -> Result<()> {
         self.ends_if_ending(id).await;
         if let Ok(known) = self.inner.session_table.get(id) {
             let status = RecordState::from(&known.info().state).status();
@@ -425,6 +433,8 @@ pub(super) enum StartKind<'a> {
     Warm,
     /// A suspended session.
     Resume(ResumeContext<'a>),
+    /// A command before the start of a session, or after its end.
+    Command,
 }
 
 /// Checks the conversation on the disk, and creates the files that the agent needs.

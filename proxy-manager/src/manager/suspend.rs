@@ -9,7 +9,9 @@ use ipc_protocol::{
 use serde::{Deserialize, Serialize};
 use tokio::{sync::MutexGuard, time::timeout};
 
-use super::{ManagerInner, ProxyManager, session_records::write_notice, start::StartKind};
+use super::{
+    ManagerInner, ProxyManager, session_commands::after_end_of, session_records::write_notice, start::StartKind,
+};
 use crate::{
     blocking::{READING, blocking},
     deadlines::Deadlines,
@@ -555,7 +557,7 @@ impl ProxyManager {
                 }
                 return;
             }
-            let Some(pause) = session.restart_after() else { return };
+            let Some(pause) = session.restart_after() else { return after_end_of(manager, session).await };
             tracing::info!(session = %session.id(), ?pause, "restarting a crashed session");
             tokio::time::sleep(pause).await;
             let Some(inner) = manager.upgrade() else { return };

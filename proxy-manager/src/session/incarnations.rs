@@ -4,7 +4,7 @@
 use std::sync::{self, Arc, PoisonError, Weak};
 
 use ipc_protocol::EndReason;
-use tokio::sync::{Mutex, MutexGuard, watch};
+use tokio::sync::{Mutex, MutexGuard, OnceCell, watch};
 
 use super::ManagedSession;
 use crate::error::{Error, Result};
@@ -15,6 +15,8 @@ pub(crate) struct SessionIncarnations {
     resume_lock: Mutex<()>,
     write_lock: sync::Mutex<()>,
     current: watch::Sender<CurrentIncarnation>,
+    /// Set once the command after its end has run.
+    after_end: OnceCell<()>,
 }
 
 #[derive(Debug, Default)]
@@ -61,6 +63,11 @@ impl SessionIncarnations {
         self.current.send_modify(|now| now.latest = Some(Arc::downgrade(session)));
     }
 
+    /// Runs the command after the session's end, unless it has run. Callers at the same time wait for one of them.
+    pub(crate) async fn run_after_end(&self, command: impl Future<Output = ()>) {
+        self.after_end.get_or_init(|| command).await;
+    }
+
     /// Returns true if `session` is the latest incarnation.
     pub(crate) fn is_latest(&self, session: &ManagedSession) -> bool {
         self.current.borrow().is_current(session)
@@ -81,7 +88,7 @@ impl SessionIncarnations {
     }
 
     /// Resolves when `session` is no longer the latest incarnation.
-    pub(super) async fn wait_superseded(&self, session: &ManagedSession) {
+    pub(crate) async fn wait_superseded(&self, session: &ManagedSession) {
         // Fails only without the session.
         let _ = self.current.subscribe().wait_for(|now| !now.is_current(session)).await;
     }

@@ -188,6 +188,13 @@ impl SessionStore {
             .collect()
     }
 
+    /// Lists up to `most` of the records that match a filter and whose ids come after `after`, by id.
+    pub(crate) fn list_after(&self, filter: &SessionFilter, after: &str, most: usize) -> Vec<SessionRecord> {
+        let records = self.records();
+        let later = records.values().skip_while(|record| record.session_id.as_str() <= after);
+        later.filter(|record| filter.matches(record)).take(most).map(|record| self.with_heartbeat(record)).collect()
+    }
+
     /// Returns the session with this key; where there are several, the one that changed last.
     pub(crate) fn with_key(&self, key: &str) -> Option<SessionRecord> {
         let records = self.records();

@@ -29,8 +29,8 @@ use std::{
 
 use globset::{GlobBuilder, GlobMatcher};
 use proxy_manager::{
-    AgentSessionConfig, Containment, Limits, Operation, PermissionMode, Profiles, SessionMount, WorkspaceKind,
-    workspace_source,
+    AgentSessionConfig, Containment, Lifecycle, Limits, Operation, PermissionMode, Profiles, SessionMount,
+    WorkspaceKind, workspace_source,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -204,6 +204,7 @@ impl Policy {
         let effective = effective(config, profiles);
         for NamedRules { place, rules, scope } in self.rules(identity, config.user_id.as_deref()) {
             check_session(&place, &rules, &effective)?;
+            check_shell_commands(&place, &rules, &config.lifecycle)?;
             apply_limits(&place, &rules.limits, &effective.limits, &mut config.limits)?;
             if let Some(most) = rules.max_sessions {
                 let there = match &scope {
@@ -318,11 +319,32 @@ fn effective(config: &AgentSessionConfig, profiles: &Profiles) -> AgentSessionCo
     effective
 }
 
+/// Returns the real path of the nearest directory that exists: `cwd`, or one above it. `None` for a path with `..`.
+fn nearest(cwd: &Path) -> Option<PathBuf> {
+    let is_plain = cwd.is_absolute() && !cwd.components().any(|part| part == Component::ParentDir);
+    is_plain.then(|| cwd.ancestors().find_map(|directory| fs::canonicalize(directory).ok())).flatten()
+}
+
 fn excess(place: &str, field: &str, given: &serde_json::Value, allowed: &serde_json::Value) -> ProblemDetails {
     ProblemDetails::new(
         "refused",
         format!("{field}: given is {given}, and {place} of the configuration allows {allowed}"),
     )
+}
+
+/// Checks the shell commands that the caller names, beside those of a profile: they run outside the agent and its sandbox.
+fn check_shell_commands(place: &str, rules: &PolicyRules, lifecycle: &Lifecycle) -> RouteResult<()> {
+    let fields = [("lifecycle.beforeStart", &lifecycle.before_start), ("lifecycle.afterEnd", &lifecycle.after_end)];
+    let Some((field, given)) = fields.into_iter().find(|(_, given)| given.is_some()) else { return Ok(()) };
+    if rules.commands == Some(false) {
+        return Err(excess(place, field, &json!(given), &json!({ "commands": false })));
+    }
+    match &rules.agents {
+        Some(allowed) if !allowed.iter().any(|agent| agent == "command") => {
+            Err(excess(place, field, &json!(given), &json!({ "agents": allowed })))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_session(place: &str, rules: &PolicyRules, config: &AgentSessionConfig) -> RouteResult<()> {
@@ -333,6 +355,8 @@ fn check_session(place: &str, rules: &PolicyRules, config: &AgentSessionConfig) 
         let real = given.and_then(|cwd| match has_workspace {
             // Changes are applied to all of it.
             true => workspace_source(Path::new(cwd)).ok(),
+            // The command before the start may make it.
+            false if config.lifecycle.before_start.is_some() => nearest(Path::new(cwd)),
             false => fs::canonicalize(cwd).ok(),
         });
         let within = |directory: &PathBuf| {

@@ -51,9 +51,11 @@ async fn list(caller: Caller, RawQuery(raw): RawQuery) -> RouteResult<Response> 
     let uri = |parts| query(parts).map_err(|error| ProblemDetails::usage(format!("the query is not one: {error}")));
     let Query(filter) = Query::<SessionFilter>::try_from_uri(&uri(filtering)?).map_err(invalid)?;
     let Query(PageQuery { limit, cursor }) = Query::<PageQuery>::try_from_uri(&uri(paging)?).map_err(invalid)?;
-    let mut records = caller.manager.records(&filter);
-    records.retain(|record| caller.sees(record.config.user_id.as_deref()));
     let page = ListPage { limit, cursor, descending: false };
+    // One more tells whether another page follows.
+    let most = limit.map_or(usize::MAX, |limit| limit.saturating_add(1));
+    let sees = |record: &SessionRecord| caller.sees(record.config.user_id.as_deref());
+    let mut records = caller.manager.records_after(&filter, &page.after()?, most, sees);
     let next = page.cut(&mut records, |record| record.session_id.to_string())?;
     Ok((next_link(&raw, next.as_deref()), JsonBody(records)).into_response())
 }

@@ -25,7 +25,7 @@ use std::{
 
 use axum::response::Response;
 use proxy_manager::{FeedStart, Json, ProxyManager};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::task::{JoinSet, spawn_blocking};
 
@@ -95,7 +95,7 @@ impl fmt::Debug for Webhooks {
 }
 
 /// Receiver or sender, as it is listed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct WebhookStatus {

@@ -1,6 +1,7 @@
 //! Sessions that outlive their processes, and their managers.
 
 mod beginning;
+mod commands;
 mod crashing;
 mod driving;
 mod ending;

@@ -116,17 +116,22 @@ fn lifecycle() -> impl Strategy<Value = Lifecycle> {
         any::<(u32, u64)>().prop_map(|(max, backoff_ms)| Restart::OnCrash { max, backoff_ms }),
     ];
     let on_missing = one_of(&[ResumeFallback::Fail, ResumeFallback::New, ResumeFallback::History]);
-    let once = (any::<bool>(), on_missing);
+    let once = (any::<bool>(), on_missing, of(text()), of(text()));
     (of(text()), of(text()), vec(text(), 0..3), of(any::<u64>()), any::<bool>(), restart, once).prop_map(
-        |(key, title, tags, idle_suspend_ms, resume_on_prompt, restart, (replace, on_missing))| Lifecycle {
-            key,
-            title,
-            tags,
-            idle_suspend_ms,
-            resume_on_prompt,
-            restart,
-            replace,
-            on_missing,
+        |(key, title, tags, idle_suspend_ms, resume_on_prompt, restart, once)| {
+            let (replace, on_missing, before_start, after_end) = once;
+            Lifecycle {
+                key,
+                title,
+                tags,
+                idle_suspend_ms,
+                resume_on_prompt,
+                restart,
+                replace,
+                on_missing,
+                before_start,
+                after_end,
+            }
         },
     )
 }

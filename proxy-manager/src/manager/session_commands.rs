@@ -1,0 +1,358 @@
+//! Commands of a session before its start and after its end, for what it works on: a worktree, a database, a mount.
+//!
+//! Each runs as a session of its own, `ID.before-start` or `ID.after-end`, of the agent `command`: seen, bounded, and proven gone as any
+//! other, in the containment and under the limits of its session, though outside its sandbox and its container. It needs no place among
+//! the sessions: its session has one.
+
+use std::{
+    collections::VecDeque,
+    path::Path,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use ipc_protocol::{AgentSessionConfig, EndReason, Event, KillOptions, Lifecycle, Limits, SessionId};
+use tokio::{task::JoinSet, time::timeout};
+
+use super::{
+    ManagerInner, ProxyManager,
+    start::{EndIfDropped, StartKind},
+};
+use crate::{
+    blocking::READING,
+    error::{Error, Result},
+    manager::SessionHandle,
+    session::ManagedSession,
+    session_store::{RecordState, SessionFilter, SessionRecord, SessionStatus},
+};
+
+/// Time that a command may take.
+const COMMAND_TIME: Duration = Duration::from_secs(600);
+/// Time that the commands after the ends of a manager's sessions may take together when it shuts down. Those that need more run again
+/// with the next manager.
+const SHUTDOWN_TIME: Duration = Duration::from_secs(30);
+/// Last lines of a failed command's output that its error shows.
+const SHOWN_LINES: usize = 10;
+/// Most bytes of such a line.
+const SHOWN_LINE: usize = 400;
+
+/// Variables of the command: the session's id, its directory, and the reason for its end.
+const SESSION: &str = "AGENT_PROXY_OF_SESSION";
+const CWD: &str = "AGENT_PROXY_OF_CWD";
+const END: &str = "AGENT_PROXY_OF_END";
+
+/// Point in the life of a session at which a command runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CommandPoint {
+    BeforeStart,
+    AfterEnd,
+}
+
+impl CommandPoint {
+    const ALL: [Self; 2] = [Self::BeforeStart, Self::AfterEnd];
+
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::BeforeStart => "before-start",
+            Self::AfterEnd => "after-end",
+        }
+    }
+
+    /// Returns the id of the command's session; `None` if that would be too long.
+    fn session_of(self, id: &SessionId) -> Option<SessionId> {
+        format!("{id}.{}", self.suffix()).parse().ok()
+    }
+
+    fn command_of(self, lifecycle: &Lifecycle) -> Option<&str> {
+        match self {
+            Self::BeforeStart => lifecycle.before_start.as_deref(),
+            Self::AfterEnd => lifecycle.after_end.as_deref(),
+        }
+    }
+}
+
+/// Checks the commands of a session that is about to start.
+fn check(config: &AgentSessionConfig) -> Result<()> {
+    for (point, field) in
+        [(CommandPoint::BeforeStart, "lifecycle.beforeStart"), (CommandPoint::AfterEnd, "lifecycle.afterEnd")]
+    {
+        let Some(command) = point.command_of(&config.lifecycle) else { continue };
+        if command.trim().is_empty() || command.contains('\0') {
+            let reason = format!("{command:?} is no shell command");
+            return Err(Error::InvalidConfig { field, reason });
+        }
+        if point.session_of(&config.session_id).is_none() {
+            let (id, most) = (&config.session_id, SessionId::MAX_LEN - 1 - point.suffix().len());
+            let reason = format!(
+                "it runs as session {id}.{}, whose name is too long: {most} characters for {id}",
+                point.suffix()
+            );
+            return Err(Error::InvalidConfig { field, reason });
+        }
+    }
+    Ok(())
+}
+
+/// Returns the nearest directory that exists: `cwd`, or one above it.
+fn existing(cwd: &Path) -> String {
+    let found = cwd.ancestors().find(|directory| directory.is_dir());
+    found.and_then(Path::to_str).unwrap_or("/").to_owned()
+}
+
+/// Makes the configuration of a command's session.
+fn command_config(point: CommandPoint, of: &AgentSessionConfig, cwd: &str, end: &str) -> Option<AgentSessionConfig> {
+    let command = point.command_of(&of.lifecycle)?;
+    let mut config = AgentSessionConfig::new("command");
+    config.session_id = point.session_of(&of.session_id)?;
+    // Nobody writes to it.
+    config.command = ["/bin/sh".to_owned(), "-c".to_owned(), format!("exec </dev/null\n{command}")].into();
+    config.agent_type = Some(point.suffix().to_owned());
+    config.user_id.clone_from(&of.user_id);
+    config.workspace_id.clone_from(&of.workspace_id);
+    config.cwd = Some(existing(Path::new(cwd)));
+    config.env = of.env.clone();
+    for (name, value) in [(SESSION, of.session_id.as_str()), (CWD, cwd), (END, end)] {
+        config.env.0.insert(name.to_owned(), value.to_owned());
+    }
+    config.not_secret.clone_from(&of.not_secret);
+    config.not_secret.extend([SESSION, CWD, END].map(|name| format!("env.{name}")));
+    config.limits = Limits { wall_clock_ms: None, ..of.limits.clone() };
+    config.containment = of.containment;
+    config.hardening = of.hardening.clone();
+    config.depth = of.depth;
+    config.lifecycle.title = Some(format!("{} of {}", point.suffix(), of.session_id));
+    config.lifecycle.idle_suspend_ms = Some(0);
+    Some(config)
+}
+
+/// Runs the command after the end of a session, once it has ended. A suspended one is waited for as long as it rests.
+pub(super) async fn after_end_of(manager: Weak<ManagerInner>, session: Arc<ManagedSession>) {
+    if session.config().is_none_or(|config| config.lifecycle.after_end.is_none()) {
+        return;
+    }
+    let mut view = session.watch();
+    tokio::select! {
+        ended = view.wait_for(|view| RecordState::from(&view.state).status() == SessionStatus::Ended) => {
+            if ended.is_err() {
+                return;
+            }
+        }
+        // Its next incarnation waits too.
+        () = session.lives().wait_superseded(&session) => return,
+    }
+    if let Some(inner) = manager.upgrade() {
+        ProxyManager { inner }.run_after_end(&session).await;
+    }
+}
+
+/// Runs the command after a start's end, if the start fails or is abandoned.
+struct FailedStart<'a> {
+    manager: &'a ProxyManager,
+    config: Option<AgentSessionConfig>,
+}
+
+impl Drop for FailedStart<'_> {
+    fn drop(&mut self) {
+        if let Some(config) = self.config.take() {
+            let manager = self.manager.clone();
+            self.manager.inner.runtime.spawn(async move { manager.run_after_failed_start(&config).await });
+        }
+    }
+}
+
+impl ProxyManager {
+    /// Starts a session like [`ProxyManager::begin`], after its command before the start.
+    pub(super) async fn begin_with_commands(
+        &self,
+        mut config: AgentSessionConfig,
+        takes_warm: bool,
+    ) -> Result<SessionHandle> {
+        let defaults = self.agent_defaults();
+        if let Some(profile) = config.profile.as_deref().and_then(|name| defaults.profiles.get(name).ok()) {
+            profile.apply_commands(&mut config.lifecycle);
+        }
+        if CommandPoint::ALL.iter().all(|point| point.command_of(&config.lifecycle).is_none()) {
+            return Box::pin(self.begin(config, StartKind::New { takes_warm })).await;
+        }
+        check(&config)?;
+        // Those of an earlier session with that id.
+        self.delete_commands(&config.session_id).await;
+        let mut failed = FailedStart { manager: self, config: Some(config.clone()) };
+        let begun = async {
+            self.run_command(CommandPoint::BeforeStart, &config, config.cwd.as_deref(), "").await?;
+            Box::pin(self.begin(config, StartKind::New { takes_warm: false })).await
+        };
+        let begun = Box::pin(begun).await;
+        let config = failed.config.take();
+        if let (Err(_), Some(config)) = (&begun, config) {
+            self.run_after_failed_start(&config).await;
+        }
+        begun
+    }
+
+    async fn run_after_failed_start(&self, config: &AgentSessionConfig) {
+        let ran = self.run_command(CommandPoint::AfterEnd, config, config.cwd.as_deref(), "it did not start").await;
+        if let Err(error) = ran {
+            tracing::warn!(session = %config.session_id, error = %error.chain(), "failed to run the command after a failed start");
+        }
+    }
+
+    /// Runs the command after a session's end, unless it has run.
+    async fn run_after_end(&self, session: &ManagedSession) {
+        let Some(config) = session.config().filter(|config| config.lifecycle.after_end.is_some()) else { return };
+        let Some((reason, _)) = session.ended() else { return };
+        let command = async {
+            // Its last records are written then, and its processes are gone.
+            if let Err(error) = session.wait_settled().await {
+                tracing::warn!(session = %session.id(), error = %error.chain(), "failed to wait for a session before the command after its end");
+            }
+            self.run_recorded(config, &session.metadata().cwd, &reason.to_string()).await;
+        };
+        session.lives().run_after_end(command).await;
+    }
+
+    /// Runs the command after the end of a session that has a record.
+    async fn run_recorded(&self, config: &AgentSessionConfig, cwd: &str, reason: &str) {
+        let id = &config.session_id;
+        let ran = Box::pin(self.run_command(CommandPoint::AfterEnd, config, Some(cwd), reason)).await;
+        if let Err(error) = &ran {
+            tracing::warn!(session = %id, error = %error.chain(), "the command after a session's end failed");
+        }
+        if matches!(&ran, Err(Error::CommandFailed { exited: false, .. })) {
+            // The next manager runs it again.
+            return;
+        }
+        let done = self.inner.roster.change(id, None, |record| {
+            record.config.lifecycle.after_end = None;
+            Ok(())
+        });
+        if let Err(error) = done {
+            tracing::debug!(session = %id, error = %error.chain(), "a deleted session's command has run");
+        }
+    }
+
+    /// Runs the commands of sessions that have ended, for a manager that shuts down.
+    pub(super) async fn finish_commands(&self) {
+        let mut commands = JoinSet::new();
+        let sessions = self.inner.session_table.all();
+        for session in sessions.iter().filter(|session| session.ended().is_some() && !session.is_suspended()) {
+            commands.spawn(after_end_of(Arc::downgrade(&self.inner), session.clone()));
+        }
+        let all_run = async { while commands.join_next().await.is_some() {} };
+        if timeout(SHUTDOWN_TIME, all_run).await.is_ok() {
+            return;
+        }
+        tracing::warn!(
+            "commands after the end of sessions took too long: those that go on run again with the next manager"
+        );
+        let running = sessions.iter().filter_map(|session| CommandPoint::AfterEnd.session_of(session.id()));
+        let running: Vec<_> = running.filter_map(|id| self.inner.session_table.get(&id).ok()).collect();
+        running.iter().for_each(|session| session.request_end(KillOptions::default(), EndReason::Shutdown));
+        for session in &running {
+            if let Err(error) = session.end_within(session.longest_kill(KillOptions::default())).await {
+                tracing::warn!(session = %session.id(), error = %error.chain(), "failed to end a command");
+            }
+        }
+    }
+
+    /// Runs the commands of sessions of earlier managers: at once of those that have ended, later of those that are suspended.
+    pub(super) fn resume_commands(&self) {
+        let all = SessionFilter { archived: true, ..SessionFilter::default() };
+        let records = self.inner.roster.list(&all).into_iter();
+        for record in records.filter(|record| record.config.lifecycle.after_end.is_some()) {
+            match self.inner.session_table.get(&record.session_id) {
+                Ok(session) if session.is_suspended() => {
+                    let manager = Arc::downgrade(&self.inner);
+                    self.inner.runtime.spawn(after_end_of(manager, session));
+                }
+                // Adopted ones run.
+                Ok(session) if session.ended().is_none() => {}
+                _ if record.status() == SessionStatus::Ended => self.spawn_recorded(record),
+                _ => {}
+            }
+        }
+    }
+
+    fn spawn_recorded(&self, record: SessionRecord) {
+        let manager = Arc::downgrade(&self.inner);
+        self.inner.runtime.spawn(async move {
+            let Some(inner) = manager.upgrade() else { return };
+            let reason = record.state.reason().map_or_else(String::new, ToString::to_string);
+            let cwd = record.config.cwd.clone().unwrap_or_default();
+            Self { inner }.run_recorded(&record.config, &cwd, &reason).await;
+        });
+    }
+
+    /// Deletes the sessions of a session's commands that have ended.
+    pub(super) async fn delete_commands(&self, id: &SessionId) {
+        for id in CommandPoint::ALL.iter().filter_map(|point| point.session_of(id)) {
+            if self.inner.roster.get(&id).is_none() {
+                continue;
+            }
+            if let Err(error) = Box::pin(self.delete_session(&id)).await {
+                tracing::debug!(session = %id, error = %error.chain(), "failed to delete the session of a command");
+            }
+        }
+    }
+
+    /// Runs a command, if the session has one, until it has ended and nothing of it is left.
+    ///
+    /// # Errors
+    /// [`Error::CommandFailed`]; those of the start of a session.
+    async fn run_command(
+        &self,
+        point: CommandPoint,
+        of: &AgentSessionConfig,
+        cwd: Option<&str>,
+        reason: &str,
+    ) -> Result<()> {
+        let cwd = cwd.map_or_else(|| self.agent_defaults().cwd.clone(), str::to_owned);
+        let Some(config) = command_config(point, of, &cwd, reason) else { return Ok(()) };
+        let id = config.session_id.clone();
+        // One that was ended before it was done.
+        if self.inner.roster.get(&id).is_some() {
+            self.delete_ended(&id).await?;
+        }
+        let _reserved = self.inner.session_table.reserve_for_command(&id)?;
+        let session = Box::pin(self.begin(config, StartKind::Command)).await?.session().clone();
+        let abandoned = EndIfDropped(Some((&session, EndReason::Killed)));
+        let mut view = session.watch();
+        let is_over = timeout(COMMAND_TIME, view.wait_for(|view| view.state.stopped_by().is_some())).await.is_ok();
+        abandoned.disarm();
+        let end = if is_over {
+            session.ended().map(|(reason, _)| reason)
+        } else {
+            session.request_end(KillOptions::default(), EndReason::Killed);
+            session.end_within(session.longest_kill(KillOptions::default())).await?;
+            None
+        };
+        let status = match &end {
+            Some(EndReason::AgentExited(Some(status))) if status.success() => return Ok(()),
+            Some(EndReason::AgentExited(status)) => *status,
+            _ => None,
+        };
+        let outcome = match (end, status) {
+            (None, _) => format!("it took longer than {COMMAND_TIME:?}"),
+            (_, Some(status)) => status.to_string(),
+            (Some(reason), None) => reason.to_string(),
+        };
+        let output = last_lines(&session).await;
+        Err(Error::CommandFailed { session: id, outcome, output, exited: status.is_some() })
+    }
+}
+
+/// Returns the last lines of a command's output.
+async fn last_lines(session: &ManagedSession) -> String {
+    let history = session.history().clone();
+    let read = move || {
+        let mut lines = VecDeque::with_capacity(SHOWN_LINES + 1);
+        history.read(|event| {
+            if let Event::Text { text } | Event::Log { text, .. } = event {
+                lines.push_back(text[..text.floor_char_boundary(SHOWN_LINE)].trim_end().to_owned());
+                lines.drain(..lines.len().saturating_sub(SHOWN_LINES));
+            }
+        });
+        Vec::from(lines).join("\n")
+    };
+    READING.run("reading a command's output", read).await.unwrap_or_default()
+}
