@@ -101,6 +101,16 @@ pub enum LogError {
         /// Session that was asked for.
         session: SessionId,
     },
+    /// The stream is not replicated, or not as far as the operation needs.
+    #[error("{operation} the stream of {session}: {detail}")]
+    Replication {
+        /// Session whose stream was to be changed.
+        session: SessionId,
+        /// Operation that was tried.
+        operation: &'static str,
+        /// Reason why that cannot be.
+        detail: String,
+    },
     /// No byte stream of that name exists.
     #[error("find the stream {path:?}: there is none")]
     NoStream {

@@ -5,6 +5,8 @@
 //! * [`EventLog::append`] never blocks. One thread writes: it commits all waiting changes together and notifies
 //!   each batch once it is on the disk (`fsync`). A batch that was notified survives a crash of the machine.
 //! * Readers have connections of their own. Reading blocks: call it from a blocking thread.
+//! * A stream may be *replicated* ([`EventLog::continue_from`]): its events then wait, committed, for their acknowledgement
+//!   ([`EventLog::acknowledge`]). A handle of [`EventLog::acknowledged`] reads none that waits.
 //! * A failure (disk full, read-only, damaged) is reported to every caller concerned. Nothing is half done then.
 //!   The next append tries again, after a pause that grows to a second.
 //!
@@ -61,12 +63,14 @@ pub use self::{
     ring::EventRing,
     types::{
         CommitTimes, EventBatch, EventPage, ExportSummary, Heartbeat, ImportSummary, LinePage, LogMetrics, LogOptions,
-        MAX_REQUESTS, MemoryLimits, OnCommit, QueueFull, REQUEST_RETENTION, ReadLimit, Retention, StreamPosition,
+        MAX_PUT_ASIDE, MAX_REQUESTS, MemoryLimits, OnCommit, QueueFull, REQUEST_RETENTION, ReadLimit, Retention,
+        StreamOwnership, StreamPosition,
     },
 };
 use self::{
     memory::MemoryStore,
     store::{BatchTarget, LogChange, LogStore},
+    types::ReadBound,
 };
 
 /// Result of an operation on a log.
@@ -77,6 +81,8 @@ pub type Result<T, E = LogError> = std::result::Result<T, E>;
 #[debug("EventLog")]
 pub struct EventLog {
     store: Arc<dyn LogStore>,
+    /// Events that this handle's reads return.
+    bound: ReadBound,
     /// Sessions whose stream is being imported.
     importing: Arc<Mutex<HashSet<SessionId>>>,
 }
@@ -95,7 +101,7 @@ impl Drop for CommitHold {
 impl EventLog {
     /// Creates a log in memory, which keeps each stream's newest events. A call runs its `done` before it returns.
     pub fn memory(limits: MemoryLimits) -> Self {
-        Self { store: Arc::new(MemoryStore::new(limits)), importing: Arc::default() }
+        Self::with(Arc::new(MemoryStore::new(limits)))
     }
 
     /// Opens the log in the file `path`, or creates it; its directory has to be there. Blocks. A file of an older release is
@@ -108,7 +114,57 @@ impl EventLog {
     /// [`LogError::DiskFull`].
     #[cfg(feature = "sqlite")]
     pub fn open(path: impl AsRef<std::path::Path>, options: LogOptions) -> Result<Self> {
-        Ok(Self { store: Arc::new(sqlite::SqliteStore::open(path.as_ref(), options)?), importing: Arc::default() })
+        Ok(Self::with(Arc::new(sqlite::SqliteStore::open(path.as_ref(), options)?)))
+    }
+
+    fn with(store: Arc<dyn LogStore>) -> Self {
+        Self { store, bound: ReadBound::Committed, importing: Arc::default() }
+    }
+
+    /// Returns a handle whose reads and exports stop at the last acknowledged event of each replicated stream. A stream's own
+    /// position ([`EventLog::head`], [`EventLog::streams`]) is the same with either handle.
+    #[must_use]
+    pub fn acknowledged(&self) -> Self {
+        Self { bound: ReadBound::Acknowledged, ..self.clone() }
+    }
+
+    /// Returns a handle that reads all committed events.
+    #[must_use]
+    pub fn committed(&self) -> Self {
+        Self { bound: ReadBound::Committed, ..self.clone() }
+    }
+
+    /// Has a session's stream go on at offset `tail + 1` under an ownership: from then on it is replicated, and its events are to be
+    /// acknowledged. Creates a stream that does not exist; reopens a closed one. A stream that ends before `tail` loses its events
+    /// and begins after it: what it lacks is elsewhere. Cursors of consumers are retained, up to `tail`.
+    ///
+    /// `done` gets [`LogError::Replication`] for an epoch of 0, or one that is less than the stream's.
+    pub fn continue_from(&self, session: &SessionId, ownership: StreamOwnership, done: OnCommit) {
+        self.store.change(LogChange::ContinueFrom(session.clone(), ownership), done);
+    }
+
+    /// Marks the events of a replicated stream as acknowledged, up to this offset. One that is marked already stays so.
+    ///
+    /// `done` gets [`LogError::Unknown`] if there is no such stream, and [`LogError::Replication`] if it is not replicated, or has no
+    /// event of that offset.
+    pub fn acknowledge(&self, session: &SessionId, through: u64, done: OnCommit) {
+        self.store.change(LogChange::Acknowledge(session.clone(), through), done);
+    }
+
+    /// Puts the events of a replicated stream from this offset on aside: no reader gets them, and the stream goes on in their place.
+    /// None of them may be acknowledged. They are retained for [`EventLog::read_put_aside`], [`MAX_PUT_ASIDE`] bytes of all sessions.
+    ///
+    /// `done` gets [`LogError::Unknown`] if there is no such stream, and [`LogError::Replication`] for events that are acknowledged.
+    pub fn put_aside(&self, session: &SessionId, from: u64, done: OnCommit) {
+        self.store.change(LogChange::PutAside(session.clone(), from), done);
+    }
+
+    /// Returns the events of a session that were put aside, as public JSON lines with the offsets that they had. Blocks.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn read_put_aside(&self, session: &SessionId) -> Result<Vec<u8>> {
+        self.store.read_put_aside(session)
     }
 
     /// Appends a batch, whole or not at all. Never blocks. `done` is called once, on the writer's thread: keep it
@@ -135,7 +191,7 @@ impl EventLog {
     /// [`LogError::Unknown`] if there is no such stream. [`LogError::Corrupt`] when the next events cannot be read:
     /// its `lost` names them; those after `lost.to` may be readable.
     pub fn read(&self, session: &SessionId, from: u64, limit: ReadLimit) -> Result<EventPage> {
-        self.store.read(session, from, limit)
+        self.store.read(session, from, limit, self.bound)
     }
 
     /// Reads like [`EventLog::read`], but as public JSON envelopes, one a line. Faster: the payloads are not
@@ -144,7 +200,7 @@ impl EventLog {
     /// # Errors
     /// As [`EventLog::read`].
     pub fn read_lines(&self, session: &SessionId, from: u64, limit: ReadLimit) -> Result<LinePage> {
-        self.store.read_lines(session, from, limit)
+        self.store.read_lines(session, from, limit, self.bound)
     }
 
     /// Reads the events of all streams at positions greater than `from`, in the order in which they were appended;
@@ -157,11 +213,13 @@ impl EventLog {
     /// and appear once the whole import is committed. A reader that has passed the beginning of an import by then
     /// gets the rest of it, or nothing; the offsets show that too.
     ///
+    /// With a handle of [`EventLog::acknowledged`] the order waits for the first event that is not acknowledged, of whatever stream.
+    ///
     /// # Errors
     /// [`LogError::Corrupt`] where the damage makes it impossible to follow the order any further: read the streams
     /// one by one.
     pub fn read_all(&self, from: u64, limit: ReadLimit) -> Result<Vec<(u64, Arc<Envelope>)>> {
-        self.store.read_all(from, limit)
+        self.store.read_all(from, limit, self.bound)
     }
 
     /// Returns the position of the end: [`EventLog::read_all`] from there gives what is appended from now on. Blocks.
@@ -169,7 +227,7 @@ impl EventLog {
     /// # Errors
     /// If the file cannot be read.
     pub fn end(&self) -> Result<u64> {
-        self.store.end()
+        self.store.end(self.bound)
     }
 
     /// Returns the committed head of a stream. Does not block.
@@ -282,7 +340,7 @@ impl EventLog {
     /// # Errors
     /// [`LogError::Unknown`] if there is no such stream, [`LogError::Io`] where `out` fails.
     pub fn export(&self, session: &SessionId, mut out: impl Write) -> Result<ExportSummary> {
-        transfer::export(&*self.store, session, &mut out)
+        transfer::export(&*self.store, session, self.bound, &mut out)
     }
 
     /// Creates a stream from an export: all of it, or nothing. The stream is closed if its last event is

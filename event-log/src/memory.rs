@@ -9,10 +9,23 @@ use std::{
 use ipc_protocol::{Envelope, Event, SessionId};
 
 use crate::{
-    EventBatch, EventPage, EventRing, Heartbeat, LinePage, LogError, LogMetrics, MAX_REQUESTS, MemoryLimits, OnCommit,
-    QueueFull, ReadLimit, Result, Retention, StreamPosition,
+    EventBatch, EventPage, EventRing, Heartbeat, LinePage, LogError, LogMetrics, MAX_PUT_ASIDE, MAX_REQUESTS,
+    MemoryLimits, OnCommit, QueueFull, ReadLimit, Result, Retention, StreamOwnership, StreamPosition,
     store::{BatchTarget, LogChange, LogStore},
+    types::ReadBound,
 };
+
+/// Writes an event as a public JSON line.
+fn write_line(out: &mut Vec<u8>, event: &Envelope) -> Result<()> {
+    let written = event.to_json().and_then(|json| serde_json::to_writer(&mut *out, &json));
+    written.map_err(|error| LogError::Io {
+        path: "(memory)".into(),
+        operation: "encode an event of",
+        cause: ipc_protocol::ErrorCause::new(error),
+    })?;
+    out.push(b'\n');
+    Ok(())
+}
 
 /// Store in memory. Everything runs on the caller's thread, `done` included.
 #[derive(Debug)]
@@ -30,6 +43,8 @@ struct MemoryState {
     requests: HashMap<String, String>,
     /// Names of `requests`, the oldest first.
     request_names: VecDeque<String>,
+    /// Events that were put aside, the oldest first, and their weight.
+    put_aside: EventRing,
     /// Position of the last event appended to any stream.
     position: u64,
     metrics: LogMetrics,
@@ -44,6 +59,8 @@ struct MemoryStream {
     source: u64,
     closed: bool,
     cursors: HashMap<String, u64>,
+    epoch: u64,
+    acknowledged: u64,
 }
 
 impl MemoryStream {
@@ -55,7 +72,24 @@ impl MemoryStream {
             closed: self.closed,
             source: self.source,
             bytes: self.events.bytes() as u64,
+            epoch: self.epoch,
+            acknowledged: self.acknowledged,
         }
+    }
+
+    /// Removes and returns the events from an offset on.
+    fn cut(&mut self, from: u64) -> Vec<Arc<Envelope>> {
+        let mut tail = Vec::new();
+        while self.events.last().is_some_and(|event| event.offset >= from) {
+            tail.extend(self.events.pop_last());
+            self.positions.pop_back();
+        }
+        tail.reverse();
+        self.last = self.last.min(from - 1);
+        self.acknowledged = self.acknowledged.min(self.last);
+        let last = self.last;
+        self.cursors.values_mut().for_each(|offset| *offset = (*offset).min(last));
+        tail
     }
 
     fn append(
@@ -144,6 +178,16 @@ impl MemoryState {
         self.streams.get(session).ok_or_else(|| LogError::Unknown { session: session.clone() })
     }
 
+    /// Returns the last position within the bound.
+    fn end(&self, bound: ReadBound) -> u64 {
+        let waiting = self.streams.values().filter(|stream| bound == ReadBound::Acknowledged && stream.epoch > 0);
+        let first = waiting.filter_map(|stream| {
+            let index = stream.events.range(0).position(|event| event.offset > stream.acknowledged)?;
+            stream.positions.get(index)
+        });
+        first.min().map_or(self.position, |position| position - 1)
+    }
+
     fn append(&mut self, batch: EventBatch, target: BatchTarget, limits: MemoryLimits) -> Result<()> {
         let events = batch.events.len() as u64;
         let map = match target {
@@ -208,8 +252,48 @@ impl MemoryState {
                 self.streams.insert(session, stream);
             }
             LogChange::Discard(session) => drop(self.imports.remove(&session)),
+            LogChange::Acknowledge(session, through) => match self.streams.get_mut(&session) {
+                Some(stream) if stream.epoch == 0 || through > stream.last => {
+                    let detail = format!("it is not replicated, or has no event {through}");
+                    return Err(LogError::Replication { session, operation: "acknowledge", detail });
+                }
+                Some(stream) => stream.acknowledged = stream.acknowledged.max(through),
+                None => return Err(unknown(session)),
+            },
+            LogChange::ContinueFrom(session, StreamOwnership { epoch, tail, keeps_tail }) => {
+                let before = self.streams.get(&session).map_or(0, |stream| stream.epoch);
+                if epoch == 0 || epoch < before || tail >= i64::MAX as u64 - 1 {
+                    let detail = format!("epoch {epoch} from event {tail} cannot follow epoch {before}");
+                    return Err(LogError::Replication { session, operation: "continue", detail });
+                }
+                let stream = self.streams.entry(session).or_default();
+                let cut = if keeps_tail { Vec::new() } else { stream.cut(stream.acknowledged.min(tail) + 1) };
+                if stream.last < tail {
+                    stream.events = EventRing::default();
+                    stream.positions.clear();
+                    stream.last = tail;
+                }
+                (stream.closed, stream.epoch, stream.acknowledged) = (false, epoch, tail);
+                self.retain_put_aside(cut);
+            }
+            LogChange::PutAside(session, from) => {
+                let Some(stream) = self.streams.get_mut(&session) else { return Err(unknown(session)) };
+                if stream.epoch == 0 || from <= stream.acknowledged {
+                    let detail = format!("event {from} is not replicated, or is acknowledged");
+                    return Err(LogError::Replication { session, operation: "put aside events of", detail });
+                }
+                let cut = stream.cut(from);
+                self.retain_put_aside(cut);
+            }
         }
         Ok(())
+    }
+}
+
+impl MemoryState {
+    fn retain_put_aside(&mut self, events: Vec<Arc<Envelope>>) {
+        events.into_iter().for_each(|event| self.put_aside.push(event));
+        while self.put_aside.evict(usize::MAX, MAX_PUT_ASIDE as usize).is_some() {}
     }
 }
 
@@ -235,25 +319,20 @@ impl LogStore for MemoryStore {
         done(result);
     }
 
-    fn read(&self, session: &SessionId, from: u64, limit: ReadLimit) -> Result<EventPage> {
+    fn read(&self, session: &SessionId, from: u64, limit: ReadLimit, bound: ReadBound) -> Result<EventPage> {
         let state = self.state();
         let stream = state.stream(session)?;
-        let events = stream.after_offset(from, limit).cloned().collect();
-        let head = stream.head();
+        let head = stream.head().within(bound);
+        let readable = stream.after_offset(from, limit).take_while(|event| event.offset <= head.last);
+        let events = readable.cloned().collect();
         Ok(EventPage { events, first_kept: head.first, last: head.last, closed: head.closed })
     }
 
-    fn read_lines(&self, session: &SessionId, from: u64, limit: ReadLimit) -> Result<LinePage> {
-        let page = self.read(session, from, limit)?;
+    fn read_lines(&self, session: &SessionId, from: u64, limit: ReadLimit, bound: ReadBound) -> Result<LinePage> {
+        let page = self.read(session, from, limit, bound)?;
         let mut lines = LinePage { next: from, ..LinePage::default() };
         for event in &page.events {
-            let written = event.to_json().and_then(|json| serde_json::to_writer(&mut lines.bytes, &json));
-            written.map_err(|error| LogError::Io {
-                path: "(memory)".into(),
-                operation: "encode an event of",
-                cause: ipc_protocol::ErrorCause::new(error),
-            })?;
-            lines.bytes.push(b'\n');
+            write_line(&mut lines.bytes, event)?;
             lines.events += 1;
             lines.next = event.offset;
         }
@@ -261,23 +340,33 @@ impl LogStore for MemoryStore {
         Ok(lines)
     }
 
-    fn read_all(&self, from: u64, limit: ReadLimit) -> Result<Vec<(u64, Arc<Envelope>)>> {
+    fn read_all(&self, from: u64, limit: ReadLimit, bound: ReadBound) -> Result<Vec<(u64, Arc<Envelope>)>> {
         let state = self.state();
         let most = limit.events.max(1);
         let mut found: Vec<_> =
             state.streams.values().flat_map(|stream| stream.after_position(from).take(most)).collect();
         found.sort_unstable_by_key(|(position, _)| *position);
+        let end = state.end(bound);
         let mut bytes = 0;
-        let within = found.into_iter().take(most).take_while(|(_, event)| {
-            let more = bytes == 0 || bytes < limit.bytes;
-            bytes += event.weight();
-            more
-        });
+        let within =
+            found.into_iter().take_while(|(position, _)| *position <= end).take(most).take_while(|(_, event)| {
+                let more = bytes == 0 || bytes < limit.bytes;
+                bytes += event.weight();
+                more
+            });
         Ok(within.map(|(position, event)| (position, event.clone())).collect())
     }
 
-    fn end(&self) -> Result<u64> {
-        Ok(self.state().position)
+    fn end(&self, bound: ReadBound) -> Result<u64> {
+        Ok(self.state().end(bound))
+    }
+
+    fn read_put_aside(&self, session: &SessionId) -> Result<Vec<u8>> {
+        let mut lines = Vec::new();
+        let state = self.state();
+        let mut events = state.put_aside.range(0).filter(|event| *event.session == *session);
+        events.try_for_each(|event| write_line(&mut lines, event))?;
+        Ok(lines)
     }
 
     fn head(&self, session: &SessionId) -> Option<StreamPosition> {

@@ -25,6 +25,18 @@ impl EventRing {
         Some(oldest)
     }
 
+    /// Removes the newest event.
+    pub(crate) fn pop_last(&mut self) -> Option<Arc<Envelope>> {
+        let newest = self.events.pop_back()?;
+        self.bytes -= newest.weight();
+        Some(newest)
+    }
+
+    /// Newest event.
+    pub(crate) fn last(&self) -> Option<&Arc<Envelope>> {
+        self.events.back()
+    }
+
     /// Removes and returns the oldest event if there are more events, or they weigh more. The newest one always stays.
     pub fn evict(&mut self, max_events: usize, max_bytes: usize) -> Option<Arc<Envelope>> {
         let is_over = self.events.len() > max_events || self.bytes > max_bytes;

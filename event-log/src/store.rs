@@ -6,7 +6,8 @@ use ipc_protocol::{Envelope, SessionId};
 
 use crate::{
     BytePage, ByteStreamChange, ByteStreamInfo, EventBatch, EventPage, Heartbeat, LinePage, LogDamage, LogError,
-    LogMetrics, OnCommit, OnStreamChange, QueueFull, ReadLimit, Result, Retention, StreamPosition,
+    LogMetrics, OnCommit, OnStreamChange, QueueFull, ReadLimit, Result, Retention, StreamOwnership, StreamPosition,
+    types::ReadBound,
 };
 
 /// Change other than an append.
@@ -30,6 +31,12 @@ pub(crate) enum LogChange {
     Publish(SessionId, bool),
     /// Discards an import.
     Discard(SessionId),
+    /// Marks a replicated stream's events up to this offset as acknowledged.
+    Acknowledge(SessionId, u64),
+    /// Has a stream go on under an ownership, or begin.
+    ContinueFrom(SessionId, StreamOwnership),
+    /// Puts the events from this offset on aside.
+    PutAside(SessionId, u64),
 }
 
 /// Destination of a batch.
@@ -44,11 +51,13 @@ pub(crate) enum BatchTarget {
 pub(crate) trait LogStore: Send + Sync {
     fn append(&self, batch: EventBatch, target: BatchTarget, done: OnCommit) -> Result<(), QueueFull>;
     fn change(&self, change: LogChange, done: OnCommit);
-    fn read(&self, session: &SessionId, from: u64, limit: ReadLimit) -> Result<EventPage>;
-    fn read_lines(&self, session: &SessionId, from: u64, limit: ReadLimit) -> Result<LinePage>;
-    fn read_all(&self, from: u64, limit: ReadLimit) -> Result<Vec<(u64, Arc<Envelope>)>>;
-    /// Returns a position that is not before any event, and before all that follow.
-    fn end(&self) -> Result<u64>;
+    fn read(&self, session: &SessionId, from: u64, limit: ReadLimit, bound: ReadBound) -> Result<EventPage>;
+    fn read_lines(&self, session: &SessionId, from: u64, limit: ReadLimit, bound: ReadBound) -> Result<LinePage>;
+    fn read_all(&self, from: u64, limit: ReadLimit, bound: ReadBound) -> Result<Vec<(u64, Arc<Envelope>)>>;
+    /// Returns a position that is not before any event within the bound, and before all that follow.
+    fn end(&self, bound: ReadBound) -> Result<u64>;
+    /// Returns the events of a session that were put aside, as public JSON lines.
+    fn read_put_aside(&self, session: &SessionId) -> Result<Vec<u8>>;
     fn head(&self, session: &SessionId) -> Option<StreamPosition>;
     fn streams(&self) -> Vec<(SessionId, StreamPosition)>;
     fn session(&self, id: &SessionId) -> Result<Option<String>>;

@@ -11,6 +11,7 @@ use ipc_protocol::{Envelope, ErrorCause, Event, OffsetGap, SessionId};
 use crate::{
     EventBatch, ExportSummary, ImportSummary, LogError, OnCommit, QueueFull, ReadLimit, Result, line,
     store::{BatchTarget, LogChange, LogStore},
+    types::ReadBound,
 };
 
 /// Longest line accepted by an import, in bytes: an envelope around the longest stored line.
@@ -21,12 +22,17 @@ const BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// Time that one step waits for the writer.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-pub(crate) fn export(store: &dyn LogStore, session: &SessionId, out: &mut dyn Write) -> Result<ExportSummary> {
+pub(crate) fn export(
+    store: &dyn LogStore,
+    session: &SessionId,
+    bound: ReadBound,
+    out: &mut dyn Write,
+) -> Result<ExportSummary> {
     let mut exported = ExportSummary::default();
     let mut from = 0;
     let write = |out: &mut dyn Write, bytes: &[u8]| out.write_all(bytes).map_err(|error| io_error("write", error));
     loop {
-        match store.read_lines(session, from, ReadLimit::default()) {
+        match store.read_lines(session, from, ReadLimit::default(), bound) {
             Ok(lines) if lines.events == 0 => break,
             Ok(lines) => {
                 write(out, &lines.bytes)?;

@@ -118,7 +118,57 @@ pub struct StreamPosition {
     pub source: u64,
     /// Bytes of the events that are kept.
     pub bytes: u64,
+    /// Number of the stream's ownership; 0 for a stream that is not replicated.
+    pub epoch: u64,
+    /// Offset of the last event that is acknowledged; 0 for none, and in a stream that is not replicated.
+    pub acknowledged: u64,
 }
+
+impl StreamPosition {
+    /// Offset of the last event that nobody will take back: the last acknowledged one, or the last one in a stream that is not
+    /// replicated.
+    pub fn readable(&self) -> u64 {
+        if self.epoch == 0 { self.last } else { self.acknowledged }
+    }
+
+    /// Returns true if events of the stream wait for their acknowledgement.
+    pub fn is_unacknowledged(&self) -> bool {
+        self.readable() < self.last
+    }
+
+    /// Position as reads within `bound` show it.
+    pub(crate) fn within(self, bound: ReadBound) -> Self {
+        let last = match bound {
+            ReadBound::Committed => self.last,
+            ReadBound::Acknowledged => self.readable(),
+        };
+        Self { last, closed: self.closed && last == self.last, ..self }
+    }
+}
+
+/// Events that reads return.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ReadBound {
+    /// All committed ones.
+    #[default]
+    Committed,
+    /// Those that are acknowledged; all of a stream that is not replicated.
+    Acknowledged,
+}
+
+/// Change of a replicated stream's owner, see [`EventLog::continue_from`](crate::EventLog::continue_from).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamOwnership {
+    /// Number of the ownership, at least 1, and not less than the stream's.
+    pub epoch: u64,
+    /// Offset of the last event that all replicas agree on; 0 for none. The stream goes on after it.
+    pub tail: u64,
+    /// True to retain the events that this log has beyond `tail`, as events to be acknowledged. Else they are put aside.
+    pub keeps_tail: bool,
+}
+
+/// Most bytes of events that were put aside; the oldest are removed beyond that.
+pub const MAX_PUT_ASIDE: u64 = 64 * 1024 * 1024;
 
 /// Bounds on the events kept. The oldest whole batches are removed first. `None` is no bound.
 ///

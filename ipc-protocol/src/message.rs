@@ -423,6 +423,11 @@ pub enum ToForkServer {
     },
     /// Tests the machine's features. [`ProbedMachine`] comes as one frame on the stream socket beside the packet.
     Probe,
+    /// Sets a lease on all sessions. Once it is over the fork server ends them, and starts none until it is extended.
+    Lease {
+        /// Milliseconds since the machine's boot at which it is over (`CLOCK_BOOTTIME`).
+        until_ms: u64,
+    },
 }
 
 /// Features of the machine for sessions, tested by a process that the fork server forks for that.

@@ -13,6 +13,7 @@ use crate::{
     fork_server::ChildProgram,
     history::{HistoryLimits, LogFailure},
     launch::AgentDefaults,
+    replication::Replication,
     supervision::{SessionBounds, WarmTarget},
 };
 
@@ -63,6 +64,7 @@ pub struct ManagerBuilder {
     pub(crate) retention: Retention,
     pub(crate) rules: Vec<ActionRule>,
     pub(crate) descriptor_reserve: u64,
+    pub(crate) replication: Option<Replication>,
 }
 
 impl ManagerBuilder {
@@ -86,6 +88,7 @@ impl ManagerBuilder {
             retention: Retention::default(),
             rules: Vec::new(),
             descriptor_reserve: DESCRIPTOR_RESERVE,
+            replication: None,
         }
     }
 
@@ -310,6 +313,14 @@ impl ManagerBuilder {
     #[must_use]
     pub fn state_dir(mut self, directory: PathBuf) -> Self {
         self.state_dir = Some(directory);
+        self
+    }
+
+    /// Replicates the events of sessions to a fleet: see [`replication`](crate::replication). Needs a [`ManagerBuilder::state_dir`].
+    /// Off by default.
+    #[must_use]
+    pub fn replication(mut self, replication: Replication) -> Self {
+        self.replication = Some(replication);
         self
     }
 

@@ -423,6 +423,26 @@ pub enum Error {
         Some(doubt) => format!("whether anything of session {} survived the kill is not provable: {doubt}", .0.session_id),
     })]
     Survivors(Box<Receipt>),
+    /// Another manager of the fleet has the session.
+    #[error("session {session} is not this machine's: {owner} has it; ask there")]
+    NotOwner {
+        /// The session.
+        session: SessionId,
+        /// The owner, and since when it is silent, if it is.
+        owner: String,
+    },
+    /// The fleet cannot be asked.
+    #[error("the fleet cannot be asked: {reason}; try again once it can be reached")]
+    FleetUnavailable {
+        /// What was tried, and the error.
+        reason: String,
+    },
+    /// The session was taken from this manager: another machine may have it.
+    #[error("session {session} was taken from this machine: another one may have it; ask there")]
+    Fenced {
+        /// The session.
+        session: SessionId,
+    },
     /// The manager was shut down.
     #[error("the manager was shut down")]
     ShutDown,

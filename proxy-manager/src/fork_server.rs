@@ -30,6 +30,7 @@ use registry::{ManagerCgroup, PidFd, SpawnOutput, SpawnRequest};
 use tokio::{
     io::{AsyncReadExt, Interest, unix::AsyncFd},
     net::UnixStream,
+    runtime::Handle,
     sync::{mpsc, oneshot, watch::Sender as WatchSender},
     time::timeout,
 };
@@ -41,6 +42,7 @@ use crate::{
     deadlines::Deadlines,
     error::{Error, Result},
     fd_watch::watch,
+    replication::LeaseDeadline,
     state::{JournalRecord, started},
     takeover::SweepCoordinator,
 };
@@ -329,6 +331,20 @@ impl ForkServer {
             self.heartbeat.was_asked();
         }
         Ok(())
+    }
+
+    /// Extends the lease on its sessions.
+    pub(crate) fn renew_lease(self: &Arc<Self>, LeaseDeadline(until): LeaseDeadline) {
+        let until_ms = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
+        // A number is never too long to be sent.
+        let Ok(mut order) = self.encode(&ToForkServer::Lease { until_ms }, None) else { return };
+        // Any other error means that it is dead or dying, and its sessions with it.
+        if self.try_send(&mut order).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let server = self.clone();
+            runtime.spawn(async move { server.send(order).await });
+        }
     }
 
     /// Continues it, if somebody has stopped or frozen it.

@@ -47,6 +47,7 @@ mod prices;
 mod process_details;
 mod recorded_offset;
 mod records;
+pub mod replication;
 mod runtime;
 mod session;
 mod session_store;

@@ -213,6 +213,14 @@ impl SessionTable {
         }
     }
 
+    /// Forgets a session, in whatever state it is.
+    pub(crate) fn remove(&self, id: &SessionId) {
+        let mut entries = self.entries();
+        if let Some(serial) = entries.by_id.get(id).copied() {
+            entries.forget(serial);
+        }
+    }
+
     pub(crate) fn get(&self, id: &SessionId) -> Result<Arc<ManagedSession>> {
         let entries = self.entries();
         let session = entries.by_id.get(id).and_then(|serial| entries.sessions.get(serial));

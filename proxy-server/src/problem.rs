@@ -36,6 +36,8 @@ pub const KINDS: &[(&str, &str, u16, ProgramExit)] = &[
     ("not-suspended", "the session is not suspended", 409, ProgramExit::Refused),
     ("handed-over", "the session was handed over", 409, ProgramExit::Refused),
     ("secrets-missing", "a secret that the session was started with is missing", 409, ProgramExit::Refused),
+    ("not-owner", "another machine of the fleet has the session", 409, ProgramExit::Refused),
+    ("fleet-unavailable", "the fleet cannot be asked", 503, ProgramExit::Failed),
     ("log", "the event log cannot do what it has to", 500, ProgramExit::Failed),
     ("agent-refused", "the agent refused", 502, ProgramExit::Failed),
     ("too-deep", "sessions within sessions within sessions", 403, ProgramExit::Refused),
@@ -190,6 +192,8 @@ impl From<Error> for ProblemDetails {
             Error::Protocol { .. } => "protocol",
             Error::Survivors(_) => "survivors",
             Error::ShutDown => "shut-down",
+            Error::NotOwner { .. } | Error::Fenced { .. } => "not-owner",
+            Error::FleetUnavailable { .. } => "fleet-unavailable",
             Error::System { .. } => "system",
             _ => "failed",
         };

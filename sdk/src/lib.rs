@@ -62,7 +62,7 @@ pub use proxy_manager::{
 };
 #[doc(inline)]
 pub use proxy_manager::{
-    answers, config, events, host, isolation, limits, permissions, processes, sessions, workspace,
+    answers, config, events, host, isolation, limits, permissions, processes, replication, sessions, workspace,
 };
 
 #[doc(inline)]

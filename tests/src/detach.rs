@@ -95,6 +95,18 @@ impl Host {
         self.line("its prompt", |line| (line["prompted"] == id).then_some(()));
     }
 
+    /// Has it set a lease on its sessions that lasts so long.
+    pub fn lease(&mut self, lasts: std::time::Duration) {
+        let (lasts_ms, before) = (lasts.as_millis(), self.count(|line| line["leased"].is_u64()));
+        self.say(&json!({ "lease": u64::try_from(lasts_ms).expect("short") }));
+        until("a lease", || (self.count(|line| line["leased"].is_u64()) > before).then_some(()));
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: ipc_protocol::Signal) {
+        self.process.process.signal(signal).expect("it lives");
+    }
+
     /// Has it suspend a session.
     pub fn suspend(&mut self, id: &SessionId) {
         self.say(&json!({ "suspend": id }));

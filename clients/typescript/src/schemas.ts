@@ -2652,6 +2652,7 @@ export interface components {
          *       "ending": false,
          *       "openPermissions": [],
          *       "screenStatus": null,
+         *       "degraded": null,
          *       "archived": false,
          *       "warm": false,
          *       "proxy": {
@@ -2815,6 +2816,11 @@ export interface components {
              * @default null
              */
             screenStatus: string | null;
+            /**
+             * @description Reason why nobody sees what happens in the session now: its fleet is unavailable. `null` otherwise.
+             * @default null
+             */
+            degraded: string | null;
             /**
              * @description True if a user archived the session.
              * @default false

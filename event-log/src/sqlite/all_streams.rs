@@ -3,7 +3,7 @@
 use std::sync::{Arc, RwLock};
 
 use ipc_protocol::{Envelope, Event, OffsetGap, SessionId};
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension as _};
 
 use super::{
     heads::StreamHeads,
@@ -11,7 +11,7 @@ use super::{
     reader::ReaderPool,
     rows::{BODY_EVENTS, checksum},
 };
-use crate::{LogError, ReadLimit, Result, line, store::BatchTarget};
+use crate::{LogError, ReadLimit, Result, line, store::BatchTarget, types::ReadBound};
 
 /// Low bits of a position, which hold the line's index in its row. The row's `gid` is above them.
 const LINE_BITS: u32 = 16;
@@ -21,6 +21,7 @@ const _: () = assert!(BODY_EVENTS <= LINES, "each line of a row has a position")
 /// Start and result of a read.
 struct ReadingPosition<'a> {
     heads: &'a RwLock<StreamHeads>,
+    bound: ReadBound,
     from: u64,
     limit: ReadLimit,
     bytes: usize,
@@ -44,11 +45,11 @@ struct PositionedRow<'a> {
 /// Same as [`crate::EventLog::read_all`].
 pub(super) fn read(
     readers: &ReaderPool,
-    heads: &RwLock<StreamHeads>,
+    (heads, bound): (&RwLock<StreamHeads>, ReadBound),
     from: u64,
     limit: ReadLimit,
 ) -> Result<Vec<(u64, Arc<Envelope>)>> {
-    let mut reading = ReadingPosition { heads, from, limit, bytes: 0, events: Vec::new() };
+    let mut reading = ReadingPosition { heads, bound, from, limit, bytes: 0, events: Vec::new() };
     match readers.with(|conn| reading.rows(conn)) {
         // Events read before the damage are good.
         Err(LogError::Corrupt { .. }) if !reading.events.is_empty() => Ok(reading.events),
@@ -56,11 +57,39 @@ pub(super) fn read(
     }
 }
 
-/// Returns the position of the last row's last line, whether it has that many or not.
+/// Returns the position of the last row's last line, whether it has that many or not; or the one before the first event that is
+/// beyond the bound.
 ///
 /// # Errors
 /// Same as [`crate::EventLog::end`].
-pub(super) fn end(readers: &ReaderPool) -> Result<u64> {
+pub(super) fn end(readers: &ReaderPool, (heads, bound): (&RwLock<StreamHeads>, ReadBound)) -> Result<u64> {
+    let waiting: Vec<_> = match bound {
+        ReadBound::Committed => Vec::new(),
+        ReadBound::Acknowledged => {
+            let heads = read_lock(heads);
+            let waiting = heads.iter().filter(|(_, stream)| stream.head.is_unacknowledged());
+            waiting.map(|(_, stream)| (stream.id, stream.head.readable().cast_signed())).collect()
+        }
+    };
+    let first = readers.with(|conn| {
+        let sql = "SELECT gid, last, body FROM batches WHERE stream = ?1 AND last > ?2 AND first >= coalesce(
+            (SELECT first FROM batches WHERE stream = ?1 AND first <= ?2 ORDER BY first DESC LIMIT 1), 0) ORDER BY first LIMIT 1";
+        let mut first: Option<u64> = None;
+        for (stream, readable) in waiting {
+            let position = conn.prepare_cached(sql)?.query_row([stream, readable], |row| {
+                let [gid, last] = [row.get::<_, i64>(0)?, row.get(1)?].map(i64::cast_unsigned);
+                let lines = memchr::memchr_iter(b'\n', row.get_ref(2)?.as_blob().unwrap_or_default()).count() as u64;
+                // The events have the row's last offsets.
+                let shown = lines.saturating_sub(last.saturating_sub(readable.cast_unsigned()));
+                Ok(((gid << LINE_BITS) + shown).saturating_sub(1))
+            });
+            first = first.into_iter().chain(position.optional()?).min();
+        }
+        Ok(first)
+    })?;
+    if let Some(first) = first {
+        return Ok(first);
+    }
     let last: Option<i64> =
         readers.with(|conn| conn.prepare_cached("SELECT max(gid) FROM batches")?.query_row([], |row| row.get(0)))?;
     Ok(last.map_or(0, |gid| (gid.cast_unsigned() << LINE_BITS) | (LINES - 1)))
@@ -85,10 +114,11 @@ impl ReadingPosition<'_> {
                 sum: row.get(5)?,
                 body: row.get_ref(6)?.as_blob().unwrap_or_default(),
             };
-            if !self.lines(&row) && !self.gap(&row) {
+            let readable = self.readable(&row);
+            if !self.lines(&row, readable) && !self.gap(&row, readable) {
                 return Err(rusqlite::Error::IntegralValueOutOfRange(3, row.last.cast_signed()));
             }
-            if self.is_full() {
+            if self.is_full() || readable < row.last {
                 break;
             }
         }
@@ -99,8 +129,24 @@ impl ReadingPosition<'_> {
         !self.events.is_empty() && (self.events.len() >= self.limit.events || self.bytes >= self.limit.bytes)
     }
 
-    /// Takes the events of a row, up to the limit. Returns false if the row is damaged.
-    fn lines(&mut self, row: &PositionedRow<'_>) -> bool {
+    /// Returns the offset of the row's last event within the bound.
+    fn readable(&self, row: &PositionedRow<'_>) -> u64 {
+        match self.bound {
+            ReadBound::Committed => row.last,
+            ReadBound::Acknowledged => {
+                let stream = read_lock(self.heads).get(BatchTarget::Stream, &row.session);
+                // One that is not known yet was committed this very moment.
+                let readable = stream.map_or(0, |stream| match stream.head.epoch {
+                    0 => row.last,
+                    _ => stream.head.acknowledged,
+                });
+                readable.min(row.last)
+            }
+        }
+    }
+
+    /// Takes the events of a row up to offset `readable`, up to the limit. Returns false if the row is damaged.
+    fn lines(&mut self, row: &PositionedRow<'_>, readable: u64) -> bool {
         let PositionedRow { gid, session, first, last, batch_ms, sum, body } = row;
         let ends = || memchr::memchr_iter(b'\n', body);
         let count = ends().count() as u64;
@@ -118,6 +164,9 @@ impl ReadingPosition<'_> {
             }
             // The events have the row's last offsets: a gap may come before the first.
             let offset = (last + 1 + index).saturating_sub(count);
+            if offset > readable {
+                break;
+            }
             let Ok(envelope) = line::read(line, session, offset, *batch_ms) else {
                 self.events.truncate(known);
                 return false;
@@ -131,12 +180,15 @@ impl ReadingPosition<'_> {
         true
     }
 
-    /// Adds a gap in place of a damaged row. Returns false if the row's offsets are damaged too.
-    fn gap(&mut self, row: &PositionedRow<'_>) -> bool {
+    /// Adds a gap in place of a damaged row, if all of it is readable. Returns false if the row's offsets are damaged too.
+    fn gap(&mut self, row: &PositionedRow<'_>, readable: u64) -> bool {
         let PositionedRow { gid, session, first, last, batch_ms, .. } = row;
         let Some(stream) = read_lock(self.heads).get(BatchTarget::Stream, session) else { return false };
         if *first == 0 || first > last || *last > stream.head.last {
             return false;
+        }
+        if readable < *last {
+            return true;
         }
         let event = Event::SessionGap(OffsetGap { from: *first, to: *last });
         let created_at = line::time(*batch_ms);

@@ -13,6 +13,7 @@ use rusqlite::{Connection, params};
 use super::{
     byte_streams::{ByteStreamChanges, ByteStreamHeads, ByteStreamTransaction},
     heads::{StreamHead, StreamHeads},
+    ownership,
     queue::WorkItem,
     read_lock,
     rows::{EncodedBatch, checksum},
@@ -23,12 +24,12 @@ use crate::{
 };
 
 /// Result of a job: done, or refused before anything was written. The outer error ends the transaction.
-type ApplyResult = rusqlite::Result<Result<()>>;
+pub(super) type ApplyResult = rusqlite::Result<Result<()>>;
 
 /// Transaction in progress.
 #[derive(Debug)]
 pub(super) struct OpenTransaction<'a> {
-    conn: &'a Connection,
+    pub(super) conn: &'a Connection,
     heads: &'a RwLock<StreamHeads>,
     streams: HashMap<SessionId, Option<StreamHead>>,
     imports: HashMap<SessionId, Option<StreamHead>>,
@@ -74,7 +75,7 @@ impl<'a> OpenTransaction<'a> {
         }
     }
 
-    fn stream(&self, target: BatchTarget, session: &SessionId) -> Option<StreamHead> {
+    pub(super) fn stream(&self, target: BatchTarget, session: &SessionId) -> Option<StreamHead> {
         let changed = match target {
             BatchTarget::Stream => self.streams.get(session),
             BatchTarget::Import => self.imports.get(session),
@@ -82,7 +83,7 @@ impl<'a> OpenTransaction<'a> {
         changed.copied().unwrap_or_else(|| read_lock(self.heads).get(target, session))
     }
 
-    fn set(&mut self, target: BatchTarget, session: &SessionId, stream: Option<StreamHead>) {
+    pub(super) fn set(&mut self, target: BatchTarget, session: &SessionId, stream: Option<StreamHead>) {
         let map = match target {
             BatchTarget::Stream => &mut self.streams,
             BatchTarget::Import => &mut self.imports,
@@ -158,7 +159,7 @@ impl<'a> OpenTransaction<'a> {
         Ok(Ok(()))
     }
 
-    fn create(&self, target: BatchTarget, session: &SessionId) -> rusqlite::Result<i64> {
+    pub(super) fn create(&self, target: BatchTarget, session: &SessionId) -> rusqlite::Result<i64> {
         let name = (target == BatchTarget::Stream).then(|| session.as_str());
         self.conn.prepare_cached("INSERT INTO streams (name) VALUES (?)")?.insert([name])
     }
@@ -215,6 +216,9 @@ impl<'a> OpenTransaction<'a> {
                     SELECT at_ms FROM requests ORDER BY at_ms DESC LIMIT 1 OFFSET ?2)";
                 self.conn.prepare_cached(sql)?.execute(params![oldest, MAX_REQUESTS as i64 - 1])?;
             }
+            LogChange::Acknowledge(session, through) => return self.acknowledge(session, *through),
+            LogChange::ContinueFrom(session, ownership) => return self.continue_from(session, *ownership),
+            LogChange::PutAside(session, from) => return self.put_aside(session, *from),
             LogChange::Publish(session, closed) => return self.publish(session, *closed),
             LogChange::Discard(session) => {
                 if let Some(stream) = self.stream(BatchTarget::Import, session) {
@@ -243,9 +247,10 @@ impl<'a> OpenTransaction<'a> {
     }
 
     /// Removes a stream's name and cursors. Its batches are removed later, a few at a time.
-    fn mark_deleted(&mut self, id: i64) -> rusqlite::Result<()> {
+    pub(super) fn mark_deleted(&mut self, id: i64) -> rusqlite::Result<()> {
         self.conn.prepare_cached("UPDATE streams SET name = NULL WHERE id = ?")?.execute([id])?;
         self.conn.prepare_cached("DELETE FROM cursors WHERE stream = ?")?.execute([id])?;
+        self.conn.prepare_cached("DELETE FROM replicated WHERE stream = ?")?.execute([id])?;
         self.outcome.deleted_streams.push(id);
         Ok(())
     }
@@ -268,9 +273,9 @@ impl<'a> OpenTransaction<'a> {
 
 /// Writes a stream's head.
 pub(super) fn store(conn: &Connection, stream: &StreamHead) -> rusqlite::Result<()> {
-    let StreamPosition { first, last, closed, source, bytes } = stream.head;
+    let StreamPosition { first, last, closed, source, bytes, .. } = stream.head;
     let sql = "UPDATE streams SET first = ?, last = ?, closed = ?, source = ?, bytes = ? WHERE id = ?";
     let [first, last, source, bytes] = [first, last, source, bytes].map(u64::cast_signed);
     conn.prepare_cached(sql)?.execute(params![first, last, closed, source, bytes, stream.id])?;
-    Ok(())
+    ownership::store(conn, stream)
 }

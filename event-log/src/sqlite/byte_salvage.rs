@@ -51,6 +51,23 @@ pub(super) fn inspect(conn: &Connection, found: &mut LogInspection, to: Option<&
     table(conn, "producers", 4, "stream", found, to)
 }
 
+/// Copies how far replicated streams are acknowledged, and what was put aside. A file of an older release has none.
+///
+/// # Errors
+/// If the new file cannot be written.
+pub(super) fn inspect_replicated(
+    conn: &Connection,
+    found: &mut LogInspection,
+    to: Option<&SalvageTarget<'_>>,
+) -> Result<()> {
+    let known = conn.query_row("SELECT count(*) FROM sqlite_schema WHERE name = 'replicated'", [], |row| row.get(0));
+    if matches!(known, Ok(0_i64)) {
+        return Ok(());
+    }
+    table(conn, "replicated", 3, "stream", found, to)?;
+    table(conn, "put_aside", 8, "id", found, to)
+}
+
 /// Copies a small table as it is.
 fn table(
     conn: &Connection,

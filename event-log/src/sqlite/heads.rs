@@ -26,7 +26,8 @@ fn head_of_rows(conn: &Connection, id: i64) -> rusqlite::Result<StreamPosition> 
         if !is_sound(first, last) {
             return Err(rusqlite::Error::IntegralValueOutOfRange(1, last.cast_signed()));
         }
-        Ok(StreamPosition { first, last, closed: false, source: number(2)?, bytes: number(3)? })
+        let (source, bytes) = (number(2)?, number(3)?);
+        Ok(StreamPosition { first, last, source, bytes, ..StreamPosition::default() })
     })
 }
 
@@ -63,7 +64,7 @@ impl StreamHeads {
             let number = |index| row.get::<_, i64>(index).map(i64::cast_unsigned);
             let sound = match (number(2), number(3), row.get(4), number(5), number(6)) {
                 (Ok(first), Ok(last), Ok(closed), Ok(source), Ok(bytes)) if is_sound(first, last) => {
-                    Some(StreamPosition { first, last, closed, source, bytes })
+                    Some(StreamPosition { first, last, closed, source, bytes, ..StreamPosition::default() })
                 }
                 _ => None,
             };
@@ -77,7 +78,21 @@ impl StreamHeads {
             };
             heads.streams.insert(name, StreamHead { id, head });
         }
+        heads.load_replicated(conn)?;
         Ok((heads, doomed, damage))
+    }
+
+    /// Adds how far the replicated streams are acknowledged.
+    fn load_replicated(&mut self, conn: &Connection) -> rusqlite::Result<()> {
+        let mut query = conn.prepare("SELECT stream, epoch, acknowledged FROM replicated")?;
+        let found = query.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))?;
+        let replicated = found.collect::<rusqlite::Result<HashMap<i64, (i64, i64)>>>()?;
+        for StreamHead { id, head } in self.streams.values_mut() {
+            let Some((epoch, acknowledged)) = replicated.get(id) else { continue };
+            // A part of the stream may be lost by damage.
+            (head.epoch, head.acknowledged) = (epoch.cast_unsigned(), acknowledged.cast_unsigned().min(head.last));
+        }
+        Ok(())
     }
 
     pub(super) fn get(&self, target: BatchTarget, session: &SessionId) -> Option<StreamHead> {

@@ -151,6 +151,7 @@ impl InspectSource {
         self.records(is_record, &mut found, to)?;
         self.rest(&mut found, to)?;
         byte_salvage::inspect(&self.conn, &mut found, to)?;
+        byte_salvage::inspect_replicated(&self.conn, &mut found, to)?;
         Ok(found)
     }
 

@@ -7,6 +7,7 @@ mod byte_streams;
 mod heads;
 pub(crate) mod inspect;
 mod lock;
+mod ownership;
 mod queue;
 mod reader;
 mod retention_chores;
@@ -42,6 +43,7 @@ use crate::{
     LogMetrics, LogOptions, OnCommit, OnStreamChange, QueueFull, REQUEST_RETENTION, ReadLimit, Result, Retention,
     StreamPosition, line,
     store::{BatchTarget, LogChange, LogStore},
+    types::ReadBound,
 };
 
 /// State shared by the writer and all callers.
@@ -165,8 +167,12 @@ impl LogStore for SqliteStore {
     fn change(&self, change: LogChange, done: OnCommit) {
         let row = match &change {
             LogChange::PutSession(session, _) | LogChange::DeleteSession(session) => Some(session.clone()),
-            // At most one close comes for each stream, and readers at its end wait for it.
-            LogChange::Close(_) => None,
+            // At most one close comes for each stream, and readers at its end wait for it. What is done for a replica comes one at a time
+            // for each stream.
+            LogChange::Close(_)
+            | LogChange::Acknowledge(..)
+            | LogChange::ContinueFrom(..)
+            | LogChange::PutAside(..) => None,
             _ if self.shared.queue.is_crowded() => {
                 return done(Err(LogError::Busy { bytes: self.shared.queue.bytes() }));
             }
@@ -179,20 +185,22 @@ impl LogStore for SqliteStore {
         }
     }
 
-    fn read(&self, session: &SessionId, from: u64, limit: ReadLimit) -> Result<EventPage> {
+    fn read(&self, session: &SessionId, from: u64, limit: ReadLimit, bound: ReadBound) -> Result<EventPage> {
         let mut events = Vec::new();
         let owner = Arc::new(session.clone());
-        let head = reader::scan(&self.readers, &self.shared.heads, session, from, limit, |stored| {
+        let heads = (&self.shared.heads, bound);
+        let head = reader::scan(&self.readers, heads, session, from, limit, |stored| {
             events.push(Arc::new(line::read(stored.line, &owner, stored.offset, stored.batch_ms)?));
             Ok(())
         })?;
         Ok(EventPage { events, first_kept: head.first, last: head.last, closed: head.closed })
     }
 
-    fn read_lines(&self, session: &SessionId, from: u64, limit: ReadLimit) -> Result<LinePage> {
+    fn read_lines(&self, session: &SessionId, from: u64, limit: ReadLimit, bound: ReadBound) -> Result<LinePage> {
         let mut lines = LinePage { next: from, ..LinePage::default() };
         let mut writer = line::PublicLines::new(session);
-        let head = reader::scan(&self.readers, &self.shared.heads, session, from, limit, |stored| {
+        let heads = (&self.shared.heads, bound);
+        let head = reader::scan(&self.readers, heads, session, from, limit, |stored| {
             writer.write(&mut lines.bytes, stored.line, stored.offset, stored.batch_ms)?;
             lines.events += 1;
             lines.next = stored.offset;
@@ -202,12 +210,16 @@ impl LogStore for SqliteStore {
         Ok(lines)
     }
 
-    fn read_all(&self, from: u64, limit: ReadLimit) -> Result<Vec<(u64, Arc<Envelope>)>> {
-        all_streams::read(&self.readers, &self.shared.heads, from, limit)
+    fn read_all(&self, from: u64, limit: ReadLimit, bound: ReadBound) -> Result<Vec<(u64, Arc<Envelope>)>> {
+        all_streams::read(&self.readers, (&self.shared.heads, bound), from, limit)
     }
 
-    fn end(&self) -> Result<u64> {
-        all_streams::end(&self.readers)
+    fn end(&self, bound: ReadBound) -> Result<u64> {
+        all_streams::end(&self.readers, (&self.shared.heads, bound))
+    }
+
+    fn read_put_aside(&self, session: &SessionId) -> Result<Vec<u8>> {
+        ownership::read_put_aside(&self.readers, session)
     }
 
     fn head(&self, session: &SessionId) -> Option<StreamPosition> {

@@ -15,7 +15,7 @@ use super::{
     read_lock,
     rows::checksum,
 };
-use crate::{LogError, ReadLimit, Result, StreamPosition, store::BatchTarget};
+use crate::{LogError, ReadLimit, Result, StreamPosition, store::BatchTarget, types::ReadBound};
 
 /// Pool of read-only connections.
 #[derive(Debug)]
@@ -123,20 +123,23 @@ impl From<rusqlite::Error> for ScanStop {
     }
 }
 
-/// Passes the stored events of a stream after `from` to `visit`, up to `limit`. Returns the stream's head.
+/// Passes the stored events of a stream after `from` to `visit`, up to `limit`. Returns the stream's head within the bound.
 ///
 /// # Errors
 /// [`LogError::Corrupt`] when the very next event cannot be read: its `lost` says where the reader can continue.
 pub(super) fn scan(
     readers: &ReaderPool,
-    heads: &RwLock<StreamHeads>,
+    (heads, bound): (&RwLock<StreamHeads>, ReadBound),
     session: &SessionId,
     from: u64,
     limit: ReadLimit,
     mut visit: impl FnMut(StoredEvent<'_>) -> Result<(), serde_json::Error>,
 ) -> Result<StreamPosition> {
     let unknown = || LogError::Unknown { session: session.clone() };
-    let find = || read_lock(heads).get(BatchTarget::Stream, session).ok_or_else(unknown);
+    let find = || {
+        let found = read_lock(heads).get(BatchTarget::Stream, session).ok_or_else(unknown)?;
+        Ok::<_, LogError>(StreamHead { head: found.head.within(bound), ..found })
+    };
     let mut stream = find()?;
     let mut reached = from;
     loop {
@@ -232,6 +235,10 @@ fn rows(
             begin = end + 1;
             if offset <= from {
                 continue;
+            }
+            // The rest of the row is not acknowledged.
+            if offset > stream_last {
+                return Ok(());
             }
             if visit(StoredEvent { offset, batch_ms, line }).is_err() {
                 return Err(ScanStop::Damaged);

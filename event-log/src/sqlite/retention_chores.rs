@@ -212,8 +212,13 @@ impl RetentionChores {
     }
 }
 
+/// Returns true if events of a batch wait for their acknowledgement: retention leaves those.
+fn is_unacknowledged(stream: &StreamHead, batch: &OldestBatch) -> bool {
+    batch.last > stream.head.readable()
+}
+
 /// Removes a batch. Its `gid` is not reused, even if it is the last one.
-fn delete(conn: &Connection, gid: i64) -> rusqlite::Result<()> {
+pub(super) fn delete(conn: &Connection, gid: i64) -> rusqlite::Result<()> {
     conn.prepare_cached("DELETE FROM batches WHERE gid = ?")?.execute([gid])?;
     conn.prepare_cached("UPDATE position SET gid = ?1 WHERE gid < ?1")?.execute([gid])?;
     Ok(())
@@ -282,6 +287,9 @@ impl RetentionPass {
     fn exceeds_bounds(&self, stream: &StreamHead, oldest: &OldestBatch) -> bool {
         let Retention { max_age, max_events_per_session, max_bytes_per_session, .. } = self.retention;
         let head = &stream.head;
+        if is_unacknowledged(stream, oldest) {
+            return false;
+        }
         let is_newest = oldest.last == head.last;
         let too_old = max_age.is_some() && oldest.created_ms < self.oldest_ms;
         let too_many = max_events_per_session.is_some_and(|max| head.last + 1 - head.first > max);
@@ -321,6 +329,9 @@ impl RetentionPass {
             let Some(stream) = slice.stream(heads, session).filter(|stream| stream.id == oldest.stream) else {
                 continue;
             };
+            if is_unacknowledged(&stream, &oldest) {
+                continue;
+            }
             let before = slice.removed;
             slice.remove(conn, session, stream, &oldest)?;
             total.events = total.events.saturating_sub(slice.removed - before);

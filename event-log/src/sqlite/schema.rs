@@ -109,6 +109,23 @@ const MIGRATIONS: &[&str] = &[
         seq INTEGER NOT NULL,
         PRIMARY KEY (stream, id)
     ) WITHOUT ROWID;",
+    // Streams that are replicated. `put_aside` has their events that were never acknowledged and that somebody else's took the place
+    // of; the rows are like those of `batches`.
+    "CREATE TABLE replicated (
+        stream INTEGER PRIMARY KEY,
+        epoch INTEGER NOT NULL,
+        acknowledged INTEGER NOT NULL
+    );
+    CREATE TABLE put_aside (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        session TEXT NOT NULL,
+        epoch INTEGER NOT NULL,
+        first INTEGER NOT NULL,
+        last INTEGER NOT NULL,
+        created_ms INTEGER NOT NULL,
+        at_ms INTEGER NOT NULL,
+        body BLOB NOT NULL
+    );",
 ];
 
 /// Schema version that this release writes.
@@ -197,11 +214,12 @@ mod tests {
 
     /// The file that the first schema has written.
     const FIRST: &str = include_str!("../../tests/log/old/schema-1.sql");
-    /// Steps of a later release: its fourth schema adds to a table, and has two tables more.
+    /// Steps of a later release: its fifth schema adds to a table, and has two tables more.
     const LATER: &[&str] = &[
         MIGRATIONS[0],
         MIGRATIONS[1],
         MIGRATIONS[2],
+        MIGRATIONS[3],
         "ALTER TABLE sessions ADD COLUMN owner TEXT NOT NULL DEFAULT 'nobody';
         CREATE TABLE owners (name TEXT PRIMARY KEY);
         CREATE TABLE marks (gid INTEGER PRIMARY KEY);
@@ -227,8 +245,9 @@ mod tests {
     }
 
     fn assert_upgraded(conn: &Connection, before: (i64, i64, [i64; 4])) {
-        // The table of the second schema with its index; three of the third, with two indexes; then two tables, and the index of one.
-        assert_eq!(content(conn), (4, before.1 + 10, before.2));
+        // The table of the second schema with its index; three of the third, with two indexes; two of the fourth; then two tables, and
+        // the index of one.
+        assert_eq!(content(conn), (5, before.1 + 12, before.2));
         assert_eq!(number(conn, "SELECT count(*) FROM sessions WHERE owner = 'nobody'"), before.2[2]);
         assert_eq!(number(conn, "SELECT count(*) FROM marks"), before.2[0]);
     }
@@ -249,7 +268,7 @@ mod tests {
             assert_upgraded(&conn, before);
         }
         let refused = check_ours(&conn, &path).expect_err("a later release's");
-        assert!(matches!(refused, LogError::TooNew { found: 4, known: 3, .. }), "{refused}");
+        assert!(matches!(refused, LogError::TooNew { found: 5, known: 4, .. }), "{refused}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod immutable;
 mod kill;
 mod model;
 mod old;
+mod replicated;
 mod shapes;
 mod streams;
 mod transfer;

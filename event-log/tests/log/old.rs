@@ -17,10 +17,11 @@ use serde_json::json;
 use crate::common::{append, batch, done, id, open, read_all};
 
 /// Every schema that a release had.
-const FILES: [(i64, &str); 3] = [
+const FILES: [(i64, &str); 4] = [
     (1, include_str!("old/schema-1.sql")),
     (2, include_str!("old/schema-2.sql")),
     (3, include_str!("old/schema-3.sql")),
+    (4, include_str!("old/schema-4.sql")),
 ];
 
 fn ms(ms: u64) -> SystemTime {

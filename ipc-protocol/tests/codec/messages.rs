@@ -94,7 +94,7 @@ every_variant_is_made!(
     every_message_to_the_fork_server_is_made,
     ToForkServer,
     values::to_fork_server(),
-    [Hello, Fork, Kill, List, Adopt, View, Probe,]
+    [Hello, Fork, Kill, List, Adopt, View, Probe, Lease,]
 );
 every_variant_is_made!(
     every_message_from_the_fork_server_is_made,

@@ -7,6 +7,7 @@ mod adopt_listener;
 mod control;
 mod detachment;
 mod guard;
+mod lease;
 mod marker_looks;
 mod observer;
 mod probe;
@@ -41,8 +42,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::{
     abandoned_sessions::AbandonedSessions, adopt_listener::AdoptListener, control::HostChannel, guard::SessionGuard,
-    marker_looks::MarkerLooks, observer::ProcessObserver, proc_change_detector::ProcChangeDetector,
-    proxies::ProxyTable, wait::WaitResult,
+    lease::SessionLease, marker_looks::MarkerLooks, observer::ProcessObserver,
+    proc_change_detector::ProcChangeDetector, proxies::ProxyTable, wait::WaitResult,
 };
 pub(crate) use self::{probe::main as probe, proc_change_detector::POLL_INTERVAL};
 use crate::{PROBE_ARG, PROXY_ARG, own_limits::OwnLimits, padded_argv, proxy};
@@ -121,6 +122,8 @@ struct ForkServer<'a> {
     adopt_listener: Option<AdoptListener>,
     /// True if the host is another than the first: it forks nothing here.
     is_adopted: bool,
+    /// Until when the sessions may go on.
+    lease: SessionLease,
     /// Dead proxies of sessions that could have outlived the host, and the directory where they left what they had to say.
     detach_dirs: BTreeMap<Pid, String>,
 }
@@ -208,6 +211,7 @@ impl<'a> ForkServer<'a> {
             host_gone: None,
             adopt_listener: None,
             is_adopted: false,
+            lease: SessionLease::default(),
             detach_dirs: BTreeMap::new(),
         })
     }
@@ -243,6 +247,7 @@ impl<'a> ForkServer<'a> {
             self.receive_requests();
         }
         self.watch_host(ready.host);
+        self.enforce_lease();
         if ready.adopt_listener
             || self.adopt_listener.as_ref().and_then(AdoptListener::next).is_some_and(|due| due <= Instant::now())
         {
@@ -287,6 +292,7 @@ impl<'a> ForkServer<'a> {
                 Ok(Some((ToForkServer::Adopt { session, after_seq }, socket))) => {
                     self.adopt(&session, after_seq, socket.as_ref());
                 }
+                Ok(Some((ToForkServer::Lease { until_ms }, _))) => self.lease.renew(Duration::from_millis(until_ms)),
                 // The end of the socket says that it could not be viewed.
                 Ok(Some((ToForkServer::View { session }, socket))) => self.add_viewer(&session, socket.as_ref()),
                 // The end of the socket says that it could not be tried.
@@ -335,7 +341,8 @@ impl<'a> ForkServer<'a> {
     ) {
         self.spare_due = Instant::now() + READY_AFTER;
         let started = self
-            .open_adopt_listener(detach.as_deref())
+            .check_lease()
+            .and_then(|()| self.open_adopt_listener(detach.as_deref()))
             .and_then(|()| self.start_proxy(&session, detach.clone(), socket));
         let answer = match started {
             Ok((SpareProxy { process, handover, forks }, polls)) => {

@@ -34,6 +34,7 @@ impl ForkServer<'_> {
             .into_iter()
             .chain(self.marker_looks.next(&self.guards))
             .chain(self.adopt_listener.as_ref().and_then(AdoptListener::next))
+            .chain(self.next_lease_check())
             .min();
         if !registry::is_single_threaded() {
             self.children_changed = true;

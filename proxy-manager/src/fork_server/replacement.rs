@@ -1,6 +1,9 @@
 //! The fork server that a manager starts sessions with: another one takes its place when it dies.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use ipc_protocol::ProcessId;
 use registry::ManagerCgroup;
@@ -13,6 +16,7 @@ use super::{ChildProgram, ForkServer};
 use crate::{
     deadlines::Deadlines,
     error::{Error, Result},
+    replication::LeaseDeadline,
 };
 
 /// Pause before the second try to start one; the first is made at once. Each pause is twice the one before.
@@ -30,6 +34,8 @@ pub(crate) struct ForkServers {
     child: ChildProgram,
     deadlines: Deadlines,
     current: watch::Sender<CurrentForkServer>,
+    /// Lease on the manager's sessions, for fork servers to come.
+    lease: Mutex<Option<LeaseDeadline>>,
 }
 
 #[derive(Debug)]
@@ -45,7 +51,28 @@ struct CurrentForkServer {
 impl ForkServers {
     pub(crate) fn new(server: Arc<ForkServer>, child: ChildProgram, deadlines: Deadlines) -> Self {
         let current = CurrentForkServer { server, failures: 0, error: None, is_closed: false };
-        Self { child, deadlines, current: watch::Sender::new(current) }
+        Self { child, deadlines, current: watch::Sender::new(current), lease: Mutex::default() }
+    }
+
+    /// Extends the lease on all sessions.
+    pub(crate) fn renew_lease(&self, deadline: LeaseDeadline) {
+        *self.lease.lock().unwrap_or_else(PoisonError::into_inner) = Some(deadline);
+        self.latest().renew_lease(deadline);
+    }
+
+    /// Checks that sessions may start here.
+    ///
+    /// # Errors
+    /// [`Error::FleetUnavailable`] once the lease is over.
+    pub(crate) fn check_lease(&self) -> Result<()> {
+        let lease = *self.lease.lock().unwrap_or_else(PoisonError::into_inner);
+        match lease {
+            Some(LeaseDeadline(until)) if until <= LeaseDeadline::now() => {
+                let reason = "the lease on this machine's sessions is over, and was not extended".to_owned();
+                Err(Error::FleetUnavailable { reason })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The newest, which may be dead.
@@ -128,6 +155,8 @@ impl ForkServers {
                     return;
                 }
             };
+            let lease = *self.lease.lock().unwrap_or_else(PoisonError::into_inner);
+            lease.into_iter().for_each(|deadline| next.renew_lease(deadline));
             replaced(server.id(), next.id());
             let is_current = self.current.send_if_modified(|current| {
                 if !current.is_closed {

@@ -3,8 +3,11 @@
 //! The newest events are in a bounded ring in memory. With an event log (a state directory) an event enters the ring
 //! only once the log has committed it, and a cursor that falls behind the ring reads from the log. Without a log such a
 //! cursor gets a gap.
+//!
+//! With replication an event enters the ring only once it is acknowledged: see [`gate`].
 
 mod feed;
+mod gate;
 mod log;
 mod subscription;
 mod writer;
@@ -22,8 +25,11 @@ use event_log::{EventRing, LogError, QueueFull, ReadLimit};
 use ipc_protocol::{Envelope, ErrorChain, Event, EventShape, OffsetGap, Receipt, SessionId};
 use tokio::sync::{Notify, watch};
 
+use crate::replication::ReplicationState;
+
 pub(crate) use self::log::{InUse, LogHandle};
 pub use feed::{EventFeed, FeedStart};
+pub(crate) use gate::{FleetNotice, ReplicationGate};
 pub use subscription::Subscription;
 pub(crate) use subscription::{AddedHistories, ForgottenHistory, HistoryTable};
 pub(crate) use writer::{HeldCommit, HistoryWriter, RETRY};
@@ -80,6 +86,8 @@ pub(crate) struct StreamContext {
     pub(crate) log_failure: LogFailure,
     /// Events that are written in two shapes for a while.
     pub(crate) shapes: &'static [EventShape],
+    /// The fleet, if there is one.
+    pub(crate) replication: Option<Arc<ReplicationState>>,
 }
 
 /// The readable side of a session's events.
@@ -112,6 +120,8 @@ pub(crate) struct SessionHistory {
     writer_waker: Notify,
     /// True if the writer is also notified each time the log has taken a batch.
     notifies_of_all: AtomicBool,
+    /// `None` without a fleet.
+    gate: Option<ReplicationGate>,
 }
 
 /// Failures of the log to take events.
@@ -152,12 +162,15 @@ impl SessionHistory {
     pub(crate) fn new(session: Arc<SessionId>, streams: &StreamContext) -> (Arc<Self>, HistoryWriter) {
         let head = streams.log.get().and_then(|log| log.head(&session));
         let (last, source) = head.map_or((0, 0), |head| (head.last, head.source));
+        let replication = streams.replication.clone();
+        let gate = replication.map(|fleet| ReplicationGate::new(fleet, head.is_some_and(|head| head.epoch > 0)));
+        let readable = head.filter(|_| gate.is_some()).map_or(last, |head| head.readable());
         let history = Arc::new(Self {
             session,
             ring: Mutex::new(HistoryRing { first: last + 1, ..HistoryRing::default() }),
             limits: streams.limits,
             begin: last + 1,
-            last: AtomicU64::new(last),
+            last: AtomicU64::new(readable),
             assigned: AtomicU64::new(last),
             source: AtomicU64::new(source),
             durable_source: AtomicU64::new(source),
@@ -171,6 +184,7 @@ impl SessionHistory {
             trouble: Mutex::default(),
             writer_waker: Notify::new(),
             notifies_of_all: AtomicBool::new(false),
+            gate,
         });
         let writer = history.reopen();
         (history, writer)
@@ -179,6 +193,10 @@ impl SessionHistory {
     /// Creates another writer, which continues where the last one left the history open ([`Writer::leave_open`]).
     pub(crate) fn reopen(self: &Arc<Self>) -> HistoryWriter {
         HistoryWriter::new(self.clone())
+    }
+
+    pub(crate) fn session(&self) -> &SessionId {
+        &self.session
     }
 
     /// Ends the history, though no writer appended a last event.
@@ -223,13 +241,17 @@ impl SessionHistory {
     /// Resolves when the event with this offset is readable.
     pub(crate) async fn wait_readable(&self, offset: u64) {
         let mut wake = self.wake.subscribe();
-        // Fails only without a history.
-        let _ = wake.wait_for(|()| self.last_offset() >= offset).await;
+        // Fails only without a history. What is fenced is never readable.
+        let _ = wake.wait_for(|()| self.last_offset() >= offset || self.is_fenced()).await;
     }
 
     /// Resolves when all appended events are readable, or the log has taken too long.
     pub(crate) async fn wait_published(&self) {
         let last = self.assigned();
+        if self.replicated().is_some() {
+            // Nobody is told of a turn's end while it may be undone, however long the fleet takes.
+            return self.wait_readable(last).await;
+        }
         if tokio::time::timeout(PUBLISH_TIMEOUT, self.wait_readable(last)).await.is_err() {
             tracing::warn!(session = %self.session, last, "timed out waiting for the event log to commit events");
         }
@@ -282,6 +304,9 @@ impl SessionHistory {
         let before = out.len();
         let mut limit = limit;
         if *next < ring.first && limit > 0 {
+            if self.gate.is_some() && *next > self.last_offset() {
+                return if ring.closed { CursorRead::End } else { CursorRead::Nothing };
+            }
             if self.log.is_open() {
                 return CursorRead::Behind;
             }
@@ -312,7 +337,11 @@ impl SessionHistory {
     /// An error if the log cannot be read now, but perhaps later.
     fn read_log(&self, next: u64) -> std::result::Result<HistoryPage, LogError> {
         let Some(log) = self.log.get() else { return Ok(self.ring_page(next)) };
-        match log.read(&self.session, next - 1, ReadLimit::default()) {
+        let read = match &self.gate {
+            Some(_) => log.acknowledged().read(&self.session, next - 1, ReadLimit::default()),
+            None => log.read(&self.session, next - 1, ReadLimit::default()),
+        };
+        match read {
             // The log failed to take these events; their marker may not be there yet.
             Ok(page) if page.events.is_empty() => Ok(match page.gap(next - 1) {
                 Some(gap) => HistoryPage { gap: Some(gap), events: Vec::new() },

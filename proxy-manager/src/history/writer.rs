@@ -10,18 +10,22 @@ use std::{
 use event_log::{CommitHold, EventBatch, EventLog, LogError, OnCommit, QueueFull};
 use ipc_protocol::{Envelope, ErrorChain, Event, Json, OffsetGap};
 
-use super::{LogFailure, SessionHistory, log::InUse};
+use super::{
+    FleetNotice, LogFailure, SessionHistory,
+    gate::{CommittedBatch, OnRetained},
+    log::InUse,
+};
 use crate::blocking::spawn_blocking;
 
 /// Weight in bytes of the events that may wait for the log before the session's task stops reading from the proxy. A
 /// slow disk then delays the agent, and does not fill the host's memory.
-const MAX_WAITING_BYTES: usize = 2 * 1024 * 1024;
+pub(super) const MAX_WAITING_BYTES: usize = 2 * 1024 * 1024;
+
+/// `session:status` that follows a `session:degraded` of the fleet.
+const RECOVERED: &str = "recovered";
 
 /// Pause between two attempts to append to a log whose queue is full.
 pub(crate) const RETRY: Duration = Duration::from_millis(1);
-
-/// Callback called once, with the offset of a batch's last event when the batch is committed, or with the error.
-type OnRetained = Box<dyn FnOnce(Result<u64, LogError>) + Send>;
 
 /// Event of a batch.
 struct BatchedEvent {
@@ -159,6 +163,22 @@ impl HistoryWriter {
         Some(error)
     }
 
+    /// Takes a change of the fleet's availability, once per change, and adds an event about it to the batch.
+    pub(crate) fn push_fleet_notice(&mut self) -> Option<FleetNotice> {
+        let notice = self.history.take_notice()?;
+        self.push(
+            0,
+            match &notice {
+                FleetNotice::Degraded { reason, .. } => Event::SessionDegraded { reason: reason.clone() },
+                FleetNotice::Recovered { after } => {
+                    let detail = format!("the fleet is available again, after {} s", after.as_secs());
+                    Event::SessionStatus { status: RECOVERED.to_owned(), detail }
+                }
+            },
+        );
+        Some(notice)
+    }
+
     /// Commits everything appended from now on together, until the guard is dropped.
     pub(crate) fn hold_commits(&self) -> Option<HeldCommit> {
         let log = self.history.log.get()?;
@@ -273,7 +293,8 @@ impl SessionHistory {
     }
 }
 
-/// Creates the callback that runs when the log has taken a batch or failed to; readers get the batch either way.
+/// Creates the callback that runs when the log has taken a batch or failed to. Readers get the batch either way, where the session
+/// is not replicated.
 fn on_commit(
     history: Arc<SessionHistory>,
     envelopes: Vec<Arc<Envelope>>,
@@ -283,7 +304,6 @@ fn on_commit(
     then: Option<OnRetained>,
 ) -> OnCommit {
     let last = envelopes.last().map_or(0, |envelope| envelope.offset);
-    let is_awaited = then.is_some();
     Box::new(move |result| {
         let mut is_news = false;
         let kept = {
@@ -312,16 +332,9 @@ fn on_commit(
                 }
             }
         };
-        history.publish(envelopes);
-        if let Some(then) = then {
-            then(kept);
-        }
-        let before = history.waiting.fetch_sub(weight, Ordering::AcqRel);
         // Events that a failed log lacks are marked by a gap; the proxy need not send them again.
         history.durable_source.fetch_max(source, Ordering::AcqRel);
-        if before > MAX_WAITING_BYTES || is_news || is_awaited || history.notifies_of_all.load(Ordering::Acquire) {
-            history.writer_waker.notify_one();
-        }
+        history.admit(first, kept, CommittedBatch { envelopes, weight, then, is_news });
     })
 }
 
@@ -421,7 +434,7 @@ fn close(log: &EventLog, history: Arc<SessionHistory>) {
                 let error = ErrorChain(&error);
                 tracing::warn!(session = %history.session, %error, "failed to close a session's events in the log");
             }
-            history.close();
+            history.close_behind_events();
         }),
     );
 }

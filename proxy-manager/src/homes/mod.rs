@@ -177,6 +177,11 @@ impl SessionHomes {
         }
     }
 
+    /// Files with keys in a home in which a session runs, relative to it.
+    pub(crate) fn keys(&self, home: &Path) -> BTreeSet<PathBuf> {
+        self.users().used.get(home).map(|used| used.keys.clone()).unwrap_or_default()
+    }
+
     /// Adds `session` to the users of this home. Blocks.
     ///
     /// # Errors
@@ -288,6 +293,11 @@ pub(crate) struct HomeTenancy {
 }
 
 impl HomeTenancy {
+    /// Path of the home.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Writes the agent's files to the home; `keys` names those that hold a key. Blocks.
     ///
     /// # Errors

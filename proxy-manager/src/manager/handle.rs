@@ -88,10 +88,11 @@ impl SessionHandle {
     }
 
     /// Sends a prompt to the agent. Returns a ticket for its turn as soon as the agent has it or, with
-    /// [`PromptMode::Queue`] while another turn runs, as soon as it is queued.
+    /// [`PromptMode::Queue`] while another turn runs, as soon as it is queued. In a fleet the fleet has it too.
     ///
     /// # Errors
-    /// [`Error::Busy`] while a turn runs or the agent starts, depending on `mode`; [`Error::MaxPrompts`];
+    /// [`Error::Busy`] while a turn runs or the agent starts, depending on `mode`; [`Error::MaxPrompts`]; in a fleet
+    /// [`Error::Fenced`], and [`Error::Deadline`] for a prompt that the agent has and the fleet does not, yet;
     /// [`Error::Unsupported`] if the agent cannot be steered, or cannot accept a picture or file of the prompt;
     /// [`Error::InvalidConfig`] for a prompt of more than 16 MiB, or one without any part. Else see [`SessionHandle`].
     ///
@@ -118,7 +119,11 @@ impl SessionHandle {
         match (self.session.call("prompting", Duration::ZERO, command).await, queues) {
             // One that has to wait is appended first, as the action that it is from then on.
             (Err(Error::Busy { .. }), Some(prompt)) => self.session.enqueue(prompt, options).await,
-            (prompted, _) => prompted.map(|ticket| ticket.into_turn(self.session.history())),
+            (prompted, _) => {
+                let ticket = prompted?;
+                self.session.wait_acknowledged().await?;
+                Ok(ticket.into_turn(self.session.history()))
+            }
         }
     }
 

@@ -9,6 +9,7 @@ mod handle;
 mod heartbeat;
 mod keys;
 mod past;
+mod replication;
 mod requests;
 mod retention;
 mod session_commands;
@@ -58,6 +59,7 @@ use crate::{
     homes::SessionHomes,
     launch::AgentDefaults,
     records::ConversationRecords,
+    replication::ReplicationState,
     runtime,
     session::{ManagedSession, PromptMode, PromptOptions, SessionInfo, Turn},
     session_store::SessionStore,
@@ -180,6 +182,11 @@ impl ProxyManager {
         kit.hidden.extend(builder.state_dir.clone());
         let idle_suspend_ms = builder.idle_suspend_ms();
         let (log_failure, retention) = (builder.log_failure, builder.retention);
+        let replication = builder.replication.clone().map(|replication| Arc::new(ReplicationState::new(replication)));
+        if replication.is_some() && builder.state_dir.is_none() {
+            let reason = "events can be shipped to a fleet where they are kept: name a state directory".to_owned();
+            return Err(Error::InvalidConfig { field: "state_dir", reason });
+        }
         let rules: Arc<[ActionRule]> = builder.rules.clone().into();
         let PreparedManager {
             containment: containing,
@@ -197,7 +204,8 @@ impl ProxyManager {
         let usual = if log.is_open() { HistoryLimits::BESIDE_LOG } else { HistoryLimits::default() };
         let limits = history.unwrap_or(usual);
         let everyone = directory.all_sessions_waker().clone();
-        let streams = StreamContext { limits, all_sessions_waker: everyone, log, log_failure, shapes: SHAPES };
+        let streams =
+            StreamContext { limits, all_sessions_waker: everyone, log, log_failure, shapes: SHAPES, replication };
         if let Err(error) = containing.require_default(&fork_server).await {
             fork_server.finish(deadlines.shutdown, true).await;
             return Err(error);
@@ -457,9 +465,13 @@ impl ProxyManager {
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
     pub async fn read_all(&self, from: u64, most: usize) -> Result<Vec<(u64, Arc<Envelope>)>> {
-        let log = self.event_log()?;
+        let (log, is_replicated) = (self.event_log()?, self.inner.streams.replication.is_some());
         let limit = ReadLimit { events: most, ..ReadLimit::default() };
-        Ok(READING.run("reading all events", move || log.read_all(from, limit)).await??)
+        let read = move || match is_replicated {
+            true => log.acknowledged().read_all(from, limit),
+            false => log.read_all(from, limit),
+        };
+        Ok(READING.run("reading all events", read).await??)
     }
 
     /// Reads the events of all sessions together as [`ProxyManager::read_all`] does, and then those that follow.
@@ -470,8 +482,9 @@ impl ProxyManager {
         let from = match start {
             FeedStart::After(from) => from,
             FeedStart::Latest => {
-                let log = self.event_log()?;
-                READING.run("reading the end of all events", move || log.end()).await??
+                let (log, is_replicated) = (self.event_log()?, self.inner.streams.replication.is_some());
+                let end = move || if is_replicated { log.acknowledged().end() } else { log.end() };
+                READING.run("reading the end of all events", end).await??
             }
         };
         self.event_log()?;

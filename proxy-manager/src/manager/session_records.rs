@@ -393,6 +393,7 @@ impl ManagerInner {
     /// [`Error::Log`]; [`Error::Deadline`], after which they are deleted as soon as the log continues.
     pub(super) async fn forget(&self, session: &SessionId) -> Result<bool> {
         let had_record = self.roster.forget(session);
+        self.notify_forgotten(session);
         let Some(log) = self.streams.log.get() else { return Ok(had_record) };
         let had_events = log.head(session).is_some();
         if had_events {

@@ -12,7 +12,7 @@ use ipc_protocol::{
 };
 use tokio::time::timeout;
 
-use super::{ManagerInner, ProxyManager, suspend::ResumeContext};
+use super::{ManagerInner, ProxyManager, replication::SessionClaim, suspend::ResumeContext};
 use crate::{
     blocking::blocking,
     error::{Error, Result},
@@ -121,6 +121,7 @@ impl ProxyManager {
             admission,
             ..
         } = &*self.inner;
+        fork_servers.check_lease()?;
         let descriptors = self.inner.descriptors.claim()?;
         config.lifecycle.idle_suspend_ms.get_or_insert(self.inner.idle_suspend_ms);
         let given = before.as_ref().map_or_else(|| Arc::new(config.clone()), |before| before.new_config.clone());
@@ -157,6 +158,7 @@ impl ProxyManager {
                 Some(admission.admit(claim).await?)
             }
         };
+        let claimed = self.claim(launch.id(), before.as_ref().map(|before| before.session)).await?;
         let fork_server = fork_servers.living().await?;
         // An overlay is mounted in the namespace of a strict session.
         let strict = launch.enclosure.overlay.as_ref().map(|_| Containment::Strict);
@@ -222,6 +224,7 @@ impl ProxyManager {
                 return Err(error);
             }
         };
+        claimed.into_iter().for_each(SessionClaim::used);
         session.lives().begin(&session);
         drop(still);
         // A resume that fails leaves the session suspended.

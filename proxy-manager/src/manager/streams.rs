@@ -104,6 +104,11 @@ impl FreeStreams {
         self.lock().get(id).cloned()
     }
 
+    /// History of a stream.
+    pub(super) fn history(&self, id: &SessionId) -> Option<Arc<SessionHistory>> {
+        self.get(id).map(|stream| stream.history.clone())
+    }
+
     /// Gives a stream to the session that is about to have it.
     pub(super) fn take(&self, id: &SessionId) -> Option<(Arc<SessionHistory>, Arc<ActionQueue>)> {
         let stream = self.lock().remove(id)?;

@@ -498,6 +498,21 @@ impl ManagedSession {
             .ok_or_else(|| Error::Deadline { operation: format!("writing the events of session {}", self.id), after })
     }
 
+    /// Waits until the fleet has all appended events. Resolves at once for a session that is not replicated.
+    ///
+    /// # Errors
+    /// [`Error::Deadline`]; [`Error::Fenced`].
+    pub(crate) async fn wait_acknowledged(&self) -> Result<()> {
+        if !self.history().is_replicated() {
+            return Ok(());
+        }
+        self.wait_published().await?;
+        match self.history().is_fenced() {
+            true => Err(Error::Fenced { session: self.id().clone() }),
+            false => Ok(()),
+        }
+    }
+
     /// Waits until the task of an ended session has cleaned up.
     pub(crate) async fn wait_settled(&self) -> Result<()> {
         let after = self.deadlines.kill;

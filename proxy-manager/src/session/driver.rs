@@ -45,7 +45,7 @@ use crate::{
     description::NativeConversation,
     error::{Error, Result},
     fork_server::ForkServerEvent,
-    history::{HeldCommit, HistoryWriter, RETRY},
+    history::{FleetNotice, HeldCommit, HistoryWriter, RETRY},
     launch::{LaunchAttempt, NewLease, OpenConversation, SessionLaunch},
     prices::SharedPrices,
     state::{JournalRecord, JournalResult, SessionJournal},
@@ -366,6 +366,12 @@ impl SessionDriver {
             tracing::error!(error = %ErrorChain(&error), "failed to append events to the log");
             let ends = self.log.ends_on_failure();
             self.feed(|core, now| core.log_failed(&ErrorChain(&error).to_string(), ends, now));
+        } else if let Some(notice) = self.log.push_fleet_notice() {
+            let (reason, ends) = match notice {
+                FleetNotice::Degraded { reason, ends } => (reason, ends),
+                FleetNotice::Recovered { .. } => (String::new(), false),
+            };
+            self.feed(|core, now| core.log_failed(&reason, ends, now));
         } else if self.log.is_held() {
             self.log.commit();
         }

@@ -46,6 +46,9 @@ pub struct SessionInfo {
     /// reported none, or has no screen.
     #[serde(default)]
     pub screen_status: Option<String>,
+    /// Reason why nobody sees what happens in the session now: its fleet is unavailable. `null` otherwise.
+    #[serde(default)]
+    pub degraded: Option<String>,
     /// True if a user archived the session.
     #[serde(default)]
     pub archived: bool,

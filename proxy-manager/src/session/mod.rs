@@ -630,6 +630,7 @@ impl ManagedSession {
             ending: is_live && self.is_end_wanted(),
             open_permissions: if is_live { view.open_permissions } else { Vec::new() },
             screen_status: view.screen_status.filter(|_| is_live),
+            degraded: if is_live { self.history.degraded() } else { None },
             archived: false,
             warm: is_live && view.is_warm,
             state,

@@ -127,19 +127,23 @@ impl Turn {
         self.number
     }
 
-    /// Waits for the end of the turn. Its events are readable then, and durable with a state directory. Returns at once
+    /// Waits for the end of the turn. Its events are readable then, and durable with a state directory; in a fleet they are
+    /// acknowledged. Returns at once
     /// for an agent without turns. This is the only call without a deadline of its own: a turn may take as long as its
     /// session's `timeouts` allow.
     ///
     /// # Errors
     /// [`Error::AgentDied`], [`Error::ProxyDied`], [`Error::ForkServerDied`], [`Error::Ended`] and [`Error::ShutDown`]
-    /// if the session ended first. For a queued prompt also the agent's reason for not accepting it.
+    /// if the session ended first; [`Error::Fenced`]. For a queued prompt also the agent's reason for not accepting it.
     ///
     /// # Cancel safety
     /// Dropping the future cancels nothing: the turn continues.
     pub async fn wait(self) -> Result<TurnEnd> {
         let end = self.end.await.unwrap_or(Err(Error::ShutDown));
         self.history.wait_published().await;
+        if self.history.is_fenced() {
+            return Err(Error::Fenced { session: self.history.session().clone() });
+        }
         end
     }
 }

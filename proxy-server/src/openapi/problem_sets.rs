@@ -36,6 +36,8 @@ pub(crate) const START: &[&str] = &[
     "secrets-missing",
     "containment-unavailable",
     "too-deep",
+    "not-owner",
+    "fleet-unavailable",
     "too-many-sessions",
     "draining",
     "version-mismatch",

@@ -1,13 +1,17 @@
 //! A host that can be killed, and told what to do: `detach-host CHILD FAKE STATE_DIR`.
 //!
 //! It reads a line of JSON for each thing to do: `{"start":CONFIG}`, `{"prompt":[ID,TEXT]}`, `{"suspend":ID}`,
-//! `{"append":[ID,TYPE,PAYLOAD]}`. It prints lines of JSON: first `{"forkServer":PID}`, `{"started":ID}`, `{"prompted":ID}`,
-//! `{"suspended":ID}` and `{"appended":OFFSET}` in answer, and each event of each session as its envelope.
+//! `{"append":[ID,TYPE,PAYLOAD]}`, `{"lease":MS}`. It prints lines of JSON: first `{"forkServer":PID}`, `{"started":ID}`, `{"prompted":ID}`,
+//! `{"suspended":ID}`, `{"appended":OFFSET}` and `{"leased":MS}` in answer; for a start that fails `{"refused":ERROR}`; and each event of each session as its envelope.
 
-use std::io::{self, BufRead, Write};
+use std::{
+    io::{self, BufRead, Write},
+    time::Duration,
+};
 
 use agent_proxy_tests::detach;
-use proxy_manager::{AgentSessionConfig, Json, KillOptions, PromptMode, SessionId};
+use ipc_protocol::ErrorChain;
+use proxy_manager::{AgentSessionConfig, Json, KillOptions, PromptMode, SessionId, replication::LeaseDeadline};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -19,6 +23,7 @@ enum Todo {
     Prompt(SessionId, String),
     Suspend(SessionId),
     Append(SessionId, String, Value),
+    Lease(u64),
 }
 
 fn say(line: &Value) {
@@ -56,8 +61,13 @@ async fn main() {
     while let Some(todo) = todos.recv().await {
         match todo {
             Todo::Start(config) => {
-                let session = manager.start_session(*config).await.expect("started");
-                let info = session.info();
+                let info = match manager.start_session(*config).await {
+                    Ok(session) => session.info(),
+                    Err(error) => {
+                        say(&json!({ "refused": ErrorChain(&error).to_string() }));
+                        continue;
+                    }
+                };
                 let proxy = info.processes.proxy.expect("it runs").pid;
                 say(&json!({ "started": info.metadata.session_id, "proxy": proxy }));
             }
@@ -73,6 +83,10 @@ async fn main() {
             Todo::Append(id, kind, payload) => {
                 let offset = manager.append_event(&id, &kind, 1, Json::from(&payload)).await.expect("appended");
                 say(&json!({ "appended": offset }));
+            }
+            Todo::Lease(lasts_ms) => {
+                manager.renew_lease(LeaseDeadline(LeaseDeadline::now() + Duration::from_millis(lasts_ms)));
+                say(&json!({ "leased": lasts_ms }));
             }
         }
     }

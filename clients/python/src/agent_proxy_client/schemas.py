@@ -1679,6 +1679,7 @@ class SessionInfo(TypedDict):
     ending: bool
     openPermissions: list[OpenPermission]
     screenStatus: str | None
+    degraded: str | None
     archived: bool
     warm: bool
     proxy: ProcessId | None

@@ -545,6 +545,7 @@ pub(crate) fn to_fork_server() -> BoxedStrategy<ToForkServer> {
         session_id().prop_map(|session| ToForkServer::List { session }),
         session_id().prop_map(|session| ToForkServer::View { session }),
         Just(ToForkServer::Probe),
+        any::<u64>().prop_map(|until_ms| ToForkServer::Lease { until_ms }),
         (session_id(), kill_options()).prop_map(|(session, options)| ToForkServer::Kill { session, options }),
     ]
     .boxed()
