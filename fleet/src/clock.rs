@@ -1,0 +1,39 @@
+//! Clock of leases: it goes on while the machine sleeps, and no one can set it.
+
+use std::time::Duration;
+
+/// Time since the machine was started, its sleep included (`CLOCK_BOOTTIME`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BootTime(Duration);
+
+impl BootTime {
+    /// Reads the clock.
+    pub fn now() -> Self {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+        Self(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default()))
+    }
+
+    /// Returns the time from `earlier` to this one; zero where that is later.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// Returns the time that is this much later.
+    #[must_use]
+    pub fn after(self, time: Duration) -> Self {
+        Self(self.0.saturating_add(time))
+    }
+
+    /// Returns the time since the machine was started.
+    #[must_use]
+    pub fn since_boot(self) -> Duration {
+        self.0
+    }
+
+    #[cfg(test)]
+    pub(crate) fn at(milliseconds: u64) -> Self {
+        Self(Duration::from_millis(milliseconds))
+    }
+}

@@ -1,0 +1,251 @@
+//! What ships the events of this node's sessions to the fleet's log.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use ipc_protocol::{ErrorChain, SessionId};
+use proxy_manager::{
+    ProxyManager,
+    replication::{ClaimError as ManagerClaimError, ClaimFuture, ClaimPurpose, Epoch, LeaseDeadline, Replicator},
+};
+use tokio::{sync::Notify, task::JoinSet, time::sleep};
+
+use crate::{
+    error::ClaimError,
+    member::FleetMember,
+    shipping::{EventBatch, ShippingStep},
+};
+
+/// Sessions whose events are on their way at once.
+const MAX_SHIPMENTS: usize = 64;
+/// Most events of one message.
+const BATCH_EVENTS: usize = 4096;
+/// Bytes of one message, about.
+const BATCH_BYTES: usize = 128 * 1024;
+/// Time between two attempts, where the engine does not answer.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// The fleet, as a node's manager sees it. A clone is the same.
+#[derive(Clone, Debug, Default)]
+pub struct FleetReplicator(Arc<ReplicatorState>);
+
+#[derive(Debug, Default)]
+struct ReplicatorState {
+    /// Set once the node has joined; before that no session starts.
+    member: OnceLock<FleetMember>,
+    /// Sessions that may have events to ship.
+    pending: Mutex<BTreeSet<SessionId>>,
+    /// Sequence of each session's last message.
+    sequences: Mutex<HashMap<SessionId, u64>>,
+    wake: Notify,
+    /// Sessions whose conversation is to be stored.
+    turned: Mutex<BTreeSet<SessionId>>,
+    /// Sessions that are here no longer, and whose rows go.
+    forgotten: Mutex<BTreeSet<SessionId>>,
+    chore: Notify,
+}
+
+impl FleetReplicator {
+    /// Begins to ship: the node has joined, and this is its manager. Ships what an earlier run left first.
+    ///
+    /// # Errors
+    /// None of its own; sessions of other nodes that are here still are fenced.
+    pub fn start(&self, member: FleetMember, manager: ProxyManager) {
+        let unshipped = manager.replicated_streams().into_iter();
+        let unshipped = unshipped.filter(|stream| stream.acknowledged < stream.last).map(|stream| stream.session);
+        lock(&self.0.pending).extend(unshipped);
+        let _ = self.0.member.set(member.clone());
+        if member.takes_over() {
+            member.spawn(hold_lease(member.clone(), manager.clone()));
+        }
+        member.spawn(self.clone().run_chores(member.clone(), manager.clone()));
+        member.spawn(self.clone().run(member.clone(), manager));
+    }
+
+    async fn run(self, member: FleetMember, manager: ProxyManager) {
+        let mut shipments: JoinSet<SessionId> = JoinSet::new();
+        let mut under_way: HashSet<SessionId> = HashSet::new();
+        loop {
+            let next: Vec<SessionId> = {
+                let mut pending = lock(&self.0.pending);
+                let room = MAX_SHIPMENTS.saturating_sub(under_way.len());
+                let next: Vec<_> = pending.iter().filter(|id| !under_way.contains(*id)).take(room).cloned().collect();
+                pending.retain(|id| !next.contains(id));
+                next
+            };
+            for session in next {
+                under_way.insert(session.clone());
+                let (shipper, member, manager) = (self.clone(), member.clone(), manager.clone());
+                shipments.spawn(async move {
+                    shipper.ship(&member, &manager, &session).await;
+                    session
+                });
+            }
+            tokio::select! {
+                () = self.0.wake.notified() => {}
+                Some(done) = shipments.join_next(), if !shipments.is_empty() => match done {
+                    Ok(session) => drop(under_way.remove(&session)),
+                    Err(error) => tracing::error!(%error, "shipping events broke off"),
+                },
+            }
+        }
+    }
+
+    /// Ships what a session has that the log has not.
+    async fn ship(&self, member: &FleetMember, manager: &ProxyManager, session: &SessionId) {
+        let log = member.log();
+        let known = lock(&self.0.sequences).get(session).copied();
+        let mut expected = known.unwrap_or(0);
+        let mut is_known = known.is_some();
+        loop {
+            if !is_known {
+                match log.tail(session).await {
+                    Ok(tail) => (expected, is_known) = (tail.sequence, true),
+                    Err(error) => {
+                        self.unavailable(manager, &error).await;
+                        continue;
+                    }
+                }
+            }
+            let events = match manager.read_unacknowledged(session, BATCH_EVENTS, BATCH_BYTES).await {
+                Ok(events) if events.events > 0 || events.last >= events.first && events.first > 0 => events,
+                Ok(_) => return,
+                Err(error) => {
+                    tracing::warn!(%session, error = %ErrorChain(&error), "a session's events are not shipped");
+                    return;
+                }
+            };
+            let batch = EventBatch { epoch: events.epoch.0, first: events.first, last: events.last };
+            let (outcome, error) = log.publish(session, batch, events.lines, expected).await;
+            let step = batch.decide(expected, outcome);
+            match step {
+                ShippingStep::Acknowledged { through, sequence } => {
+                    expected = sequence;
+                    lock(&self.0.sequences).insert(session.clone(), sequence);
+                    let _ = manager.set_fleet_available(Ok(()));
+                    if let Err(error) = manager.acknowledge(session, through).await {
+                        tracing::warn!(%session, error = %ErrorChain(&error), "an acknowledgement is not noted: it is tried again");
+                        sleep(PAUSE).await;
+                    }
+                }
+                ShippingStep::Again { expected: again } => expected = again,
+                ShippingStep::From { offset, expected: again } => {
+                    tracing::error!(%session, offset, next = batch.first, "the fleet's log lacks events that it had: its readers miss them");
+                    expected = again;
+                }
+                ShippingStep::Fenced { epoch } => {
+                    tracing::warn!(%session, epoch, "another node has the session: it ends here");
+                    lock(&self.0.sequences).remove(session);
+                    if let Err(error) = manager.fence(session).await {
+                        tracing::error!(%session, error = %ErrorChain(&error), "a session of another node did not end");
+                    }
+                    return;
+                }
+            }
+            if let Some(error) = error {
+                self.unavailable(manager, &error).await;
+            }
+        }
+    }
+
+    /// Stores the conversations of sessions whose turn has ended, so that another node can go on with them, and removes the rows of those that
+    /// were deleted.
+    async fn run_chores(self, member: FleetMember, manager: ProxyManager) {
+        loop {
+            let turned = lock(&self.0.turned).pop_first();
+            let forgotten = lock(&self.0.forgotten).pop_first();
+            if turned.is_none() && forgotten.is_none() {
+                self.0.chore.notified().await;
+            }
+            if let Some(session) = turned
+                && let Err(error) = store_conversation(&member, &manager, &session).await
+            {
+                tracing::warn!(%session, error, "a session's conversation is not stored: another node goes on with the one before");
+            }
+            if let Some(session) = forgotten
+                && let Err(error) = member.release(&session).await
+            {
+                tracing::warn!(%session, error = %ErrorChain(&error), "a session that is gone is still this node's");
+                sleep(PAUSE).await;
+                self.forgotten(&session);
+            }
+        }
+    }
+
+    async fn unavailable(&self, manager: &ProxyManager, error: &crate::EngineError) {
+        let reason = ErrorChain(error).to_string();
+        tracing::warn!(reason, "events are not shipped: they are tried again");
+        let _ = manager.set_fleet_available(Err(reason));
+        sleep(PAUSE).await;
+    }
+
+    fn note(&self, session: &SessionId) {
+        lock(&self.0.pending).insert(session.clone());
+        self.0.wake.notify_one();
+    }
+}
+
+impl Replicator for FleetReplicator {
+    fn claim<'a>(&'a self, session: &'a SessionId, _: ClaimPurpose) -> ClaimFuture<'a> {
+        Box::pin(async move {
+            let unavailable = |reason: String| ManagerClaimError::Unavailable { reason };
+            let member = self.0.member.get().ok_or_else(|| unavailable("this node has not joined yet".into()))?;
+            match member.claim(session, None).await {
+                Ok(epoch) => Ok(Epoch(epoch)),
+                Err(ClaimError::Owned { node }) => Err(ManagerClaimError::Owned { owner: format!("node {node}") }),
+                Err(error) => Err(unavailable(ErrorChain(&error).to_string())),
+            }
+        })
+    }
+
+    fn committed(&self, session: &SessionId, _: u64) {
+        self.note(session);
+    }
+
+    fn turn_ended(&self, session: &SessionId) {
+        if self.0.member.get().is_some_and(FleetMember::takes_over) {
+            lock(&self.0.turned).insert(session.clone());
+            self.0.chore.notify_one();
+        }
+    }
+
+    fn forgotten(&self, session: &SessionId) {
+        lock(&self.0.sequences).remove(session);
+        lock(&self.0.forgotten).insert(session.clone());
+        self.0.chore.notify_one();
+    }
+}
+
+/// Has the fork server end all sessions when this node's lease is over.
+async fn hold_lease(member: FleetMember, manager: ProxyManager) {
+    let mut deadline = member.lease_deadline();
+    loop {
+        let lasts = *deadline.borrow_and_update();
+        if let Some(lasts) = lasts {
+            manager.renew_lease(LeaseDeadline(lasts.since_boot()));
+        }
+        if deadline.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn store_conversation(member: &FleetMember, manager: &ProxyManager, session: &SessionId) -> Result<(), String> {
+    let text = |error: &dyn std::error::Error| error.to_string();
+    let export = manager.export_session(session).await.map_err(|error| text(&error))?;
+    if let Some(reason) = export.incomplete {
+        tracing::debug!(%session, reason, "a session stays with its node");
+        return Ok(());
+    }
+    let (epoch, object) = (export.epoch.0, format!("{session}/{}/{}", export.epoch, export.offset));
+    let bytes = export.to_bytes().map_err(|error| text(&error))?;
+    member.store_snapshot(&object, bytes).await.map_err(|error| ErrorChain(&error).to_string())?;
+    member.note_snapshot(session, epoch, &object).await.map_err(|error| ErrorChain(&error).to_string())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

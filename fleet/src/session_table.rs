@@ -1,0 +1,123 @@
+//! Owners of the sessions, as this node sees them. Pure.
+
+use std::{collections::BTreeMap, ops::Bound};
+
+use ipc_protocol::SessionId;
+
+use crate::{names::NodeName, records::OwnershipRecord};
+
+/// Owner of a session, with the revision of its row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnedSession {
+    /// Id of the session.
+    pub session: SessionId,
+    /// Its row.
+    pub record: OwnershipRecord,
+    /// Revision of the row: what the next change expects.
+    pub revision: u64,
+}
+
+/// Table of the owners.
+#[derive(Debug, Default)]
+pub(crate) struct SessionTable {
+    rows: BTreeMap<SessionId, OwnershipRow>,
+}
+
+#[derive(Debug)]
+struct OwnershipRow {
+    record: OwnershipRecord,
+    revision: u64,
+}
+
+impl SessionTable {
+    /// Takes note of a row; `None` for one that was removed. What is older than what is known changes nothing.
+    pub(crate) fn observe(&mut self, session: &SessionId, revision: u64, record: Option<OwnershipRecord>) {
+        if self.rows.get(session).is_some_and(|row| row.revision >= revision) {
+            return;
+        }
+        match record {
+            Some(record) => drop(self.rows.insert(session.clone(), OwnershipRow { record, revision })),
+            None => drop(self.rows.remove(session)),
+        }
+    }
+
+    /// Returns the owner of a session.
+    pub(crate) fn owner(&self, session: &SessionId) -> Option<OwnedSession> {
+        self.rows.get(session).map(|row| owned(session, row))
+    }
+
+    /// Returns the sessions whose id begins with this text, in order, `most` of them at most.
+    pub(crate) fn beginning_with(&self, text: &str, most: usize) -> Vec<OwnedSession> {
+        let Ok(first) = text.parse::<SessionId>() else { return Vec::new() };
+        let from = self.rows.range((Bound::Included(first), Bound::Unbounded));
+        let matching = from.take_while(|(session, _)| session.as_str().starts_with(text));
+        matching.take(most).map(|(session, row)| owned(session, row)).collect()
+    }
+
+    /// Returns all sessions, in order.
+    pub(crate) fn sessions(&self) -> Vec<OwnedSession> {
+        self.rows.iter().map(|(session, row)| owned(session, row)).collect()
+    }
+
+    /// Returns the sessions of a node, in order.
+    pub(crate) fn of_node(&self, node: &NodeName) -> Vec<OwnedSession> {
+        let of_node = self.rows.iter().filter(|(_, row)| row.record.node == *node);
+        of_node.map(|(session, row)| owned(session, row)).collect()
+    }
+}
+
+fn owned(session: &SessionId, row: &OwnershipRow) -> OwnedSession {
+    OwnedSession { session: session.clone(), record: row.record.clone(), revision: row.revision }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(text: &str) -> SessionId {
+        text.parse().expect("an id")
+    }
+
+    fn record(node: &str) -> OwnershipRecord {
+        let node = node.parse().expect("a name");
+        OwnershipRecord { node, incarnation: "1".into(), epoch: 1, user: None, snapshot: None, kill: None }
+    }
+
+    fn owner(table: &SessionTable, session: &str) -> Option<String> {
+        table.owner(&id(session)).map(|owned| owned.record.node.to_string())
+    }
+
+    #[test]
+    fn the_latest_row_counts_whatever_comes_in_first() {
+        let mut table = SessionTable::default();
+        table.observe(&id("s"), 2, Some(record("b")));
+        table.observe(&id("s"), 1, Some(record("a")));
+        assert_eq!(owner(&table, "s").as_deref(), Some("b"));
+        table.observe(&id("s"), 3, None);
+        assert_eq!(owner(&table, "s"), None);
+    }
+
+    #[test]
+    fn a_beginning_finds_its_sessions_in_order() {
+        let mut table = SessionTable::default();
+        for (number, session) in ["ab-2", "ab-1", "abc", "b"].into_iter().enumerate() {
+            table.observe(&id(session), number as u64 + 1, Some(record("a")));
+        }
+        let found = |text: &str, most| -> Vec<String> {
+            table.beginning_with(text, most).into_iter().map(|owned| owned.session.to_string()).collect()
+        };
+        assert_eq!(found("ab", 9), ["ab-1", "ab-2", "abc"]);
+        assert_eq!(found("ab-", 1), ["ab-1"], "bounded");
+        assert_eq!(found("x", 9), [""; 0]);
+        assert_eq!(found("not an id", 9), [""; 0]);
+    }
+
+    #[test]
+    fn the_sessions_of_a_node_are_its_own() {
+        let mut table = SessionTable::default();
+        table.observe(&id("s-1"), 1, Some(record("a")));
+        table.observe(&id("s-2"), 2, Some(record("b")));
+        let of_b = table.of_node(&"b".parse().expect("a name"));
+        assert_eq!(of_b.iter().map(|owned| owned.session.as_str()).collect::<Vec<_>>(), ["s-2"]);
+    }
+}
