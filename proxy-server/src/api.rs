@@ -575,6 +575,93 @@ pub struct DaemonDescription {
     pub log_file: Option<PathBuf>,
 }
 
+/// Query of `POST /v1/sessions` in a fleet: what the session's node has to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct PlacementQuery {
+    /// Name of the node; without it one is chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Labels that the node has to have, as in `gpu=1,disk=ssd`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub label: String,
+}
+
+/// Body of `POST /v1/fleet/sessions/{id}/move`: `{"to":"b"}`.
+#[cfg(feature = "fleet")]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct MoveRequest {
+    /// Node that the session goes to; without it one is chosen.
+    pub to: Option<fleet::NodeName>,
+}
+
+/// Session that has moved.
+#[cfg(feature = "fleet")]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct MovedSession {
+    /// Id of the session.
+    pub session_id: SessionId,
+    /// Node that had it.
+    pub from: fleet::NodeName,
+    /// Node that has it.
+    pub to: fleet::NodeName,
+    /// Number of times that the session changed hands, with its start.
+    pub epoch: u64,
+}
+
+/// What became of the sessions of a node that was drained.
+#[cfg(feature = "fleet")]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct DrainedNode {
+    /// Sessions that have moved.
+    pub moved: Vec<MovedSession>,
+    /// Sessions that stay, with the reason of each.
+    pub stay: Vec<StayingSession>,
+}
+
+/// Session that did not move.
+#[cfg(feature = "fleet")]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct StayingSession {
+    /// Id of the session.
+    pub session_id: SessionId,
+    /// Reason for which it stays.
+    pub reason: String,
+}
+
+/// Session of a fleet, and who has it.
+#[cfg(feature = "fleet")]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct FleetSession {
+    /// Id of the session.
+    pub session_id: SessionId,
+    /// Node that has it.
+    pub node: fleet::NodeName,
+    /// Whether that node is there; `null` for one that this node has not seen since it joined.
+    pub presence: Option<fleet::NodePresence>,
+    /// Seconds since that node's last beat.
+    pub silent_seconds: Option<u64>,
+    /// Number of times that the session changed hands, with its start.
+    pub epoch: u64,
+    /// User label.
+    pub user_id: Option<String>,
+    /// Object with its conversation, where another node can go on with it.
+    pub snapshot: Option<String>,
+    /// Kill that was asked for while the node was silent.
+    pub kill: Option<fleet::RememberedKill>,
+}
+
 /// Characters to escape in a segment. A dot too: a segment of dots alone means another path.
 const RESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~');
 

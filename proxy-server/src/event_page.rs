@@ -31,6 +31,30 @@ pub(crate) async fn of_session(
     Ok(page.done(false))
 }
 
+/// Reads the selected events that a fleet's log has of a session after offset `from`, up to `limit` of them.
+///
+/// # Errors
+/// If the log cannot be read, or an event cannot be converted.
+#[cfg(feature = "fleet")]
+pub(crate) async fn of_log(
+    mut log: fleet::FleetLogReader,
+    from: u64,
+    last: u64,
+    selection: EventSelection,
+    limit: usize,
+) -> RouteResult<EventPage> {
+    let mut page = PageReader::new(from, selection, limit);
+    while page.next < last {
+        let lines = log.next().await.map_err(crate::fleet::unreachable)?;
+        for envelope in crate::stream::logged_batch(&lines)? {
+            if envelope.offset > page.next && !page.push(&envelope, None)? {
+                return Ok(page.done(true));
+            }
+        }
+    }
+    Ok(page.done(false))
+}
+
 /// Reads the selected events of all sessions, up to `limit` of them.
 ///
 /// # Errors

@@ -33,6 +33,8 @@ mod event_filter;
 mod event_page;
 pub mod exit;
 mod file_stamps;
+#[cfg(feature = "fleet")]
+mod fleet;
 mod idempotency;
 pub mod installed_agents;
 mod instances;
@@ -82,6 +84,8 @@ pub use self::{
     webhooks::{WebhookConfig, WebhookFile, WebhookRequest, WebhookSend, WebhookSender, WebhookStatus, Webhooks},
 };
 
+#[cfg(feature = "fleet")]
+pub use self::fleet::FleetGateway;
 #[cfg(feature = "otlp")]
 pub use self::traces::TraceExport;
 
@@ -113,6 +117,9 @@ pub struct ServerOptions {
     pub webhooks: Option<Webhooks>,
     /// Time for the answer of a route that waits for nobody; 60 s by default.
     pub answer_time: Option<Duration>,
+    /// Place in a fleet of nodes.
+    #[cfg(feature = "fleet")]
+    pub fleet: Option<FleetGateway>,
 }
 
 impl ServerOptions {
@@ -156,6 +163,13 @@ impl ServerOptions {
     #[must_use]
     pub fn with_answer_time(self, answer_time: Duration) -> Self {
         Self { answer_time: Some(answer_time), ..self }
+    }
+
+    /// Serves a node of a fleet: requests about sessions of other nodes are passed on to them.
+    #[cfg(feature = "fleet")]
+    #[must_use]
+    pub fn with_fleet(self, fleet: FleetGateway) -> Self {
+        Self { fleet: Some(fleet), ..self }
     }
 
     /// Serves metrics.
@@ -204,6 +218,8 @@ pub fn router(manager: ProxyManager, options: ServerOptions) -> Router {
         logins,
         webhooks,
         answer_time,
+        #[cfg(feature = "fleet")]
+        fleet,
     } = options;
     let policy = policy.filter(|policy| !policy.is_empty()).map(Arc::new);
     let starters = access::SessionStarters::default();
@@ -222,6 +238,8 @@ pub fn router(manager: ProxyManager, options: ServerOptions) -> Router {
         webhooks,
         answer_time: answer_time.unwrap_or(request_bounds::ANSWER_TIME),
         starters,
+        #[cfg(feature = "fleet")]
+        fleet,
     })
 }
 
@@ -243,4 +261,6 @@ pub(crate) struct ApiState {
     answer_time: Duration,
     /// Callers who have started the sessions that live.
     starters: access::SessionStarters,
+    #[cfg(feature = "fleet")]
+    fleet: Option<FleetGateway>,
 }

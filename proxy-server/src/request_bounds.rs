@@ -17,7 +17,7 @@ pub(crate) const ANSWER_TIME: Duration = Duration::from_secs(60);
 
 /// Routes whose answer waits for an agent, for a place among the sessions, or for the end of processes. The manager bounds each: by its
 /// deadlines, by the clocks of the session, by the grace that the caller gives.
-pub(crate) const WAITING_ROUTES: [(&str, &str); 17] = [
+pub(crate) const WAITING_ROUTES: [(&str, &str); 20] = [
     ("POST", "/v1/sessions"),
     ("POST", "/v1/resume"),
     ("POST", "/v1/sessions/{id}/resume"),
@@ -34,6 +34,9 @@ pub(crate) const WAITING_ROUTES: [(&str, &str); 17] = [
     ("DELETE", "/v1/sessions/{id}/processes/{pid}"),
     ("POST", "/v1/sessions/{id}/suspend"),
     ("POST", "/v1/sessions/{id}/hand-over"),
+    ("POST", "/v1/fleet/sessions/{id}/move"),
+    ("POST", "/v1/fleet/sessions/{id}/take"),
+    ("POST", "/v1/fleet/nodes/{node}/drain"),
     ("GET", "/instance/{name}"),
     ("POST", "/instance/{name}/stop"),
     // They go through as much as there is.

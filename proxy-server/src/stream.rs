@@ -126,6 +126,71 @@ pub(crate) fn events(
     response
 }
 
+/// Streams the events that a fleet's log has of a session: to the last one, or with the reader's patience for good, to the session's end.
+#[cfg(feature = "fleet")]
+pub(crate) fn logged_events(
+    mut log: fleet::FleetLogReader,
+    range: EventRange,
+    selection: EventSelection,
+    format: EventFormat,
+) -> Response {
+    let EventRange { from, until, .. } = range;
+    let last = log.last();
+    let (sender, response) = response(format.content_type());
+    tokio::spawn(async move {
+        let mut body = EventBody::new(sender, selection, format, from);
+        let mut has_ended = false;
+        loop {
+            if body.seen >= last {
+                body.flush();
+            }
+            let done = until.is_some_and(|until| body.seen >= until);
+            if !done && !has_ended && body.text.is_empty() {
+                let batch = tokio::select! {
+                    batch = log.next() => batch.map_err(crate::fleet::unreachable).and_then(|lines| logged_batch(&lines)),
+                    alive = body.idle() => if alive { continue } else { return },
+                };
+                let batch = match batch {
+                    Ok(batch) => batch,
+                    Err(problem) => return body.fail_with(&problem).await,
+                };
+                for envelope in batch {
+                    // The first message may begin before what was asked for.
+                    if envelope.offset > body.seen && until.is_none_or(|until| envelope.offset <= until) {
+                        body.push(&envelope, None);
+                        body.seen = envelope.offset;
+                        has_ended = matches!(envelope.event, Event::SessionEnded { .. }) && body.seen >= last;
+                    }
+                }
+                continue;
+            }
+            if !body.send().await {
+                return;
+            }
+            if done || has_ended {
+                return body.end().await;
+            }
+        }
+    });
+    response
+}
+
+/// Parses a batch of a fleet's log.
+#[cfg(feature = "fleet")]
+pub(crate) fn logged_batch(lines: &[u8]) -> Result<Vec<Envelope>, ProblemDetails> {
+    let wrong = |error: &dyn std::fmt::Display| {
+        ProblemDetails::failed(format!(
+            "an event of the fleet's log cannot be read: {error}: are all nodes of one version?"
+        ))
+    };
+    let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let parse = |line: &[u8]| {
+        let json = serde_json::from_slice(line).map_err(|error| wrong(&error))?;
+        Envelope::from_json(json).map_err(|error| wrong(&error))
+    };
+    lines.map(parse).collect()
+}
+
 /// Removes what is after `until` from a batch. A gap that reaches beyond it is cut there.
 fn clip(batch: &mut Vec<Arc<Envelope>>, until: u64) {
     batch.retain_mut(|envelope| {
@@ -274,9 +339,12 @@ impl EventBody {
     }
 
     /// Sends a problem as the last line. It fails for a client that has left.
-    async fn fail(mut self, error: proxy_manager::Error) {
-        let problem = ProblemDetails::from(error);
-        let line = problem_line(&problem);
+    async fn fail(self, error: proxy_manager::Error) {
+        self.fail_with(&ProblemDetails::from(error)).await;
+    }
+
+    async fn fail_with(mut self, problem: &ProblemDetails) {
+        let line = problem_line(problem);
         match self.format {
             EventFormat::ServerSent => {
                 self.text.extend_from_slice(b"event: problem\ndata: ");

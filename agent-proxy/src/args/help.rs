@@ -21,6 +21,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "stop",
             "restart",
             "status",
+            "fleet",
             "start",
             "attach",
             "sessions",

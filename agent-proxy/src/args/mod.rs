@@ -8,6 +8,7 @@ mod container;
 mod containment;
 mod daemon;
 mod durability;
+mod fleet;
 pub(crate) mod help;
 mod hooks;
 mod lifecycle;
@@ -51,6 +52,7 @@ pub(crate) use daemon::{
     serve_definition,
 };
 use durability::DurabilityArgs;
+pub(crate) use fleet::{AccountsArgs, DrainArgs, FleetArgs, FleetCommand, FleetCommandArgs, MoveArgs, PlacementArgs};
 pub(crate) use help::HelpArgs;
 pub(crate) use hooks::{HooksAgent, HooksAgentArgs, HooksArgs, HooksCommand, HooksEventsArgs};
 pub(crate) use listing::{FormatArgs, ListingFormat, TemplatePart};
@@ -261,6 +263,8 @@ pub(crate) enum CliCommand {
     Tokens(TokensArgs),
     /// Print a link that logs a browser in, once
     LoginLink(LoginLinkArgs),
+    /// List the nodes of the daemon's fleet, or who has which session
+    Fleet(FleetCommandArgs),
     /// Check or salvage the event log's file; needs no daemon
     Log(LogArgs),
     /// Record what an agent does outside of agent-proxy, by hooks in your settings of it
@@ -369,6 +373,9 @@ pub(crate) struct ServeArgs {
     /// Listeners on the network.
     #[command(flatten)]
     pub(crate) network: NetworkArgs,
+    /// Membership of a fleet.
+    #[command(flatten)]
+    pub(crate) fleet: FleetArgs,
     /// Answer processes of the daemon's own sessions too
     ///
     /// They are refused otherwise: an agent that can reach the socket could drive its own manager.
@@ -503,6 +510,9 @@ pub(crate) struct StartArgs {
     /// Label: what it is for (execution, plan, …)
     #[arg(long = "type", value_name = "LABEL")]
     pub(crate) agent_type: Option<String>,
+    /// Its node, in a fleet.
+    #[command(flatten)]
+    pub(crate) placement: PlacementArgs,
 }
 
 /// Arguments of `ps`.

@@ -39,6 +39,11 @@ pub(crate) struct SupervisionArgs {
 }
 
 impl SupervisionArgs {
+    /// Bounds the number of sessions, where no other bound is given.
+    pub(crate) fn or_max_sessions(&self, sessions: Option<usize>) -> Self {
+        Self { max_sessions: self.max_sessions.or(sessions), ..self.clone() }
+    }
+
     /// Applies the arguments to a manager's builder.
     pub(crate) fn apply_to(&self, mut builder: ManagerBuilder) -> ManagerBuilder {
         if let Some(sessions) = self.max_sessions {

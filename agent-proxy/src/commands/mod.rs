@@ -10,6 +10,7 @@ mod config;
 mod demo;
 mod doctor;
 mod events;
+mod fleet;
 mod handler;
 mod help;
 pub(crate) mod hooks;
@@ -96,6 +97,7 @@ pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), CommandFailur
         CliCommand::Serve(args) => serve::run(child, args, &global, &socket(&global)?).await,
         CliCommand::Acp(args) => acp::run(child, &client(&global)?, args, global.config_dir.as_deref()).await,
         CliCommand::Mcp(args) => mcp::run(child, &client(&global)?, &args, global.config_dir.as_deref()).await,
+        CliCommand::Fleet(args) => fleet::run(&global, args).await,
         CliCommand::Orphans(args) => orphans::run(args, global.config_dir.as_deref(), global.json).await,
         CliCommand::Leaktest(args) => leaktest::run(child, args, global.json).await,
         CliCommand::Doctor => {
@@ -193,6 +195,7 @@ async fn run_client(command: CliCommand, client: &DaemonClient, as_json: bool) -
         | CliCommand::Serve(_)
         | CliCommand::Acp(_)
         | CliCommand::Mcp(_)
+        | CliCommand::Fleet(_)
         | CliCommand::Orphans(_)
         | CliCommand::Leaktest(_)
         | CliCommand::Log(_)

@@ -127,7 +127,7 @@ mod tests {
         let lines: String = example()
             .lines()
             .filter_map(|line| line.strip_prefix('#').filter(|line| !line.starts_with(' ')))
-            .filter(|line| !texts.iter().any(|key| line.starts_with(key)))
+            .filter(|line| line.split_once(" =").is_none_or(|(key, _)| !texts.contains(&key)))
             .map(|line| format!("{line}\n"))
             .collect();
         std::fs::write(&path, &lines).expect("written");

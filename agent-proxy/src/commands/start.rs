@@ -1,7 +1,7 @@
 //! Command `start`.
 
 use proxy_manager::AgentSessionConfig;
-use proxy_server::ProblemDetails;
+use proxy_server::{ProblemDetails, api::path_segment};
 use serde_json::Value;
 
 use super::config;
@@ -30,7 +30,15 @@ pub(super) async fn run(client: &DaemonClient, args: StartArgs, as_json: bool) -
     if let (false, Some(fields)) = (named, config.as_object_mut()) {
         fields.remove("sessionId");
     }
-    let session: Value = client.post("/v1/sessions", &config).await?;
+    let query = args.placement.query();
+    let pairs = [("node", query.node.unwrap_or_default()), ("label", query.label)];
+    let pairs: Vec<String> = pairs
+        .into_iter()
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(name, value)| format!("{name}={}", path_segment(&value)))
+        .collect();
+    let path = if pairs.is_empty() { "/v1/sessions".to_owned() } else { format!("/v1/sessions?{}", pairs.join("&")) };
+    let session: Value = client.post(&path, &config).await?;
     if as_json {
         return term::json(&session);
     }

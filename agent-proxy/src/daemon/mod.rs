@@ -2,6 +2,7 @@
 
 mod bounds;
 pub(crate) mod detach;
+mod fleet;
 mod hangup;
 mod hidden_files;
 mod http_address;
@@ -37,8 +38,13 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use self::{
-    bounds::ConnectionBounds, issuer_address::IssuerAddress, log_file::LogFile, network::NetworkListener,
-    peers::PeerGuard, user_daemons::UserDaemons,
+    bounds::ConnectionBounds,
+    fleet::{FleetNode, FleetShipping, NodeDescription},
+    issuer_address::IssuerAddress,
+    log_file::LogFile,
+    network::NetworkListener,
+    peers::PeerGuard,
+    user_daemons::UserDaemons,
 };
 use crate::{
     args::{LogFormat, NetworkArgs, ServeArgs},
@@ -98,7 +104,8 @@ pub(crate) async fn serve(
     let mut builder = configuration
         .apply_to(ProxyManager::builder(child).base_env(environment::base()).engine_env(environment::engine()));
     builder = builder.containment(args.containment.containment.unwrap_or_default()).hidden_files(hidden);
-    builder = args.supervision.apply_to(builder.max_depth(args.max_depth));
+    let capacity = args.fleet.capacity.map(|capacity| usize::try_from(capacity).unwrap_or(usize::MAX));
+    builder = args.supervision.or_max_sessions(capacity).apply_to(builder.max_depth(args.max_depth));
     builder = args.durability.apply_to(builder)?;
     builder = args.warm.apply_to(builder, &configuration, policy.as_ref())?;
     if let Some(directory) = args.cgroup_parent {
@@ -111,6 +118,7 @@ pub(crate) async fn serve(
     let limit = registry::descriptors().map_or(u64::MAX, |descriptors| descriptors.limit);
     builder = builder.descriptor_reserve(bounds::descriptor_reserve(limit));
     let longest = args.supervision.drain;
+    let (builder, shipping) = FleetShipping::prepare(&args.fleet, builder, state_dir.is_some());
     let manager = builder.build().await?;
     let started_at = SystemTime::now();
     // The state directory exists now.
@@ -132,6 +140,7 @@ pub(crate) async fn serve(
 
     let (stop, stopped) = watch::channel(());
     let (stopping, mut stop_requests) = StopProgress::new();
+    let agents = configuration.agents().into_iter().filter(|agent| agent.usable).map(|agent| agent.id).collect();
     let configuration = ConfigurationReloader::new(configuration);
     let log_file = log.as_ref().map(|log| log.path().to_owned());
     tokio::spawn(hangup::follow(hangup, log, manager.clone(), configuration.clone()));
@@ -143,6 +152,9 @@ pub(crate) async fn serve(
         state_dir,
         log_file,
     };
+    let description =
+        NodeDescription { agents, addresses: daemon.addresses.clone(), state_dir: daemon.state_dir.as_deref() };
+    let node = FleetNode::join(&args.fleet, description, &manager, shipping).await?;
     let metrics = ServerMetrics::start(&manager);
     let webhooks = match webhooks {
         Some(config) => Some(webhooks::start(&manager, config, daemon.state_dir.as_deref(), metrics.clone()).await?),
@@ -157,7 +169,11 @@ pub(crate) async fn serve(
     let options = policy.into_iter().fold(options.with_logins(logins.clone()), ServerOptions::with_policy);
     let options = audit.iter().cloned().fold(options, ServerOptions::with_audit);
     let options = webhooks.into_iter().fold(options, ServerOptions::with_webhooks);
+    let options = node.iter().fold(options, |options, node| node.add_to(options));
     let mut router = proxy_server::router(manager.clone(), options);
+    if let Some(node) = &node {
+        node.serve(router.clone()).await?;
+    }
     if args.network.behind_root {
         router = proxy_server::trust_root(router);
     }
@@ -189,6 +205,7 @@ pub(crate) async fn serve(
         order = stop_requests.recv() => order,
     };
     notify(NotifyState::Stopping);
+    node.iter().for_each(FleetNode::drain);
     let detached = if detach { manager.detachable_sessions() } else { Vec::new() };
     let end_now = async || if detach { manager.shutdown_detaching().await } else { manager.shutdown().await };
     let receipts = match mode {
@@ -226,6 +243,9 @@ pub(crate) async fn serve(
         traces.finish().await;
     }
     stopping.stopped(&manager, &receipts, detached);
+    if let Some(node) = node {
+        node.leave().await;
+    }
     // The streams of all sessions have ended with them; other connections get a moment to finish.
     stop.send_replace(());
     let _ = tokio::time::timeout(LINGER, servers.join_all()).await;

@@ -3,6 +3,7 @@
 pub(crate) mod agents;
 pub(crate) mod event;
 pub(crate) mod event_printer;
+pub(crate) mod fleet;
 pub(crate) mod listing;
 mod live_status;
 pub(crate) mod log_text;

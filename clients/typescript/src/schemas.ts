@@ -704,6 +704,31 @@ export interface components {
             advice: string | null;
         };
         /**
+         * @description What became of the sessions of a node that was drained.
+         * @example {
+         *       "moved": [
+         *         {
+         *           "sessionId": "s-1",
+         *           "from": "text",
+         *           "to": "text",
+         *           "epoch": 0
+         *         }
+         *       ],
+         *       "stay": [
+         *         {
+         *           "sessionId": "s-1",
+         *           "reason": "text"
+         *         }
+         *       ]
+         *     }
+         */
+        DrainedNode: {
+            /** @description Sessions that have moved. */
+            moved: components["schemas"]["MovedSession"][];
+            /** @description Sessions that stay, with the reason of each. */
+            stay: components["schemas"]["StayingSession"][];
+        };
+        /**
          * @description Reason for the end of a session.
          * @example killed
          */
@@ -826,6 +851,109 @@ export interface components {
          * @enum {string}
          */
         FileChange: "created" | "modified" | "deleted" | "moved";
+        /**
+         * @description Node of the fleet.
+         * @example {
+         *       "node": "text",
+         *       "incarnation": "text",
+         *       "version": "text",
+         *       "addresses": [
+         *         "text"
+         *       ],
+         *       "labels": {},
+         *       "capacity": null,
+         *       "sessions": 2,
+         *       "agents": [
+         *         "text"
+         *       ],
+         *       "takesOver": false,
+         *       "draining": false,
+         *       "presence": "alive",
+         *       "silentSeconds": 0,
+         *       "isSelf": false
+         *     }
+         */
+        FleetNode: {
+            /** @description Name of the node. */
+            node: components["schemas"]["NodeName"];
+            /** @description One run of its program. */
+            incarnation: string;
+            /** @description Place of its sessions, which one program has at a time. */
+            identity?: string | null;
+            /** @description Version of its program. */
+            version: string;
+            /** @description Addresses at which its API is reached directly, as in `https://10.0.0.7:8480`; none without `--listen`. */
+            addresses: string[];
+            /** @description Labels, for placement. */
+            labels: {
+                [key: string]: string;
+            };
+            /**
+             * Format: uint32
+             * @description Sessions that it may have at once; `null` for any number.
+             */
+            capacity: number | null;
+            /**
+             * Format: uint32
+             * @description Sessions that it has now: those that run or start.
+             */
+            sessions: number;
+            /** @description Catalog ids of the agents of which it can start a session. */
+            agents: string[];
+            /**
+             * @description True if its sessions end before its lease does, so that others may go on with them.
+             * @default false
+             */
+            takesOver: boolean;
+            /** @description True if it takes no new sessions. */
+            draining: boolean;
+            /** @description Whether it is there. */
+            presence: components["schemas"]["NodePresence"];
+            /**
+             * Format: uint64
+             * @description Seconds since the last beat came in at the node that was asked.
+             */
+            silentSeconds: number;
+            /** @description True for the node that was asked. */
+            isSelf: boolean;
+        };
+        /**
+         * @description Session of a fleet, and who has it.
+         * @example {
+         *       "sessionId": "s-1",
+         *       "node": "text",
+         *       "presence": null,
+         *       "silentSeconds": null,
+         *       "epoch": 0,
+         *       "userId": "ada",
+         *       "snapshot": null,
+         *       "kill": null
+         *     }
+         */
+        FleetSession: {
+            /** @description Id of the session. */
+            sessionId: components["schemas"]["SessionId"];
+            /** @description Node that has it. */
+            node: components["schemas"]["NodeName"];
+            /** @description Whether that node is there; `null` for one that this node has not seen since it joined. */
+            presence: components["schemas"]["NodePresence"] | null;
+            /**
+             * Format: uint64
+             * @description Seconds since that node's last beat.
+             */
+            silentSeconds: number | null;
+            /**
+             * Format: uint64
+             * @description Number of times that the session changed hands, with its start.
+             */
+            epoch: number;
+            /** @description User label. */
+            userId: string | null;
+            /** @description Object with its conversation, where another node can go on with it. */
+            snapshot: string | null;
+            /** @description Kill that was asked for while the node was silent. */
+            kill: components["schemas"]["RememberedKill"] | null;
+        };
         /**
          * @description Stream without a session, as it is listed.
          * @example {
@@ -1451,6 +1579,39 @@ export interface components {
             keyEnv?: string | null;
         };
         /**
+         * @description Body of `POST /v1/fleet/sessions/{id}/move`: `{"to":"b"}`.
+         * @example {}
+         */
+        MoveRequest: {
+            /**
+             * @description Node that the session goes to; without it one is chosen.
+             * @default null
+             */
+            to?: components["schemas"]["NodeName"] | null;
+        };
+        /**
+         * @description Session that has moved.
+         * @example {
+         *       "sessionId": "s-1",
+         *       "from": "text",
+         *       "to": "text",
+         *       "epoch": 0
+         *     }
+         */
+        MovedSession: {
+            /** @description Id of the session. */
+            sessionId: components["schemas"]["SessionId"];
+            /** @description Node that had it. */
+            from: components["schemas"]["NodeName"];
+            /** @description Node that has it. */
+            to: components["schemas"]["NodeName"];
+            /**
+             * Format: uint64
+             * @description Number of times that the session changed hands, with its start.
+             */
+            epoch: number;
+        };
+        /**
          * @description Hosts that a session's processes may reach.
          * @example host
          */
@@ -1498,6 +1659,16 @@ export interface components {
              */
             keyEnv?: string | null;
         };
+        /**
+         * @description Name of a node: 1 to 64 characters of A-Z a-z 0-9 _ -.
+         * @example text
+         */
+        NodeName: string;
+        /**
+         * @description Whether a node is there.
+         * @example alive
+         */
+        NodePresence: "alive" | "silent" | "left";
         /**
          * @description Observer of a session's processes.
          * @example connector
@@ -2448,6 +2619,19 @@ export interface components {
             receipt: components["schemas"]["Receipt"];
         };
         /**
+         * @description Kill of a session whose owner was silent: the owner carries it out when it is back.
+         * @example {
+         *       "by": "text",
+         *       "atNode": "text"
+         *     }
+         */
+        RememberedKill: {
+            /** @description Name of the caller. */
+            by: string;
+            /** @description Node at which it was asked for. */
+            atNode: components["schemas"]["NodeName"];
+        };
+        /**
          * @description Policy for restarting a session, with its conversation, when its agent or its proxy dies.
          * @example never
          */
@@ -3346,6 +3530,19 @@ export interface components {
          */
         SocketProtocol: "tcp" | "udp";
         /**
+         * @description Session that did not move.
+         * @example {
+         *       "sessionId": "s-1",
+         *       "reason": "text"
+         *     }
+         */
+        StayingSession: {
+            /** @description Id of the session. */
+            sessionId: components["schemas"]["SessionId"];
+            /** @description Reason for which it stays. */
+            reason: string;
+        };
+        /**
          * @description Body of `POST /v1/sessions/{id}/steer`.
          * @example {
          *       "text": "in German"
@@ -3919,6 +4116,7 @@ export type ContainmentStatus = components['schemas']['ContainmentStatus'];
 export type CostSource = components['schemas']['CostSource'];
 export type DaemonDescription = components['schemas']['DaemonDescription'];
 export type DoctorCheck = components['schemas']['DoctorCheck'];
+export type DrainedNode = components['schemas']['DrainedNode'];
 export type EndReason = components['schemas']['EndReason'];
 export type EnvVars = components['schemas']['EnvVars'];
 export type Envelope = components['schemas']['Envelope'];
@@ -3926,6 +4124,8 @@ export type EscapeMark = components['schemas']['EscapeMark'];
 export type EventPage = components['schemas']['EventPage'];
 export type ExitStatus = components['schemas']['ExitStatus'];
 export type FileChange = components['schemas']['FileChange'];
+export type FleetNode = components['schemas']['FleetNode'];
+export type FleetSession = components['schemas']['FleetSession'];
 export type FreeStreamInfo = components['schemas']['FreeStreamInfo'];
 export type Hardening = components['schemas']['Hardening'];
 export type HealthResponse = components['schemas']['HealthResponse'];
@@ -3954,9 +4154,13 @@ export type ModelApi = components['schemas']['ModelApi'];
 export type ModelChange = components['schemas']['ModelChange'];
 export type ModelDescription = components['schemas']['ModelDescription'];
 export type ModelSettings = components['schemas']['ModelSettings'];
+export type MoveRequest = components['schemas']['MoveRequest'];
+export type MovedSession = components['schemas']['MovedSession'];
 export type NetworkAccess = components['schemas']['NetworkAccess'];
 export type NetworkRule = components['schemas']['NetworkRule'];
 export type NewModel = components['schemas']['NewModel'];
+export type NodeName = components['schemas']['NodeName'];
+export type NodePresence = components['schemas']['NodePresence'];
 export type ObserverKind = components['schemas']['ObserverKind'];
 export type OnAgentExit = components['schemas']['OnAgentExit'];
 export type OnDetach = components['schemas']['OnDetach'];
@@ -3997,6 +4201,7 @@ export type Receipt = components['schemas']['Receipt'];
 export type ReceiptEntry = components['schemas']['ReceiptEntry'];
 export type RecordChange = components['schemas']['RecordChange'];
 export type RecordedReceipt = components['schemas']['RecordedReceipt'];
+export type RememberedKill = components['schemas']['RememberedKill'];
 export type Restart = components['schemas']['Restart'];
 export type ResumeFallback = components['schemas']['ResumeFallback'];
 export type ResumeFrom = components['schemas']['ResumeFrom'];
@@ -4024,6 +4229,7 @@ export type SignalResponse = components['schemas']['SignalResponse'];
 export type SlashCommand = components['schemas']['SlashCommand'];
 export type SnapshotResume = components['schemas']['SnapshotResume'];
 export type SocketProtocol = components['schemas']['SocketProtocol'];
+export type StayingSession = components['schemas']['StayingSession'];
 export type SteerRequest = components['schemas']['SteerRequest'];
 export type StopProgressLine = components['schemas']['StopProgressLine'];
 export type StopReason = components['schemas']['StopReason'];

@@ -14,6 +14,8 @@ mod role_check;
 mod token_file;
 mod upstream;
 
+#[cfg(feature = "fleet")]
+pub(crate) use self::passed_on::PassedOnCaller;
 #[cfg(feature = "openapi")]
 pub(crate) use self::role_check::role_for;
 pub use self::{

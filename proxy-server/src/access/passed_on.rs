@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use axum::{
     Router,
     extract::Request,
-    http::{HeaderName, HeaderValue, header},
+    http::{Extensions, HeaderName, HeaderValue, header},
     middleware::{Next, from_fn},
     response::{IntoResponse, Response},
 };
@@ -19,12 +19,29 @@ const CALLER: HeaderName = HeaderName::from_static("agent-proxy-caller");
 
 /// Caller of a request that is passed on, as its header has it.
 #[derive(Debug, Serialize, Deserialize)]
-struct PassedOnCaller {
+pub(crate) struct PassedOnCaller {
     name: String,
     role: Role,
     user: Option<String>,
     address: Option<SocketAddr>,
     pid: Option<u32>,
+}
+
+impl PassedOnCaller {
+    /// Describes who sent a request; `None` for one of the host itself.
+    #[cfg(feature = "fleet")]
+    pub(crate) fn of(extensions: &Extensions) -> Option<Self> {
+        let Identity { name, role, user } = extensions.get().cloned()?;
+        let Peer { address, pid, .. } = extensions.get().copied().unwrap_or_default();
+        Some(Self { name, role, user, address, pid })
+    }
+
+    /// Makes this the caller of a request.
+    pub(crate) fn apply_to(self, extensions: &mut Extensions) {
+        let Self { name, role, user, address, pid } = self;
+        extensions.insert(Identity { name, role, user });
+        extensions.insert(Peer { address, pid, ..Peer::default() });
+    }
 }
 
 /// Says in a request who its caller is, in place of what proves it, for a server behind [`trust_root`].
@@ -54,14 +71,13 @@ pub fn trust_root(router: Router) -> Router {
 async fn believe(mut request: Request, next: Next) -> Response {
     let Some(value) = request.headers_mut().remove(CALLER) else { return next.run(request).await };
     let peer: Peer = request.extensions().get().copied().unwrap_or_default();
-    let named = serde_json::from_slice(value.as_bytes()).ok().filter(|_| peer.user == Some(0));
-    let Some(PassedOnCaller { name, role, user, address, pid }) = named else {
+    let named: Option<PassedOnCaller> = serde_json::from_slice(value.as_bytes()).ok().filter(|_| peer.user == Some(0));
+    let Some(caller) = named else {
         let detail =
             format!("{CALLER}: a caller can be named by root alone, on the local socket: leave the header out");
         return ProblemDetails::new("refused", detail).into_response();
     };
-    request.extensions_mut().insert(Identity { name, role, user });
-    request.extensions_mut().insert(Peer { address, pid, ..Peer::default() });
+    caller.apply_to(request.extensions_mut());
     next.run(request).await
 }
 

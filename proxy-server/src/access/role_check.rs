@@ -11,9 +11,10 @@ use super::{Identity, Role};
 use crate::ProblemDetails;
 
 /// Routes that need another role than their method says.
-const ROLES: [(&str, Role); 6] = [
+const ROLES: [(&str, Role); 7] = [
     ("/v1/import", Role::Admin),
     ("/v1/stop", Role::Admin),
+    ("/v1/fleet/nodes/{node}/drain", Role::Admin),
     // They are asked for with GET, and start sessions, or type.
     ("/instance/{name}", Role::Operate),
     ("/v1/doctor", Role::Operate),

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::{route::RouteDescription, schemas::SchemaSet};
 
 /// Groups of routes, in the order of the page.
-const TAGS: [(&str, &str); 13] = [
+const TAGS: [(&str, &str); 14] = [
     ("Sessions", "Sessions: start, list, describe, kill, forget."),
     ("Prompts", "Prompts, and what steers or ends their turns."),
     ("Permissions", "Permission requests of agents, and their answers."),
@@ -17,6 +17,7 @@ const TAGS: [(&str, &str); 13] = [
     ("Lifecycle", "Sessions that outlive their processes: suspend, resume, hand over, take back."),
     ("Records", "Records of sessions, living and past."),
     ("Instances", "Instances of an agent's own server, one for each model configuration."),
+    ("Fleet", "Nodes that answer for each other's sessions, and who has which session."),
     ("Configuration", "Agents, profiles and model configurations."),
     ("Server", "The server itself."),
 ];

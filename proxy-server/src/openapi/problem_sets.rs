@@ -4,8 +4,19 @@
 pub(crate) const MANAGER: &[&str] = &["failed", "system", "log", "shut-down"];
 
 /// Problems of a session that is named in the path.
-pub(crate) const SESSION: &[&str] =
-    &["usage", "invalid-config", "ambiguous-id", "unknown-session", "failed", "system", "log", "shut-down"];
+pub(crate) const SESSION: &[&str] = &[
+    "usage",
+    "invalid-config",
+    "ambiguous-id",
+    "unknown-session",
+    "node-silent",
+    "other-node",
+    "fleet-unreachable",
+    "failed",
+    "system",
+    "log",
+    "shut-down",
+];
 
 /// Problems of a call that the session's processes answer, in addition to [`SESSION`].
 pub(crate) const PROXY: &[&str] = &[

@@ -15,8 +15,9 @@ use crate::{
 };
 
 /// Parameters of paths.
-const PATH_PARAMETERS: [(&str, &str, &str, &str); 6] = [
+const PATH_PARAMETERS: [(&str, &str, &str, &str); 7] = [
     ("id", "Id of the session, or a beginning that no other id has.", "s-1", r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,64}$"),
+    ("node", "Name of the node.", "b", "^[A-Za-z0-9_-]{1,64}$"),
     ("name", "Name.", "main", "^[A-Za-z0-9._-]{1,64}$"),
     ("pid", "Pid of the process.", "4711", "^[1-9][0-9]{0,9}$"),
     ("prompt", "Offset of the event that the prompt was accepted with.", "00000000000000000021", "^[0-9]{1,20}$"),

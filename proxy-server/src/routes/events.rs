@@ -127,7 +127,8 @@ fn is_over(manager: &ProxyManager, id: &SessionId, from: u64) -> bool {
     }
 }
 
-fn last_event_id(headers: &HeaderMap) -> Option<&str> {
+/// Returns the offset after which a reader comes back.
+pub(crate) fn last_event_id(headers: &HeaderMap) -> Option<&str> {
     headers.get("last-event-id").and_then(|value| value.to_str().ok()).filter(|value| !value.is_empty())
 }
 

@@ -4,6 +4,8 @@ mod agents;
 mod doctor;
 mod document;
 mod events;
+#[cfg(feature = "fleet")]
+mod fleet;
 mod health;
 mod instances;
 mod login;
@@ -38,6 +40,8 @@ use axum::{
 use self::socket::SocketState;
 pub use self::stop::{StopMode, StopOrder, StopProgress, StopRequests};
 pub(crate) use self::{document::DOCUMENT, page::is_public};
+#[cfg(feature = "fleet")]
+pub(crate) use self::{events::last_event_id, sessions::start_key};
 use crate::{
     ApiState, ProblemDetails, ServerMetrics,
     access::{AuditState, check_role, record},
@@ -50,7 +54,12 @@ use crate::{
 pub(crate) fn router(state: ApiState) -> Router {
     let (stop, metrics, has_page) = (state.stop.clone(), state.metrics.clone(), state.page);
     let audit = state.audit.clone().map(|log| AuditState { log, api: state.clone() });
-    let routes = session_routes().merge(durable_streams::routes()).with_state(state.clone());
+    let routes = session_routes().merge(durable_streams::routes());
+    #[cfg(feature = "fleet")]
+    let routes = routes.merge(fleet::routes());
+    let routes = routes.with_state(state.clone());
+    #[cfg(feature = "fleet")]
+    let gateway = state.fleet.clone();
     let answer_time = state.answer_time;
     let counted = metrics.clone();
     let router = stop
@@ -71,11 +80,22 @@ pub(crate) fn router(state: ApiState) -> Router {
     };
     // The record of a request whose client leaves has its outcome: it is within.
     let router = router.route_layer(from_fn_with_state(answer_time, bound)).route_layer(from_fn(note_route));
+    #[cfg(feature = "fleet")]
+    let router = match gateway.clone() {
+        Some(gateway) => gateway.in_front_of(router),
+        None => router,
+    };
     // Each request on a socket goes through all of that by itself.
     #[cfg(feature = "mcp")]
     let inner = router.clone();
     let sockets = socket::routes().with_state(SocketState { api: state, routes: router.clone() });
-    let router = router.merge(sockets.route_layer(from_fn(check_role)));
+    let sockets = sockets.route_layer(from_fn(check_role));
+    #[cfg(feature = "fleet")]
+    let sockets = match gateway {
+        Some(gateway) => gateway.in_front_of(sockets),
+        None => sockets,
+    };
+    let router = router.merge(sockets);
     #[cfg(feature = "mcp")]
     let router = router.merge(crate::mcp::routes(inner).route_layer(from_fn(note_route)));
     match counted {
@@ -96,6 +116,7 @@ macro_rules! session_routes {
         pub(crate) fn document() -> serde_json::Value {
             let mut document = crate::openapi::DocumentBuilder::new();
             $($module::describe(&mut document);)+
+            fleet::describe(&mut document);
             metrics::describe(&mut document);
             socket::describe(&mut document);
             stop::describe(&mut document);

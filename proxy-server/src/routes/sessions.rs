@@ -17,7 +17,7 @@ use super::records;
 use crate::{
     ApiState, ProblemDetails,
     access::Caller,
-    api::{KillRequest, TranscriptResponse},
+    api::{KillRequest, PlacementQuery, TranscriptResponse},
     idempotency::{self, NamedRequest, RequestAnswer},
     list_page::{ListPage, next_link},
     requests::{Body, JsonBody, RouteResult, UrlQuery, parse, to_the_end},
@@ -29,11 +29,13 @@ api_routes! { "Sessions", ApiState;
     get "/v1/sessions" list: query::<SessionsQuery>() json::<Vec<SessionInfo>>(200, "The sessions.") pages();
     /// Starts a session.
     ///
-    /// The answer comes when the agent is ready. Only `agent` is needed. Without a `sessionId` it may be a warm session, which
-    /// has an id of its own.
+    /// The answer comes when the agent is ready. Only `agent` is needed. Without a `sessionId` it may be a warm session, which has an id of
+    /// its own. In a fleet a node is chosen: one that has the agent, the labels and room, the least loaded first.
     post "/v1/sessions" start:
+        query::<PlacementQuery>()
         header("Idempotency-Key", super::prompts::IDEMPOTENCY_KEY) body::<AgentSessionConfig>() json::<SessionInfo>(201, "The session.")
-        problems(MANAGER) problems(START) problems(&["idempotency-key-reused", "interrupted", "ambiguous-id", "unknown-session", "not-ended", "suspended", "handed-over"]);
+        problems(MANAGER) problems(START) problems(&["idempotency-key-reused", "interrupted", "ambiguous-id", "unknown-session", "not-ended", "suspended", "handed-over"])
+        problems(&["no-node", "node-silent", "fleet-unreachable"]);
     /// Describes a session.
     get "/v1/sessions/{id}" read: json::<SessionInfo>(200, "The session.") problems(SESSION);
     /// Changes the title, the tags, or whether the session is archived.
@@ -154,11 +156,15 @@ impl SessionsQuery {
         match self.sort {
             SessionOrder::Id | SessionOrder::IdDescending => id.to_string(),
             SessionOrder::Started | SessionOrder::Latest => {
-                let began = session.metadata.started_at.duration_since(UNIX_EPOCH).unwrap_or_default();
-                format!("{:030} {id}", began.as_nanos())
+                start_key(session.metadata.started_at.duration_since(UNIX_EPOCH).unwrap_or_default(), id.as_str())
             }
         }
     }
+}
+
+/// Returns what a session is sorted by that began so long after 1970: to the millisecond, which is all that its JSON has.
+pub(crate) fn start_key(began: Duration, id: &str) -> String {
+    format!("{:024} {id}", began.as_millis())
 }
 
 async fn list(caller: Caller, listing: UrlQuery<SessionsQuery>, RawQuery(raw): RawQuery) -> RouteResult<Response> {
@@ -171,7 +177,18 @@ async fn list(caller: Caller, listing: UrlQuery<SessionsQuery>, RawQuery(raw): R
     Ok((next_link(raw.as_deref().unwrap_or_default(), next.as_deref()), JsonBody(sessions)).into_response())
 }
 
-async fn start(caller: Caller, headers: HeaderMap, body: Body) -> RouteResult<Response> {
+async fn start(
+    caller: Caller,
+    placement: UrlQuery<PlacementQuery>,
+    headers: HeaderMap,
+    body: Body,
+) -> RouteResult<Response> {
+    let Query(placement) = placement.map_err(|error| ProblemDetails::usage(error.to_string()))?;
+    // In a fleet that was done before.
+    if placement != PlacementQuery::default() {
+        let detail = "node, label: this server is in no fleet, and has no other node: start it with `serve --fleet`";
+        return Err(ProblemDetails::new("unsupported", detail));
+    }
     let named = match &body {
         Ok(body) => NamedRequest::of(&caller, &headers, "start", body)?,
         Err(_) => None,

@@ -373,6 +373,12 @@ class ModelDescription(TypedDict):
 NetworkRule: TypeAlias = str
 
 
+NodeName: TypeAlias = str
+
+
+NodePresence: TypeAlias = Literal["alive", "silent", "left"]
+
+
 ObserverKind: TypeAlias = Literal["connector", "polling"]
 
 
@@ -711,6 +717,15 @@ class RecordChange(TypedDict):
     archived: NotRequired[bool | None]
 
 
+class RememberedKill(TypedDict):
+    """
+    Kill of a session whose owner was silent: the owner carries it out when it is back.
+    """
+
+    by: str
+    atNode: NodeName
+
+
 class OnCrash(TypedDict):
     max: int
     backoffMs: int
@@ -814,6 +829,15 @@ class SlashCommand(TypedDict):
 
 
 SocketProtocol: TypeAlias = Literal["tcp", "udp"]
+
+
+class StayingSession(TypedDict):
+    """
+    Session that did not move.
+    """
+
+    sessionId: SessionId
+    reason: str
 
 
 class SteerRequest(TypedDict):
@@ -1107,6 +1131,42 @@ class EventPage(TypedDict):
     more: bool
 
 
+class FleetNode(TypedDict):
+    """
+    Node of the fleet.
+    """
+
+    node: NodeName
+    incarnation: str
+    identity: NotRequired[str | None]
+    version: str
+    addresses: list[str]
+    labels: dict[str, str]
+    capacity: int | None
+    sessions: int
+    agents: list[str]
+    takesOver: bool
+    draining: bool
+    presence: NodePresence
+    silentSeconds: int
+    isSelf: bool
+
+
+class FleetSession(TypedDict):
+    """
+    Session of a fleet, and who has it.
+    """
+
+    sessionId: SessionId
+    node: NodeName
+    presence: NodePresence | None
+    silentSeconds: int | None
+    epoch: int
+    userId: str | None
+    snapshot: str | None
+    kill: RememberedKill | None
+
+
 class FreeStreamInfo(TypedDict):
     """
     Stream without a session, as it is listed.
@@ -1218,6 +1278,25 @@ class ModelSettings(TypedDict):
     model: NotRequired[str | None]
     key: NotRequired[Secret | None]
     keyEnv: NotRequired[str | None]
+
+
+class MoveRequest(TypedDict):
+    """
+    Body of `POST /v1/fleet/sessions/{id}/move`: `{"to":"b"}`.
+    """
+
+    to: NotRequired[NodeName | None]
+
+
+MovedSession = TypedDict(
+    "MovedSession",
+    {
+        "sessionId": SessionId,
+        "from": NodeName,
+        "to": NodeName,
+        "epoch": int,
+    },
+)
 
 
 class NetworkAccess1(TypedDict):
@@ -1598,6 +1677,15 @@ class ContainmentStatus(TypedDict):
     agentSandbox: str | None
     sandbox: SandboxStatus | None
     container: ContainerStatus | None
+
+
+class DrainedNode(TypedDict):
+    """
+    What became of the sessions of a node that was drained.
+    """
+
+    moved: list[MovedSession]
+    stay: list[StayingSession]
 
 
 class OpenPermission(TypedDict):
