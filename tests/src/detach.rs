@@ -146,6 +146,15 @@ impl Host {
     }
 }
 
+impl Drop for Host {
+    /// A test that fails leaves none, stopped or not.
+    fn drop(&mut self) {
+        if self.process.process.signal(ipc_protocol::Signal::Kill).is_ok() {
+            until("its status", || self.process.process.try_reap().ok().flatten());
+        }
+    }
+}
+
 /// The fake agent, with conversations that last, beside the state directory. It does not get ready as long as [`hold`] is there.
 pub fn kept(fake: &str, state: &str) -> AgentSpec {
     let script = r#"test ! -e "$HOME/hold" || exec sleep 1000; exec "$0" --store chats"#;

@@ -122,12 +122,12 @@ mod tests {
         let texts: Vec<String> = keys()
             .iter()
             .filter(|key| matches!(key.kind, serve_config::ValueKind::Text(_)))
-            .map(|key| format!("{} = ", key.name))
+            .map(|key| key.name.to_owned())
             .collect();
         let lines: String = example()
             .lines()
             .filter_map(|line| line.strip_prefix('#').filter(|line| !line.starts_with(' ')))
-            .filter(|line| line.split_once(" =").is_none_or(|(key, _)| !texts.contains(&key)))
+            .filter(|line| line.split_once(" =").is_none_or(|(key, _)| texts.iter().all(|text| text != key)))
             .map(|line| format!("{line}\n"))
             .collect();
         std::fs::write(&path, &lines).expect("written");

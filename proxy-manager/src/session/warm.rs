@@ -42,7 +42,9 @@ impl WarmStart {
             return refused("a workspace has the tree as it is at the start: no session that has one can be warm");
         }
         if config.lifecycle.before_start.is_some() || config.lifecycle.after_end.is_some() {
-            return refused("commands before the start and after the end are of one session: none that has them can be warm");
+            return refused(
+                "commands before the start and after the end are of one session: none that has them can be warm",
+            );
         }
         if config.limits.wall_clock_ms.is_some() {
             return refused(
