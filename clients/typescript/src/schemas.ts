@@ -208,7 +208,9 @@ export interface components {
              *       "resumeOnPrompt": true,
              *       "restart": "never",
              *       "replace": false,
-             *       "onMissing": "fail"
+             *       "onMissing": "fail",
+             *       "beforeStart": null,
+             *       "afterEnd": null
              *     }
              */
             lifecycle?: components["schemas"]["Lifecycle"];
@@ -1274,6 +1276,16 @@ export interface components {
              * @default fail
              */
             onMissing?: components["schemas"]["ResumeFallback"];
+            /**
+             * @description Shell command that runs before the session's first start; the agent starts only if it exits with 0. No place for a secret: records keep it.
+             * @default null
+             */
+            beforeStart?: string | null;
+            /**
+             * @description Shell command that runs when the session has ended and nothing of it is left, also after a failed start or a crash of the host. The session's record has it until it has run.
+             * @default null
+             */
+            afterEnd?: string | null;
         };
         /**
          * @description Action when a limit is passed.
@@ -2089,6 +2101,10 @@ export interface components {
             sandbox?: components["schemas"]["ProfileSandbox"];
             /** @description Container of the agent. */
             container?: components["schemas"]["ProfileContainer"];
+            /** @description Shell command before a session's first start, unless the session names one. */
+            before_start?: string | null;
+            /** @description Shell command after a session's end, unless the session names one. */
+            after_end?: string | null;
         };
         /**
          * @description Container of the agent.
@@ -2141,6 +2157,10 @@ export interface components {
             sandbox?: components["schemas"]["ProfileSandbox"];
             /** @description Container of the agent. */
             container?: components["schemas"]["ProfileContainer"];
+            /** @description Shell command before a session's first start, unless the session names one. */
+            before_start?: string | null;
+            /** @description Shell command after a session's end, unless the session names one. */
+            after_end?: string | null;
             /** @description Name of the profile. */
             name: string;
             /** @description True for the profile that each found agent has by itself. */

@@ -1214,6 +1214,8 @@ class Lifecycle(TypedDict):
     restart: NotRequired[Restart]
     replace: NotRequired[bool]
     onMissing: NotRequired[ResumeFallback]
+    beforeStart: NotRequired[str | None]
+    afterEnd: NotRequired[str | None]
 
 
 class LimitInForce(TypedDict):
@@ -1866,6 +1868,8 @@ class Profile(TypedDict):
     workspace: NotRequired[WorkspaceKind | None]
     sandbox: NotRequired[ProfileSandbox]
     container: NotRequired[ProfileContainer]
+    before_start: NotRequired[str | None]
+    after_end: NotRequired[str | None]
 
 
 class ProfileDescription(TypedDict):
@@ -1886,6 +1890,8 @@ class ProfileDescription(TypedDict):
     workspace: NotRequired[WorkspaceKind | None]
     sandbox: NotRequired[ProfileSandbox]
     container: NotRequired[ProfileContainer]
+    before_start: NotRequired[str | None]
+    after_end: NotRequired[str | None]
     name: str
     computed: bool
 
