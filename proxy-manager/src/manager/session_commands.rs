@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use ipc_protocol::{AgentSessionConfig, EndReason, Event, KillOptions, Lifecycle, Limits, SessionId};
+use ipc_protocol::{AgentSessionConfig, EndReason, Event, ExitStatus, KillOptions, Lifecycle, Limits, SessionId};
 use tokio::{task::JoinSet, time::timeout};
 
 use super::{
@@ -118,7 +118,7 @@ fn command_config(point: CommandPoint, of: &AgentSessionConfig, cwd: &str, end: 
     config.not_secret.extend([SESSION, CWD, END].map(|name| format!("env.{name}")));
     config.limits = Limits { wall_clock_ms: None, ..of.limits.clone() };
     config.containment = of.containment;
-    config.hardening = of.hardening.clone();
+    config.hardening = of.hardening;
     config.depth = of.depth;
     config.lifecycle.title = Some(format!("{} of {}", point.suffix(), of.session_id));
     config.lifecycle.idle_suspend_ms = Some(0);
@@ -326,6 +326,9 @@ impl ProxyManager {
             session.end_within(session.longest_kill(KillOptions::default())).await?;
             None
         };
+        // Its output and its records are there then.
+        session.wait_published().await?;
+        session.wait_settled().await?;
         let status = match &end {
             Some(EndReason::AgentExited(Some(status))) if status.success() => return Ok(()),
             Some(EndReason::AgentExited(status)) => *status,
@@ -337,7 +340,9 @@ impl ProxyManager {
             (Some(reason), None) => reason.to_string(),
         };
         let output = last_lines(&session).await;
-        Err(Error::CommandFailed { session: id, outcome, output, exited: status.is_some() })
+        // One that a signal ended was not done.
+        let exited = matches!(status, Some(ExitStatus::Code(_)));
+        Err(Error::CommandFailed { session: id, outcome, output, exited })
     }
 }
 
