@@ -541,7 +541,10 @@ impl ProxyManager {
         self.inner.admission.close(Error::ShutDown);
         let _one_at_a_time = shutdown.lock().await;
         let options = KillOptions::default();
-        let alive = directory.all().into_iter().filter(|session| session.ended().is_none());
+        // Commands after the end of sessions have their time.
+        let lives =
+            |session: &Arc<ManagedSession>| session.ended().is_none() && !session_commands::is_after_end(session);
+        let alive = directory.all().into_iter().filter(lives);
         let (leaving, alive): (Vec<_>, Vec<_>) = alive.partition(|session| scope.spares(session));
         for session in &leaving {
             session.detach();

@@ -125,6 +125,12 @@ fn command_config(point: CommandPoint, of: &AgentSessionConfig, cwd: &str, end: 
     Some(config)
 }
 
+/// Returns true for a command after the end of a session.
+pub(super) fn is_after_end(session: &ManagedSession) -> bool {
+    let suffix = CommandPoint::AfterEnd.suffix();
+    session.metadata().agent_type.as_deref() == Some(suffix) && session.id().as_str().ends_with(suffix)
+}
+
 /// Runs the command after the end of a session, once it has ended. A suspended one is waited for as long as it rests.
 pub(super) async fn after_end_of(manager: Weak<ManagerInner>, session: Arc<ManagedSession>) {
     if session.config().is_none_or(|config| config.lifecycle.after_end.is_none()) {
@@ -218,7 +224,7 @@ impl ProxyManager {
         if let Err(error) = &ran {
             tracing::warn!(session = %id, error = %error.chain(), "the command after a session's end failed");
         }
-        if matches!(&ran, Err(Error::CommandFailed { exited: false, .. })) {
+        if !matches!(&ran, Ok(()) | Err(Error::CommandFailed { exited: true, .. })) {
             // The next manager runs it again.
             return;
         }
@@ -238,15 +244,24 @@ impl ProxyManager {
         for session in sessions.iter().filter(|session| session.ended().is_some() && !session.is_suspended()) {
             commands.spawn(after_end_of(Arc::downgrade(&self.inner), session.clone()));
         }
-        let all_run = async { while commands.join_next().await.is_some() {} };
+        let running = || {
+            let all = self.inner.session_table.all().into_iter();
+            all.filter(|session| is_after_end(session) && session.ended().is_none()).collect::<Vec<_>>()
+        };
+        let all_run = async {
+            while commands.join_next().await.is_some() {}
+            for session in running() {
+                // Fails only without the session.
+                let _ = session.watch().wait_for(|view| view.state.stopped_by().is_some()).await.map(drop);
+            }
+        };
         if timeout(SHUTDOWN_TIME, all_run).await.is_ok() {
             return;
         }
         tracing::warn!(
             "commands after the end of sessions took too long: those that go on run again with the next manager"
         );
-        let running = sessions.iter().filter_map(|session| CommandPoint::AfterEnd.session_of(session.id()));
-        let running: Vec<_> = running.filter_map(|id| self.inner.session_table.get(&id).ok()).collect();
+        let running = running();
         running.iter().for_each(|session| session.request_end(KillOptions::default(), EndReason::Shutdown));
         for session in &running {
             if let Err(error) = session.end_within(session.longest_kill(KillOptions::default())).await {

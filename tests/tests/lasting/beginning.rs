@@ -23,12 +23,18 @@ fn named(id: &str) -> AgentSessionConfig {
 
 impl Place {
     /// Nothing is known of the session with this id.
-    fn knows_nothing_of(&self, id: &SessionId) -> bool {
-        matches!(self.manager.session(id), Err(Error::UnknownSession { .. }))
-            && self.manager.record(id).is_err()
-            && self.manager.subscribe_from(id, 0).is_err()
-            && self.manager.records(&SessionFilter::default()).iter().all(|record| record.session_id != *id)
-            && self.left(id).is_none()
+    #[track_caller]
+    fn knows_nothing_of(&self, id: &SessionId) {
+        let listed = self.manager.records(&SessionFilter::default()).iter().any(|record| record.session_id == *id);
+        let known = [
+            ("session", self.manager.session(id).is_ok()),
+            ("record", self.manager.record(id).is_ok()),
+            ("stream", self.manager.subscribe_from(id, 0).is_ok()),
+            ("list", listed),
+            ("file", self.left(id).is_some()),
+        ];
+        let known: Vec<_> = known.iter().filter(|(_, is_known)| *is_known).map(|(what, _)| *what).collect();
+        assert!(known.is_empty(), "{id} is in {known:?}: {:?}", self.manager.session(id).map(|session| session.info()));
     }
 }
 
@@ -44,11 +50,11 @@ async fn a_start_that_fails_leaves_no_session_behind() {
         };
         let died = soon("the error", place.manager.start_session(dies.clone())).await;
         assert!(matches!(died, Err(Error::AgentDied { .. })), "{died:?}");
-        assert!(place.knows_nothing_of(&dies.session_id));
+        place.knows_nothing_of(&dies.session_id);
         assert!(place.manager.list_sessions().is_empty());
         // Its id and its key are free, here and in the next manager.
         place.again().await;
-        assert!(place.knows_nothing_of(&dies.session_id));
+        place.knows_nothing_of(&dies.session_id);
         let session = place.manager.start_session(AgentSessionConfig { command: Vec::new(), ..dies }).await;
         let session = session.expect("its id is free");
         assert_eq!(session.subscribe().next().await.expect("an event").offset, 1);
