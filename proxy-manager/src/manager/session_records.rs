@@ -392,21 +392,27 @@ impl ManagerInner {
     /// # Errors
     /// [`Error::Log`]; [`Error::Deadline`], after which they are deleted as soon as the log continues.
     pub(super) async fn forget(&self, session: &SessionId) -> Result<bool> {
-        let had_record = self.roster.forget(session);
+        let (then, record_deleted) = write_notice();
+        let had_record = self.roster.forget_then(session, Some(then));
         self.notify_forgotten(session);
         let Some(log) = self.streams.log.get() else { return Ok(had_record) };
         let had_events = log.head(session).is_some();
+        let (then, events_deleted) = write_notice();
         if had_events {
-            let (done, deleted) = oneshot::channel();
-            // The caller may have stopped waiting.
-            log.delete(session, Box::new(move |result| _ = done.send(result)));
-            let after = self.deadlines.control;
-            let deleted = timeout(after, deleted).await.map_err(|_| {
-                let operation = format!("deleting the events of session {session}");
-                Error::Deadline { operation, after }
-            })?;
-            deleted.unwrap_or(Ok(()))?;
+            log.delete(session, then);
         }
+        let after = self.deadlines.control;
+        let deleted = async {
+            if had_record {
+                record_deleted.await.unwrap_or(Ok(()))?;
+            }
+            if had_events {
+                events_deleted.await.unwrap_or(Ok(()))?;
+            }
+            Ok::<_, LogError>(())
+        };
+        let late = |_| Error::Deadline { operation: format!("deleting what is kept of session {session}"), after };
+        timeout(after, deleted).await.map_err(late)??;
         Ok(had_record || had_events)
     }
 

@@ -243,10 +243,18 @@ impl SessionStore {
 
     /// Removes a session's record; returns true if there was one.
     pub(crate) fn forget(&self, id: &SessionId) -> bool {
+        self.forget_then(id, None)
+    }
+
+    /// Removes a record like [`SessionStore::forget`]. `then` is called when that is durable, or with the error of the write; it is
+    /// not called without a log.
+    pub(crate) fn forget_then(&self, id: &SessionId, then: Option<OnDurable>) -> bool {
+        // Locked before: a change in between would be written behind the deletion.
+        let mut records = self.records();
         if let Some(log) = self.log.get() {
-            log.delete_session(id, on_commit(id, None));
+            log.delete_session(id, on_commit(id, then));
         }
-        self.records().remove(id).is_some()
+        records.remove(id).is_some()
     }
 }
 
