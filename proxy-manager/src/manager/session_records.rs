@@ -396,23 +396,25 @@ impl ManagerInner {
         let had_record = self.roster.forget_then(session, Some(then));
         self.notify_forgotten(session);
         let Some(log) = self.streams.log.get() else { return Ok(had_record) };
-        let had_events = log.head(session).is_some();
-        let (then, events_deleted) = write_notice();
-        if had_events {
-            log.delete(session, then);
+        if !had_record && log.head(session).is_none() {
+            return Ok(false);
         }
+        // Its first events may be on their way to the log, where nothing is known of them yet.
+        let (then, events_deleted) = write_notice();
+        log.delete(session, then);
         let after = self.deadlines.control;
         let deleted = async {
             if had_record {
                 record_deleted.await.unwrap_or(Ok(()))?;
             }
-            if had_events {
-                events_deleted.await.unwrap_or(Ok(()))?;
+            match events_deleted.await {
+                Ok(Ok(())) => Ok(true),
+                Ok(Err(LogError::Unknown { .. })) | Err(_) => Ok(false),
+                Ok(Err(error)) => Err(error),
             }
-            Ok::<_, LogError>(())
         };
         let late = |_| Error::Deadline { operation: format!("deleting what is kept of session {session}"), after };
-        timeout(after, deleted).await.map_err(late)??;
+        let had_events = timeout(after, deleted).await.map_err(late)??;
         Ok(had_record || had_events)
     }
 
