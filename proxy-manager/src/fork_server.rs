@@ -190,7 +190,13 @@ impl ForkServer {
             Ok(Ok(theirs)) if theirs.version != VERSION => {
                 Err(Error::VersionMismatch { ours: VERSION, theirs: theirs.version })
             }
-            Ok(Ok(_)) => Ok(()),
+            // Where /proc hides it, nobody could tell whether it lives, nor its proxies. One that is gone by now is seen by its pidfd.
+            Ok(Ok(_)) => match registry::identify(id.pid) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    Err(Error::system("looking at the fork server", error))
+                }
+                _ => Ok(()),
+            },
         };
         match result {
             Ok(()) => {

@@ -35,7 +35,10 @@ fn looked_at<T>(pid: Pid, look: impl Fn() -> io::Result<T>) -> io::Result<T> {
         }
         std::thread::yield_now();
     }
-    Err(io::Error::other(format!("process {pid} is there, but /proc does not show it")))
+    Err(io::Error::other(format!(
+        "process {pid} is there, but /proc does not show it: if /proc is mounted with hidepid, mount it for a group of this user (mount -o \
+         remount,gid=GROUP /proc), or run as root"
+    )))
 }
 
 /// Reads `/proc/PID/stat`.
