@@ -13,8 +13,8 @@ use agent_proxy_tests::{
     system,
 };
 use proxy_manager::{
-    AgentSessionConfig, AgentSpec, Envelope, Error, Event, Json, KillOptions, PromptMode, ProxyManager, SessionHandle,
-    SessionId, SessionState, Subscription,
+    AgentSessionConfig, AgentSpec, Envelope, Error, Event, Json, KillOptions, Lifecycle, PromptMode, ProxyManager,
+    SessionHandle, SessionId, SessionState, Subscription,
     config::Home,
     events::FeedStart,
     replication::{
@@ -169,8 +169,12 @@ impl Place {
 
     /// A session in a home of its own, that keeps its conversation.
     async fn start(&self) -> SessionHandle {
-        let config =
-            AgentSessionConfig { cwd: Some("/".into()), home: Some(Home::Own), ..AgentSessionConfig::new("kept") };
+        self.start_with(Lifecycle::default()).await
+    }
+
+    async fn start_with(&self, lifecycle: Lifecycle) -> SessionHandle {
+        let kept = AgentSessionConfig::new("kept");
+        let config = AgentSessionConfig { cwd: Some("/".into()), home: Some(Home::Own), lifecycle, ..kept };
         self.manager.start_session(config).await.expect("started")
     }
 
@@ -551,4 +555,40 @@ async fn all_sessions_are_fenced_at_once_each_with_its_receipt() {
     assert!(seconds.iter().all(|seconds| system::sleeping(seconds).is_empty()));
     assert!(place.manager.list_sessions().is_empty());
     place.end().await;
+}
+
+#[tokio::test]
+async fn the_command_after_the_end_runs_where_a_session_ends_and_not_where_it_was_fenced() {
+    let fleet = Arc::new(Fleet::default());
+    let (from, to) = (Place::new("a", &fleet).await, Place::new("b", &fleet).await);
+    let notes = from.scratch.path().join("notes");
+    let command = |of: &str| Some(format!("echo {of} >>{}", notes.display()));
+    let lines = || std::fs::read_to_string(&notes).unwrap_or_default();
+    // One is fenced while it runs, one while it rests.
+    let fenced = from.start_with(Lifecycle { after_end: command("fenced"), ..Lifecycle::default() }).await;
+    from.manager.fence(fenced.id()).await.expect("given up");
+    let session = from.start_with(Lifecycle { after_end: command("moved"), ..Lifecycle::default() }).await;
+    let id = session.id().clone();
+    assert_eq!(from.ask(&id, "say one").await, "one");
+    from.manager.suspend_session(&id, KillOptions::default()).await.expect("suspended");
+    from.shipped(&id).await;
+    let export = from.manager.export_session(&id).await.expect("exported");
+    from.manager.fence(&id).await.expect("given up");
+    let (epoch, tail) = fleet.give(&id, "b");
+    to.manager.take_over(TakeOver { export, epoch, tail, keeps_local_tail: false }).await.expect("taken over");
+    let mut events = to.manager.subscribe_all();
+    // No process of it was ever here.
+    let ended = to.manager.kill_session(&id, KillOptions::NOW).await;
+    assert!(matches!(ended, Err(Error::Ended { .. })), "{ended:?}");
+    soon("the command", async {
+        while lines().is_empty() {
+            events.next().await.expect("events");
+        }
+    })
+    .await;
+    from.manager.shutdown().await;
+    to.manager.shutdown().await;
+    assert_eq!(lines(), "moved\n");
+    from.end().await;
+    to.end().await;
 }

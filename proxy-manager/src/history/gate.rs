@@ -126,7 +126,12 @@ impl SessionHistory {
 
     /// Has a batch that the log took, or failed to take, shown to readers: at once, or once it is acknowledged.
     pub(super) fn admit(&self, first: u64, kept: Result<u64, LogError>, batch: CommittedBatch) {
-        let Some(gate) = self.replicated() else { return batch.finish(self, kept, true) };
+        let Some(gate) = &self.gate else { return batch.finish(self, kept, true) };
+        // Locked, so that the session does not become replicated between the look and the batch's place.
+        let mut queue = gate.queue();
+        if !gate.is_replicated.load(Ordering::Acquire) {
+            return batch.finish(self, kept, true);
+        }
         let last = match kept {
             _ if self.is_fenced() => return batch.finish(self, Err(self.fenced_error()), false),
             // A marker comes in the place of these.
@@ -134,7 +139,8 @@ impl SessionHistory {
             Ok(last) if batch.envelopes.is_empty() => return batch.finish(self, Ok(last), false),
             Ok(last) => last,
         };
-        gate.queue().waiting.push_back(WaitingBatch { first, last, batch });
+        queue.waiting.push_back(WaitingBatch { first, last, batch });
+        drop(queue);
         if self.is_fenced() {
             return self.withhold(gate);
         }

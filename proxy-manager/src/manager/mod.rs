@@ -135,6 +135,8 @@ struct ManagerInner {
     free_streams: FreeStreams,
     stream_wakers: StreamWakers,
     stream_mapper: StreamMapper,
+    /// Turns of commands after the ends of sessions.
+    after_end_turns: tokio::sync::Semaphore,
     /// Default idle time before suspension, 0 for never.
     idle_suspend_ms: u64,
     /// Runtime that the manager was built in, with its tasks.
@@ -238,6 +240,7 @@ impl ProxyManager {
             requests: NamedRequests::default(),
             free_streams: FreeStreams::default(),
             stream_wakers: StreamWakers::default(),
+            after_end_turns: tokio::sync::Semaphore::new(session_commands::MAX_AFTER_END),
             idle_suspend_ms,
             runtime: Handle::current(),
             shutdown: tokio::sync::Mutex::default(),
@@ -258,7 +261,10 @@ impl ProxyManager {
         }
         manager.start_mapping().await;
         warm::start(&manager.inner);
-        manager.resume_commands();
+        // In a fleet nothing can start before the node has joined.
+        if manager.inner.streams.replication.is_none() {
+            manager.resume_commands();
+        }
         Ok(manager)
     }
 

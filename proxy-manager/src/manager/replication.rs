@@ -17,7 +17,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{ManagerInner, ProxyManager, SessionHandle, session_records::write_notice};
+use super::{ManagerInner, ProxyManager, SessionHandle, session_commands::after_end_of, session_records::write_notice};
 use crate::{
     blocking::{READING, blocking},
     description::SessionState,
@@ -342,6 +342,7 @@ impl ProxyManager {
         if history.is_fenced() {
             return Err(Error::Fenced { session: id });
         }
+        self.inner.runtime.spawn(after_end_of(Arc::downgrade(&self.inner), session.clone()));
         Ok(SessionHandle::new(session))
     }
 
@@ -438,22 +439,20 @@ impl ManagerInner {
     }
 }
 
-/// Ends what a fenced session has of processes, at once.
+/// Ends what a fenced session has of processes, at once, and those of a resume in progress.
 async fn end_fenced(session: &Arc<ManagedSession>) -> Result<Option<Box<Receipt>>> {
     session.give_up_queue(&Error::Fenced { session: session.id().clone() });
-    if session.is_suspended() {
-        return Ok(None);
-    }
-    if let Some((_, receipt)) = session.ended() {
-        return Ok(receipt);
-    }
-    session.request_end(KillOptions::NOW, EndReason::Killed);
-    let receipt = match session.end_within(session.longest_kill(KillOptions::NOW)).await {
-        Ok(receipt) => Some(Box::new(receipt)),
-        // It ended by itself, before it was ready.
-        Err(Error::Ended { .. } | Error::Suspended { .. }) => None,
-        Err(error) => return Err(error),
+    let after = session.longest_kill(KillOptions::NOW);
+    let stopped = |latest: &ManagedSession| match latest.is_suspended() {
+        true => Ok(None),
+        false => Ok(latest.ended().and_then(|(_, receipt)| receipt)),
     };
+    let ended = session.end_current(KillOptions::NOW, &EndReason::Killed, stopped);
+    let late = |_| Error::Deadline { operation: format!("ending session {}, which was fenced", session.id()), after };
+    let receipt = timeout(after, ended).await.map_err(late)??;
+    if let Some(receipt) = receipt.as_ref().filter(|receipt| !receipt.is_empty()) {
+        return Err(Error::Survivors(receipt.clone()));
+    }
     session.wait_settled().await?;
     Ok(receipt)
 }

@@ -1,8 +1,8 @@
 //! Commands of a session before its start and after its end, for what it works on: a worktree, a database, a mount.
 //!
 //! Each runs as a session of its own, `ID.before-start` or `ID.after-end`, of the agent `command`: seen, bounded, and proven gone as any
-//! other, in the containment and under the limits of its session, though outside its sandbox and its container. It needs no place among
-//! the sessions: its session has one.
+//! other, in the containment and under the limits of its session, though outside its sandbox and its container. One before a start takes a
+//! place among the sessions while it runs; those after an end take none, and run so many at a time.
 
 use std::{
     collections::VecDeque,
@@ -22,10 +22,12 @@ use crate::{
     blocking::READING,
     error::{Error, Result},
     manager::SessionHandle,
-    session::ManagedSession,
+    session::{ManagedSession, SessionTask},
     session_store::{RecordState, SessionFilter, SessionRecord, SessionStatus},
 };
 
+/// Most commands after the ends of sessions at a time: the others wait.
+pub(super) const MAX_AFTER_END: usize = 16;
 /// Time that a command may take.
 const COMMAND_TIME: Duration = Duration::from_secs(600);
 /// Time that the commands after the ends of a manager's sessions may take together when it shuts down. Those that need more run again
@@ -43,7 +45,7 @@ const END: &str = "AGENT_PROXY_OF_END";
 
 /// Point in the life of a session at which a command runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CommandPoint {
+pub(super) enum CommandPoint {
     BeforeStart,
     AfterEnd,
 }
@@ -93,6 +95,22 @@ fn check(config: &AgentSessionConfig) -> Result<()> {
     Ok(())
 }
 
+/// Refuses a caller's id that would be a command's.
+pub(super) fn check_id(id: &SessionId) -> Result<()> {
+    let ending = CommandPoint::ALL
+        .map(CommandPoint::suffix)
+        .into_iter()
+        .find(|suffix| id.as_str().strip_suffix(suffix).is_some_and(|rest| rest.ends_with('.')));
+    match ending {
+        None => Ok(()),
+        Some(suffix) => {
+            let reason =
+                format!("{id}: ids that end with .{suffix} are those of commands (--{suffix}): choose another one");
+            Err(Error::InvalidConfig { field: "sessionId", reason })
+        }
+    }
+}
+
 /// Returns the nearest directory that exists: `cwd`, or one above it.
 fn existing(cwd: &Path) -> String {
     let found = cwd.ancestors().find(|directory| directory.is_dir());
@@ -127,8 +145,8 @@ fn command_config(point: CommandPoint, of: &AgentSessionConfig, cwd: &str, end: 
 
 /// Returns true for a command after the end of a session.
 pub(super) fn is_after_end(session: &ManagedSession) -> bool {
-    let suffix = CommandPoint::AfterEnd.suffix();
-    session.metadata().agent_type.as_deref() == Some(suffix) && session.id().as_str().ends_with(suffix)
+    // Callers cannot choose such an id: see `check_id`.
+    session.id().as_str().strip_suffix(CommandPoint::AfterEnd.suffix()).is_some_and(|rest| rest.ends_with('.'))
 }
 
 /// Runs the command after the end of a session, once it has ended. A suspended one is waited for as long as it rests.
@@ -138,6 +156,9 @@ pub(super) async fn after_end_of(manager: Weak<ManagerInner>, session: Arc<Manag
     }
     let mut view = session.watch();
     tokio::select! {
+        biased;
+        // Another manager has it, and its command. What is fenced is never readable, and nothing else resolves this.
+        () = session.history().wait_readable(u64::MAX) => return,
         ended = view.wait_for(|view| RecordState::from(&view.state).status() == SessionStatus::Ended) => {
             if ended.is_err() {
                 return;
@@ -197,6 +218,13 @@ impl ProxyManager {
     }
 
     async fn run_after_failed_start(&self, config: &AgentSessionConfig) {
+        // An abandoned start has only requested its end.
+        if let Ok(session) = self.inner.session_table.get(&config.session_id) {
+            let ended = session.end_within(session.longest_kill(SessionTask::FAILED)).await;
+            if let Err(error) = ended.map(drop).and(session.wait_settled().await) {
+                tracing::debug!(session = %config.session_id, error = %error.chain(), "a start that failed did not end as it should");
+            }
+        }
         let ran = self.run_command(CommandPoint::AfterEnd, config, config.cwd.as_deref(), "it did not start").await;
         if let Err(error) = ran {
             tracing::warn!(session = %config.session_id, error = %error.chain(), "failed to run the command after a failed start");
@@ -206,7 +234,7 @@ impl ProxyManager {
     /// Runs the command after a session's end, unless it has run.
     async fn run_after_end(&self, session: &ManagedSession) {
         let Some(config) = session.config().filter(|config| config.lifecycle.after_end.is_some()) else { return };
-        let Some((reason, _)) = session.ended() else { return };
+        let Some((reason, _)) = session.ended().filter(|_| !session.history().is_fenced()) else { return };
         let command = async {
             // Its last records are written then, and its processes are gone.
             if let Err(error) = session.wait_settled().await {
@@ -271,7 +299,8 @@ impl ProxyManager {
     }
 
     /// Runs the commands of sessions of earlier managers: at once of those that have ended, later of those that are suspended.
-    pub(super) fn resume_commands(&self) {
+    /// A manager that is not replicated has done so when it is built; in a fleet call it once sessions can be claimed.
+    pub fn resume_commands(&self) {
         let all = SessionFilter { archived: true, ..SessionFilter::default() };
         let records = self.inner.roster.list(&all).into_iter();
         for record in records.filter(|record| record.config.lifecycle.after_end.is_some()) {
@@ -328,8 +357,14 @@ impl ProxyManager {
         if self.inner.roster.get(&id).is_some() {
             self.delete_ended(&id).await?;
         }
-        let _reserved = self.inner.session_table.reserve_for_command(&id)?;
-        let session = Box::pin(self.begin(config, StartKind::Command)).await?.session().clone();
+        let table = &self.inner.session_table;
+        let (_reserved, _turn) = match point {
+            CommandPoint::BeforeStart => (table.reserve(&id)?, None),
+            CommandPoint::AfterEnd => {
+                (table.reserve_for_command(&id)?, self.inner.after_end_turns.acquire().await.ok())
+            }
+        };
+        let session = Box::pin(self.begin(config, StartKind::Command(point))).await?.session().clone();
         let abandoned = EndIfDropped(Some((&session, EndReason::Killed)));
         let mut view = session.watch();
         let is_over = timeout(COMMAND_TIME, view.wait_for(|view| view.state.stopped_by().is_some())).await.is_ok();

@@ -394,9 +394,9 @@ impl ManagerInner {
     pub(super) async fn forget(&self, session: &SessionId) -> Result<bool> {
         let (then, record_deleted) = write_notice();
         let had_record = self.roster.forget_then(session, Some(then));
-        self.notify_forgotten(session);
         let Some(log) = self.streams.log.get() else { return Ok(had_record) };
-        if !had_record && log.head(session).is_none() {
+        let head = log.head(session);
+        if !had_record && head.is_none() {
             return Ok(false);
         }
         // Its first events may be on their way to the log, where nothing is known of them yet.
@@ -415,6 +415,9 @@ impl ManagerInner {
         };
         let late = |_| Error::Deadline { operation: format!("deleting what is kept of session {session}"), after };
         let had_events = timeout(after, deleted).await.map_err(late)??;
+        if head.is_some_and(|head| head.epoch > 0) {
+            self.notify_forgotten(session);
+        }
         Ok(had_record || had_events)
     }
 

@@ -12,7 +12,12 @@ use ipc_protocol::{
 };
 use tokio::time::timeout;
 
-use super::{ManagerInner, ProxyManager, replication::SessionClaim, suspend::ResumeContext};
+use super::{
+    ManagerInner, ProxyManager,
+    replication::SessionClaim,
+    session_commands::{self, CommandPoint},
+    suspend::ResumeContext,
+};
 use crate::{
     blocking::blocking,
     error::{Error, Result},
@@ -75,6 +80,7 @@ impl ProxyManager {
             ("workspace id", config.workspace_id.as_deref()),
         ];
         check_names(&names, tags)?;
+        session_commands::check_id(&config.session_id)?;
         // Two at once with one key shall get one session.
         let _one_at_a_time = match key {
             Some(key) => Some(self.inner.key_locks.lock(key).await),
@@ -106,7 +112,7 @@ impl ProxyManager {
     pub(super) async fn begin(&self, mut config: AgentSessionConfig, kind: StartKind<'_>) -> Result<SessionHandle> {
         let (takes_warm, is_warm) =
             (matches!(kind, StartKind::New { takes_warm: true }), matches!(kind, StartKind::Warm));
-        let is_command = matches!(kind, StartKind::Command);
+        let ends = matches!(kind, StartKind::Command(CommandPoint::AfterEnd));
         let before = if let StartKind::Resume(before) = kind { Some(before) } else { None };
         let defaults = self.agent_defaults();
         let ManagerInner {
@@ -150,8 +156,7 @@ impl ProxyManager {
             agent: launch.description.metadata.agent.clone(),
         };
         launch.slot = match &warm {
-            // A command is a part of its session, which has a place.
-            _ if is_command => None,
+            _ if ends => None,
             Some(_) => Some(admission.admit_now(claim)?),
             None => {
                 self.make_room(&claim).await;
@@ -184,6 +189,11 @@ impl ProxyManager {
         let goes_on = before.is_some();
         // Locked until the new incarnation is the latest: nobody appends to the suspended one meanwhile.
         let still = before.as_ref().map(|before| before.session.lives().lock_writes());
+        if before.as_ref().is_some_and(|before| before.session.history().is_fenced()) {
+            drop(still);
+            aftermath.dropped().await;
+            return Err(Error::Fenced { session: description.metadata.session_id });
+        }
         let (session, inlets, mut log) = match before {
             None => match self.inner.free_streams.take(&description.metadata.session_id) {
                 Some(stream) => ManagedSession::on_stream(description, *deadlines, stream, roster),
@@ -203,7 +213,7 @@ impl ProxyManager {
         let host = fork_server.host();
         let task = SessionTask::new(session.clone(), inlets, log, launch, ours, host, aftermath.clone());
         let placed = task.and_then(|(task, ready)| {
-            let placed = match (goes_on, is_command) {
+            let placed = match (goes_on, ends) {
                 (true, _) => directory.replace(&session),
                 (false, false) => directory.insert(&session),
                 (false, true) => directory.insert_command(&session),
@@ -437,7 +447,7 @@ pub(super) enum StartKind<'a> {
     /// A suspended session.
     Resume(ResumeContext<'a>),
     /// A command before the start of a session, or after its end.
-    Command,
+    Command(CommandPoint),
 }
 
 /// Checks the conversation on the disk, and creates the files that the agent needs.

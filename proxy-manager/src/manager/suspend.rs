@@ -561,7 +561,9 @@ impl ProxyManager {
             tracing::info!(session = %session.id(), ?pause, "restarting a crashed session");
             tokio::time::sleep(pause).await;
             let Some(inner) = manager.upgrade() else { return };
-            restart(Self { inner }, session).await;
+            restart(Self { inner }, session.clone()).await;
+            // Unless another incarnation goes on, it rests or has ended.
+            after_end_of(manager, session).await;
         }
     }
 }

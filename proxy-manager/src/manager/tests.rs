@@ -79,6 +79,7 @@ impl Place {
             requests: super::requests::NamedRequests::default(),
             free_streams: super::streams::FreeStreams::default(),
             stream_wakers: super::StreamWakers::default(),
+            after_end_turns: tokio::sync::Semaphore::new(super::session_commands::MAX_AFTER_END),
             stream_mapper: super::StreamMapper::new(false),
             idle_suspend_ms: 0,
             runtime: tokio::runtime::Handle::current(),

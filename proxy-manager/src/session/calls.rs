@@ -413,7 +413,7 @@ impl ManagedSession {
 
     /// Ends the processes of the latest incarnation, then runs `then` on it. For a suspended one, `then` runs while no
     /// resume is in progress. The caller bounds the wait.
-    async fn end_current<T>(
+    pub(crate) async fn end_current<T>(
         &self,
         options: KillOptions,
         reason: &EndReason,
