@@ -61,6 +61,7 @@ pub use self::{
     damage::{LogDamage, LogInspection},
     error::LogError,
     ring::EventRing,
+    transfer::gap_line,
     types::{
         CommitTimes, EventBatch, EventPage, ExportSummary, Heartbeat, ImportSummary, LinePage, LogMetrics, LogOptions,
         MAX_PUT_ASIDE, MAX_REQUESTS, MemoryLimits, OnCommit, QueueFull, REQUEST_RETENTION, ReadLimit, Retention,

@@ -51,8 +51,8 @@ pub(crate) fn export(
     Ok(exported)
 }
 
-/// Returns the `session:gap` line for events that cannot be read, at the offset of the last one lost.
-fn gap_line(session: &SessionId, lost: OffsetGap) -> String {
+/// Returns the `session:gap` line, as a public JSON envelope, for events that cannot be read, at the offset of the last one lost.
+pub fn gap_line(session: &SessionId, lost: OffsetGap) -> String {
     let created_at = SystemTime::now();
     let session = Arc::new(session.clone());
     let envelope =

@@ -108,6 +108,8 @@ pub(crate) struct ForkServer {
     watchers: Mutex<Option<HashMap<SessionId, SessionWatcher>>>,
     life: WatchSender<ForkServerLife>,
     heartbeat: ForkServerHeartbeat,
+    /// End of the lease that there was no room for, in milliseconds.
+    waiting_lease: Mutex<Option<u64>>,
     /// Time for which it may stand still.
     patience: Option<Duration>,
     takeover: Arc<SweepCoordinator>,
@@ -237,8 +239,20 @@ impl ForkServer {
         registry::add_supervisor(id);
         let watchers = Mutex::new(Some(HashMap::new()));
         let life = WatchSender::new(ForkServerLife::Alive);
-        let (heartbeat, takeover) = (ForkServerHeartbeat::default(), Arc::default());
-        let server = Arc::new(Self { id, host, process, socket, wire, watchers, life, heartbeat, patience, takeover });
+        let (heartbeat, waiting_lease, takeover) = (ForkServerHeartbeat::default(), Mutex::default(), Arc::default());
+        let server = Arc::new(Self {
+            id,
+            host,
+            process,
+            socket,
+            wire,
+            watchers,
+            life,
+            heartbeat,
+            waiting_lease,
+            patience,
+            takeover,
+        });
         let (hello, heard) = oneshot::channel();
         tokio::spawn(server.clone().supervise(hello, death));
         Ok((server, heard))
@@ -339,18 +353,41 @@ impl ForkServer {
         Ok(())
     }
 
-    /// Extends the lease on its sessions.
+    /// Extends the lease on its sessions. Where there is no room, the newest one goes once there is.
     pub(crate) fn renew_lease(self: &Arc<Self>, LeaseDeadline(until): LeaseDeadline) {
         let until_ms = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
-        // A number is never too long to be sent.
-        let Ok(mut order) = self.encode(&ToForkServer::Lease { until_ms }, None) else { return };
-        // Any other error means that it is dead or dying, and its sessions with it.
-        if self.try_send(&mut order).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
-            && let Ok(runtime) = Handle::try_current()
-        {
-            let server = self.clone();
-            runtime.spawn(async move { server.send(order).await });
+        let waits = self.waiting_lease().replace(until_ms).is_some();
+        if waits || self.send_lease() {
+            return;
         }
+        if let Ok(runtime) = Handle::try_current() {
+            let server = self.clone();
+            runtime.spawn(async move {
+                while !server.send_lease() {
+                    server.writable().await;
+                }
+            });
+        }
+    }
+
+    /// Sends the lease that waits. Returns false if there is no room.
+    fn send_lease(&self) -> bool {
+        let mut waiting = self.waiting_lease();
+        let Some(until_ms) = *waiting else { return true };
+        // A number is never too long to be sent.
+        let order = self.encode(&ToForkServer::Lease { until_ms }, None);
+        // Any other error means that it is dead or dying, and its sessions with it.
+        let is_full = order.is_ok_and(|mut order| {
+            self.try_send(&mut order).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        });
+        if !is_full {
+            *waiting = None;
+        }
+        !is_full
+    }
+
+    fn waiting_lease(&self) -> MutexGuard<'_, Option<u64>> {
+        self.waiting_lease.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Continues it, if somebody has stopped or frozen it.

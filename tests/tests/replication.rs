@@ -388,6 +388,46 @@ async fn what_was_not_acknowledged_is_shipped_after_a_restart_and_not_seen_befor
 }
 
 #[tokio::test]
+async fn events_that_cannot_be_read_any_more_are_a_gap_in_the_fleets_log_and_hold_nothing_up() {
+    let fleet = Arc::new(Fleet::default());
+    let mut place = Place::new("a", &fleet).await;
+    let session = place.start().await;
+    let id = session.id().clone();
+    place.shipped(&id).await;
+    let pause = place.pause().await;
+    let append = place.manager.append_event(&id, "test:damaged", 1, Json::from(&serde_json::json!("whole")));
+    let suspend = async {
+        place.committed(&id, "test:damaged").await;
+        place.manager.suspend_session(&id, KillOptions::NOW).await
+    };
+    let _ = tokio::join!(append, suspend);
+    place.manager.shutdown().await;
+    place.shipper.abort();
+    drop(session);
+    let file = place.scratch.path().join("state/log.sqlite");
+    let mut bytes = std::fs::read(&file).expect("the log");
+    let at: Vec<usize> = memmem(&bytes, b"test:damaged");
+    assert!(!at.is_empty(), "it is in the log");
+    at.into_iter().for_each(|at| bytes[at] = b'T');
+    std::fs::write(&file, bytes).expect("written");
+    place.manager = build(&place.scratch, Replication::new(place.node.clone())).await;
+    place.shipper = tokio::spawn(ship(place.manager.clone(), place.node.clone()));
+    drop(pause);
+    place.manager.resume_session(&id).await.expect("resumed");
+    assert_eq!(place.ask(&id, "say again").await, "again");
+    place.shipped(&id).await;
+    let lines: Vec<Value> = fleet.stream(&id).lines.into_iter().map(|(_, line)| line).collect();
+    assert!(lines.iter().any(|line| line["type"] == "session:gap"), "{lines:?}");
+    assert!(lines.iter().all(|line| line["type"] != "test:damaged"), "{lines:?}");
+    place.end().await;
+}
+
+/// Positions of a text in bytes.
+fn memmem(bytes: &[u8], text: &[u8]) -> Vec<usize> {
+    bytes.windows(text.len()).enumerate().filter(|(_, window)| *window == text).map(|(at, _)| at).collect()
+}
+
+#[tokio::test]
 async fn a_session_says_that_its_fleet_is_unavailable_and_that_it_has_come_back() {
     let fleet = Arc::new(Fleet::default());
     for policy in [UnavailablePolicy::Hold, UnavailablePolicy::End] {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use agents::{AgentSpec, conversations::ConversationLocation};
-use event_log::{LogError, OnCommit, ReadLimit, StreamOwnership, StreamPosition};
+use event_log::{LogError, OnCommit, ReadLimit, StreamOwnership, StreamPosition, gap_line};
 use ipc_protocol::{EndReason, Event, KillOptions, Receipt, SessionId};
 use tokio::{
     sync::oneshot,
@@ -112,8 +112,15 @@ impl ProxyManager {
         }
         let (id, from) = (session.clone(), head.acknowledged);
         let read = move || log.read_lines(&id, from, ReadLimit { events, bytes });
-        let page = READING.run("reading events for the fleet", read).await??;
-        // What retention or damage took from the beginning is part of the range.
+        let page = match READING.run("reading events for the fleet", read).await? {
+            // The marker goes in their place, and what follows after it.
+            Err(LogError::Corrupt { lost: Some(lost), .. }) => {
+                let (last, lines) = (lost.to, gap_line(session, lost).into_bytes());
+                return Ok(UnacknowledgedEvents { epoch, first: from + 1, last, lines, events: 1 });
+            }
+            page => page?,
+        };
+        // What retention took from the beginning is part of the range.
         Ok(UnacknowledgedEvents { epoch, first: from + 1, last: page.next, lines: page.bytes, events: page.events })
     }
 
