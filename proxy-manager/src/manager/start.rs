@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// Longest wait of a failed start for the event log to delete what it has of the session. It does so later, else.
-const FORGET_TIMEOUT: Duration = Duration::from_secs(5);
+const FORGET_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl ProxyManager {
     /// Starts a session and returns when its agent is ready. If the start fails, or this future is dropped, everything
