@@ -97,19 +97,9 @@ impl FleetReplicator {
     /// Ships what a session has that the log has not.
     async fn ship(&self, member: &FleetMember, manager: &ProxyManager, session: &SessionId) {
         let log = member.log();
-        let known = lock(&self.0.sequences).get(session).copied();
-        let mut expected = known.unwrap_or(0);
-        let mut is_known = known.is_some();
+        // Sequence that the next publish expects; `None` where the log has to say it first, as after a restart.
+        let mut known = lock(&self.0.sequences).get(session).copied();
         loop {
-            if !is_known {
-                match log.tail(session).await {
-                    Ok(tail) => (expected, is_known) = (tail.sequence, true),
-                    Err(error) => {
-                        self.unavailable(manager, &error).await;
-                        continue;
-                    }
-                }
-            }
             let events = match manager.read_unacknowledged(session, BATCH_EVENTS, BATCH_BYTES).await {
                 Ok(events) if events.events > 0 || events.last >= events.first && events.first > 0 => events,
                 Ok(_) => return,
@@ -119,22 +109,45 @@ impl FleetReplicator {
                 }
             };
             let batch = EventBatch { epoch: events.epoch.0, first: events.first, last: events.last };
-            let (outcome, error) = log.publish(session, batch, events.lines, expected).await;
-            let step = batch.decide(expected, outcome);
+            let step = match known {
+                Some(expected) => ShippingStep::Again { expected },
+                // What the log has already is not published again, and nothing is after a later owner.
+                None => match log.tail(session).await {
+                    Ok(tail) => batch.compare(tail),
+                    Err(error) => {
+                        self.unavailable(manager, &error).await;
+                        continue;
+                    }
+                },
+            };
+            let (step, error) = match step {
+                ShippingStep::Again { expected } => {
+                    let (outcome, error) = log.publish(session, batch, events.lines, expected).await;
+                    (batch.decide(expected, outcome), error)
+                }
+                step => (step, None),
+            };
             match step {
                 ShippingStep::Acknowledged { through, sequence } => {
-                    expected = sequence;
-                    lock(&self.0.sequences).insert(session.clone(), sequence);
                     let _ = manager.set_fleet_available(Ok(()));
-                    if let Err(error) = manager.acknowledge(session, through).await {
-                        tracing::warn!(%session, error = %ErrorChain(&error), "an acknowledgement is not noted: it is tried again");
-                        sleep(PAUSE).await;
+                    match manager.acknowledge(session, through).await {
+                        Ok(()) => {
+                            known = Some(sequence);
+                            lock(&self.0.sequences).insert(session.clone(), sequence);
+                        }
+                        Err(error) => {
+                            tracing::warn!(%session, error = %ErrorChain(&error), "an acknowledgement is not noted: it is tried again");
+                            // The log has events that are read again from here: its tail says which.
+                            known = None;
+                            lock(&self.0.sequences).remove(session);
+                            sleep(PAUSE).await;
+                        }
                     }
                 }
-                ShippingStep::Again { expected: again } => expected = again,
-                ShippingStep::From { offset, expected: again } => {
+                ShippingStep::Again { expected } => known = Some(expected),
+                ShippingStep::From { offset, expected } => {
                     tracing::error!(%session, offset, next = batch.first, "the fleet's log lacks events that it had: its readers miss them");
-                    expected = again;
+                    known = Some(expected);
                 }
                 ShippingStep::Fenced { epoch } => {
                     tracing::warn!(%session, epoch, "another node has the session: it ends here");
