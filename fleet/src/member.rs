@@ -122,6 +122,8 @@ struct Tables {
     starting: HashMap<SessionId, u32>,
     /// Sessions that are being given up.
     releasing: HashSet<SessionId>,
+    /// Sessions that are here no longer, and whose rows are there still.
+    forgotten: HashSet<SessionId>,
 }
 
 /// Claim of a session that was made.
@@ -198,6 +200,7 @@ impl FleetMember {
                 sessions: SessionTable::default(),
                 starting: HashMap::new(),
                 releasing: HashSet::new(),
+                forgotten: HashSet::new(),
             }),
             changes: watch::Sender::new(0),
             deadline: watch::Sender::new(None),
@@ -358,6 +361,8 @@ impl FleetMember {
         let tables = self.tables();
         let own = tables.sessions.of_node(self.name()).into_iter();
         let own = own.filter(|row| row.record.snapshot.is_some() && !tables.starting.contains_key(&row.session));
+        let own =
+            own.filter(|row| !tables.releasing.contains(&row.session) && !tables.forgotten.contains(&row.session));
         own.map(|row| row.session).collect()
     }
 
@@ -415,6 +420,20 @@ impl FleetMember {
                 Err(CompareAndSetError::Engine(error)) => return Err(error),
             }
         }
+    }
+
+    /// Takes note that a session is here no longer, and is not to be taken over by its row; or that this is over.
+    pub(crate) fn mark_forgotten(&self, session: &SessionId, is_forgotten: bool) {
+        let mut tables = self.tables();
+        match is_forgotten {
+            true => tables.forgotten.insert(session.clone()),
+            false => tables.forgotten.remove(session),
+        };
+    }
+
+    /// Returns true for a session that was deleted here, until the fleet has nothing of it.
+    pub fn is_forgotten(&self, session: &SessionId) -> bool {
+        self.tables().forgotten.contains(session)
     }
 
     /// Takes note that a session is about to start here.
@@ -501,7 +520,8 @@ impl FleetMember {
     pub async fn delete(&self, session: &SessionId, is_here: impl FnOnce() -> bool) -> Result<bool, EngineError> {
         let Some(_releasing) = self.begin_release(session) else { return Ok(false) };
         // A start that begins from here on waits.
-        if self.tables().starting.contains_key(session) || is_here() {
+        let starts = self.tables().starting.contains_key(session);
+        if starts || is_here() {
             return Ok(false);
         }
         if self.remove_contents(session).await?.is_some() {

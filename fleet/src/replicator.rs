@@ -103,6 +103,9 @@ impl FleetReplicator {
         let mut known = lock(&self.0.sequences).get(session).copied();
         let mut most_events = BATCH_EVENTS;
         loop {
+            if member.is_forgotten(session) {
+                return;
+            }
             let events = match manager.read_unacknowledged(session, most_events, BATCH_BYTES).await {
                 Ok(events) if events.events > 0 || events.last >= events.first && events.first > 0 => events,
                 Ok(_) => return,
@@ -223,6 +226,10 @@ impl FleetReplicator {
             let mut forgotten = lock(&self.0.forgotten);
             *lock(&self.0.deleting) = None;
             if is_done {
+                // It may have been forgotten once more.
+                if !forgotten.contains(&session) {
+                    member.mark_forgotten(&session, false);
+                }
                 return;
             }
             forgotten.insert(session);
@@ -239,6 +246,7 @@ impl FleetReplicator {
         let was_deleted = {
             let mut forgotten = lock(&self.0.forgotten);
             let is_being_deleted = lock(&self.0.deleting).as_ref() == Some(session);
+            member.mark_forgotten(session, false);
             forgotten.remove(session) || is_being_deleted
         };
         if was_deleted && let Err(error) = member.begin_anew(session).await {
@@ -292,7 +300,12 @@ impl Replicator for FleetReplicator {
 
     fn forgotten(&self, session: &SessionId) {
         lock(&self.0.sequences).remove(session);
-        lock(&self.0.forgotten).insert(session.clone());
+        let mut forgotten = lock(&self.0.forgotten);
+        forgotten.insert(session.clone());
+        if let Some(member) = self.0.member.get() {
+            member.mark_forgotten(session, true);
+        }
+        drop(forgotten);
         self.0.chore.notify_one();
     }
 }

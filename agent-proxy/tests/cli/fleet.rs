@@ -450,6 +450,30 @@ fn a_session_of_a_node_that_died_goes_on_elsewhere() {
 }
 
 #[test]
+fn a_session_that_was_deleted_is_not_taken_over_from_what_was_stored_of_it() {
+    let Some(engine) = Engine::start() else { return };
+    let place = lasting::place();
+    let state = state(&place);
+    let flags: Vec<&str> = state.iter().map(String::as_str).chain(["--take-over"]).collect();
+    let a = serve(&place, &engine, "a", &flags);
+    for round in 0..3 {
+        a.run(&["start", "--id", "s-1", "--agent", "kept", "--home", "own"]).exits(0);
+        a.run(&["prompt", "s-1", &format!("say {round}")]).exits(0);
+        let text = texts(&a, "s-1", "0").1;
+        assert!(text.contains(&round.to_string()), "{text}");
+        assert!((0..round).all(|before| !text.contains(&before.to_string())), "{text}");
+        until("its conversation is stored", || rows(&a, "sessions")[0]["snapshot"].is_string().then_some(()));
+        a.run(&["kill", "s-1"]).exits(0);
+        a.run(&["delete", "s-1"]).exits(0);
+        // The second start comes before the first deletion may be carried out.
+        if round > 0 {
+            until("its row is removed", || owner(&a, "s-1").is_none().then_some(()));
+            assert_eq!(a.run(&["sessions", "--all", "-q"]).exits(0).stdout, "");
+        }
+    }
+}
+
+#[test]
 fn a_node_that_was_stopped_finds_its_sessions_elsewhere_when_it_goes_on() {
     let Some(engine) = Engine::start() else { return };
     let (here, there) = (lasting::place(), lasting::place());
