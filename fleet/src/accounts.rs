@@ -65,8 +65,8 @@ impl NodeKey {
 
 /// Writes the part of nats-server's configuration that admits these nodes, each with the rights to what is its own.
 ///
-/// A node can write no other's row, hear no other's requests, and neither change nor remove a bucket. It can write the row of any session: the
-/// owner is checked by compare-and-set among nodes that keep to it, and not against one that does not.
+/// A node can write no other's row, hear no other's requests, and neither change nor remove a bucket. It can write the row of any session, and
+/// remove its events, as it does for those that are deleted: the owner is checked by compare-and-set among nodes that keep to it, and not against one that does not.
 pub fn account_configuration(keys: &[NodeKey]) -> String {
     let mut text = String::from("authorization {\n  users: [\n");
     for NodeKey { node, public, .. } in keys {
@@ -77,8 +77,9 @@ pub fn account_configuration(keys: &[NodeKey]) -> String {
                 false => vec![format!("$JS.API.{request}.{stream}")],
             })
         });
-        // Of what it has stored itself, as far as nodes keep to it.
-        let requests = requests.flatten().chain(["$JS.API.STREAM.PURGE.OBJ_snaps".to_owned()]);
+        // Of what it has stored itself, as far as nodes keep to it: conversations that were replaced, and the events of deleted sessions.
+        let purges = ["OBJ_snaps", STREAM].map(|stream| format!("$JS.API.STREAM.PURGE.{stream}"));
+        let requests = requests.flatten().chain(purges);
         let own = ["$JS.API.INFO".to_owned(), format!("$KV.nodes.{node}")];
         let shared = ["$KV.sessions.>", "$KV.keys.>", "ev.>", "$O.snaps.>", "node.*.cmd", "_INBOX.>", "$JS.FC.>"]
             .map(str::to_owned);

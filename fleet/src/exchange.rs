@@ -16,7 +16,7 @@ use std::{sync::Arc, time::Duration};
 use async_nats::{Client, HeaderMap, Message, StatusCode, Subscriber};
 use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::BoxStream};
 use tokio::{
-    sync::Semaphore,
+    sync::{Semaphore, watch},
     time::{Instant, interval_at, timeout},
 };
 
@@ -198,10 +198,20 @@ fn unpack(packed: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(u32::from_be_bytes(*length) as usize)
 }
 
-/// Answers the requests to a node until the subscription ends.
-pub(crate) async fn serve(client: Client, mut requests: Subscriber, handler: ExchangeHandler) {
+/// Answers the requests to a node until the subscription ends, or another program has the node's name: what is being answered breaks off then.
+pub(crate) async fn serve(
+    client: Client,
+    mut requests: Subscriber,
+    handler: ExchangeHandler,
+    replaced: watch::Receiver<bool>,
+) {
     let places = Arc::new(Semaphore::new(MAX_REQUESTS));
-    while let Some(message) = requests.next().await {
+    loop {
+        let message = tokio::select! {
+            () = until_replaced(replaced.clone()) => return,
+            message = requests.next() => message,
+        };
+        let Some(message) = message else { return };
         let Some(inbox) = message.reply.clone().map(|subject| subject.to_string()) else { continue };
         let Some((head, body)) = unpack(&message.payload) else {
             tracing::warn!("a request of another node was dropped: it is none");
@@ -213,11 +223,21 @@ pub(crate) async fn serve(client: Client, mut requests: Subscriber, handler: Exc
             let _ = client.publish_with_headers(inbox, headers("error", true), reason.into()).await;
             continue;
         };
-        let (client, handler) = (client.clone(), handler.clone());
+        let (client, handler, replaced) = (client.clone(), handler.clone(), replaced.clone());
         tokio::spawn(async move {
-            answer(&client, inbox, handler(request)).await;
+            tokio::select! {
+                () = until_replaced(replaced) => {}
+                () = answer(&client, inbox, handler(request)) => {}
+            }
             drop(place);
         });
+    }
+}
+
+/// Waits until another program has the node's name: for ever where that does not happen.
+async fn until_replaced(mut replaced: watch::Receiver<bool>) {
+    if replaced.wait_for(|replaced| *replaced).await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 

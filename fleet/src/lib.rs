@@ -39,7 +39,7 @@ pub use self::{
     error::{ClaimError, CompareAndSetError, EngineError, ExchangeError, JoinError},
     lease::{LeaseTimes, SHORTEST_LEASE},
     log::{FleetLog, FleetLogReader},
-    member::{FleetConfig, FleetMember, StartGuard},
+    member::{FleetConfig, FleetMember, SessionClaim, StartGuard},
     names::{InvalidNodeName, NodeName},
     node_table::{FleetNode, NodePresence},
     placement::{PlacementError, PlacementRequest},

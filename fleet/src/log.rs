@@ -35,6 +35,9 @@ const FIRST: &str = "Ev-First";
 const LAST: &str = "Ev-Last";
 const NODE: &str = "Ev-Node";
 
+/// Room for the headers of a message.
+const HEADER_ROOM: usize = 4096;
+
 /// Longest wait of one request for messages; a reader whose consumer is gone notes it after two of them.
 const PULL_TIME: Duration = Duration::from_secs(2);
 
@@ -120,6 +123,23 @@ impl FleetLog {
                 (PublishOutcome::NoAnswer, Some(error))
             }
         }
+    }
+
+    /// Removes all events of a session, so that one that has its id later begins anew.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub(crate) async fn remove(&self, session: &SessionId) -> Result<(), EngineError> {
+        if self.tail(session).await? == LogTail::EMPTY {
+            return Ok(());
+        }
+        let purged = self.stream.purge().filter(subject(session)).await;
+        purged.map(drop).map_err(|error| EngineError::new("remove the events of", format!("session {session}"), error))
+    }
+
+    /// Most bytes of one message.
+    pub fn max_bytes(&self) -> usize {
+        self.context.client().max_payload().saturating_sub(HEADER_ROOM)
     }
 
     /// Begins to read a session's events, with the message that has the one after offset `from`.

@@ -1,7 +1,7 @@
 //! This node's membership: beats, the tables of nodes and sessions, claims, requests to others.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -48,6 +48,8 @@ const WATCH_SILENCE: Duration = Duration::from_secs(3);
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
 /// Time to read what the buckets have when a node joins.
 const FIRST_READ: Duration = Duration::from_secs(10);
+/// Time between two looks whether a session that is being given up is free.
+const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 /// Least time between two beats.
 const BEAT_PAUSE: Duration = Duration::from_millis(200);
 
@@ -101,6 +103,8 @@ struct Membership {
     deadline: watch::Sender<Option<BootTime>>,
     /// Wakes the beats.
     beat: Notify,
+    /// Set once another program has this node's name.
+    replaced: watch::Sender<bool>,
     /// Work of the membership; `None` once the node has left.
     tasks: Mutex<Option<JoinSet<()>>>,
 }
@@ -110,14 +114,38 @@ struct Tables {
     lease: Lease,
     /// Revision of this node's own row.
     revision: u64,
-    /// Set once another program has this node's name.
-    replaced: bool,
     sessions_now: u32,
     draining: bool,
     nodes: NodeTable,
     sessions: SessionTable,
     /// Sessions that are being started here, with the number of calls that do.
     starting: HashMap<SessionId, u32>,
+    /// Sessions that are being given up.
+    releasing: HashSet<SessionId>,
+    /// Sessions that are here no longer, and whose rows are there still.
+    forgotten: HashSet<SessionId>,
+}
+
+/// Claim of a session that was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionClaim {
+    /// Epoch under which this node has the session.
+    pub epoch: u64,
+    /// True if nobody had the session before.
+    pub is_new: bool,
+}
+
+/// Session that is being given up: as long as this lives, a claim of it waits.
+#[derive(Debug)]
+struct ReleaseGuard<'a> {
+    member: &'a FleetMember,
+    session: &'a SessionId,
+}
+
+impl Drop for ReleaseGuard<'_> {
+    fn drop(&mut self) {
+        self.member.tables().releasing.remove(self.session);
+    }
 }
 
 /// Session that is being started here: as long as this lives, nobody counts its row as one of a session that is gone.
@@ -166,16 +194,18 @@ impl FleetMember {
             tables: Mutex::new(Tables {
                 lease: Lease::new(times),
                 revision: 0,
-                replaced: false,
                 sessions_now: 0,
                 draining: false,
                 nodes: NodeTable::new(times),
                 sessions: SessionTable::default(),
                 starting: HashMap::new(),
+                releasing: HashSet::new(),
+                forgotten: HashSet::new(),
             }),
             changes: watch::Sender::new(0),
             deadline: watch::Sender::new(None),
             beat: Notify::new(),
+            replaced: watch::Sender::new(false),
             tasks: Mutex::new(Some(JoinSet::new())),
             config,
         }));
@@ -195,7 +225,7 @@ impl FleetMember {
         Ok(member)
     }
 
-    /// Answers requests of other nodes from now on.
+    /// Answers requests of other nodes from now on, until another program has this node's name.
     ///
     /// # Errors
     /// The engine's.
@@ -205,7 +235,8 @@ impl FleetMember {
         let requests = requests.map_err(|error| EngineError::new("subscribe to", subject, error))?;
         // An answer on the same connection: the server has read the subscription before.
         self.0.sessions.last_revision().await?;
-        self.spawn(exchange::serve(self.0.client.clone(), requests, handler));
+        let replaced = self.0.replaced.subscribe();
+        self.spawn(exchange::serve(self.0.client.clone(), requests, handler, replaced));
         Ok(())
     }
 
@@ -236,8 +267,7 @@ impl FleetMember {
 
     /// Returns true while this node's lease is held: nobody else may take its sessions.
     pub fn is_lease_held(&self) -> bool {
-        let tables = self.tables();
-        !tables.replaced && tables.lease.is_held(BootTime::now())
+        !*self.0.replaced.borrow() && self.tables().lease.is_held(BootTime::now())
     }
 
     /// Returns all nodes, by name, as far as this one knows.
@@ -331,6 +361,8 @@ impl FleetMember {
         let tables = self.tables();
         let own = tables.sessions.of_node(self.name()).into_iter();
         let own = own.filter(|row| row.record.snapshot.is_some() && !tables.starting.contains_key(&row.session));
+        let own =
+            own.filter(|row| !tables.releasing.contains(&row.session) && !tables.forgotten.contains(&row.session));
         own.map(|row| row.session).collect()
     }
 
@@ -390,17 +422,51 @@ impl FleetMember {
         }
     }
 
+    /// Takes note that a session is here no longer, and is not to be taken over by its row; or that this is over.
+    pub(crate) fn mark_forgotten(&self, session: &SessionId, is_forgotten: bool) {
+        let mut tables = self.tables();
+        match is_forgotten {
+            true => tables.forgotten.insert(session.clone()),
+            false => tables.forgotten.remove(session),
+        };
+    }
+
+    /// Returns true for a session that was deleted here, until the fleet has nothing of it.
+    pub fn is_forgotten(&self, session: &SessionId) -> bool {
+        self.tables().forgotten.contains(session)
+    }
+
     /// Takes note that a session is about to start here.
     pub fn begin_start(&self, session: &SessionId) -> StartGuard {
         *self.tables().starting.entry(session.clone()).or_default() += 1;
         StartGuard { member: self.clone(), session: session.clone() }
     }
 
-    /// Claims a session for this node. One that it has already is its own. Returns the epoch.
+    /// Claims a session that is about to start, of which this node has nothing. What the log has of an earlier one with its id is removed.
+    ///
+    /// # Errors
+    /// As for [`FleetMember::claim`]; nothing is claimed then.
+    pub async fn claim_start(&self, session: &SessionId, user: Option<&str>) -> Result<SessionClaim, ClaimError> {
+        let claim = self.claim(session, user).await?;
+        if claim.is_new
+            && let Err(error) = self.0.log.remove(session).await
+        {
+            if let Err(error) = self.release(session).await {
+                tracing::warn!(%session, error = %chain(&error), "a session that did not start is still this node's");
+            }
+            return Err(error.into());
+        }
+        Ok(claim)
+    }
+
+    /// Claims a session for this node. One that it has already is its own.
     ///
     /// # Errors
     /// Another node has it, this node's lease is over, or the engine does not answer.
-    pub async fn claim(&self, session: &SessionId, user: Option<&str>) -> Result<u64, ClaimError> {
+    pub async fn claim(&self, session: &SessionId, user: Option<&str>) -> Result<SessionClaim, ClaimError> {
+        while self.tables().releasing.contains(session) {
+            sleep(RELEASE_PAUSE).await;
+        }
         if !self.is_lease_held() {
             let silence = self.tables().lease.age(BootTime::now()).unwrap_or_default();
             return Err(ClaimError::LeaseOver { silence });
@@ -418,7 +484,7 @@ impl FleetMember {
             let row = match self.0.sessions.create(&token, json(&record), Retention::Keep).await? {
                 Ok(revision) => {
                     self.note(session, revision, Some(record.clone()));
-                    return Ok(record.epoch);
+                    return Ok(SessionClaim { epoch: record.epoch, is_new: true });
                 }
                 Err(row) => row,
             };
@@ -430,14 +496,14 @@ impl FleetMember {
                 return Err(ClaimError::Owned { node: owned.record.node });
             }
             if owned.record.incarnation == self.0.incarnation {
-                return Ok(owned.record.epoch);
+                return Ok(SessionClaim { epoch: owned.record.epoch, is_new: false });
             }
             // This node had it before its program was started anew.
             record = OwnershipRecord { incarnation: self.0.incarnation.clone(), ..owned.record };
             match self.0.sessions.write(&token, json(&record), owned.revision, Retention::Keep).await {
                 Ok(revision) => {
                     self.note(session, revision, Some(record.clone()));
-                    return Ok(record.epoch);
+                    return Ok(SessionClaim { epoch: record.epoch, is_new: false });
                 }
                 Err(CompareAndSetError::Changed) => {}
                 Err(CompareAndSetError::Engine(error)) => return Err(error.into()),
@@ -445,11 +511,85 @@ impl FleetMember {
         }
     }
 
-    /// Gives a session of this node up, as after its deletion. One of another node is left alone.
+    /// Deletes a session of this node from the fleet: its events, its conversation, then its row. One of another node is left alone, and one
+    /// that is here again: that starts now, or that `is_here` says so of: then it
+    /// returns false.
+    ///
+    /// # Errors
+    /// The engine's; also while this node's lease is over.
+    pub async fn delete(&self, session: &SessionId, is_here: impl FnOnce() -> bool) -> Result<bool, EngineError> {
+        let Some(_releasing) = self.begin_release(session) else { return Ok(false) };
+        // A start that begins from here on waits.
+        let starts = self.tables().starting.contains_key(session);
+        if starts || is_here() {
+            return Ok(false);
+        }
+        if self.remove_contents(session).await?.is_some() {
+            self.remove_row(session).await?;
+        }
+        Ok(true)
+    }
+
+    /// Removes what the fleet has of a session of this node whose id another one has from now on, and keeps its row.
+    ///
+    /// # Errors
+    /// As for [`FleetMember::delete`].
+    pub async fn begin_anew(&self, session: &SessionId) -> Result<(), EngineError> {
+        while let Some(owned) = self.remove_contents(session).await? {
+            let record = OwnershipRecord { snapshot: None, kill: None, ..owned.record };
+            let written =
+                self.0.sessions.write(&session_token(session), json(&record), owned.revision, Retention::Keep).await;
+            match written {
+                Ok(revision) => {
+                    self.note(session, revision, Some(record));
+                    return Ok(());
+                }
+                Err(CompareAndSetError::Changed) => {}
+                Err(CompareAndSetError::Engine(error)) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the events and the conversation of a session of this node. Returns its row; `None` where it is not this node's.
+    async fn remove_contents(&self, session: &SessionId) -> Result<Option<OwnedSession>, EngineError> {
+        let own = self.owner_now(session).await?.filter(|owned| owned.record.node == *self.name());
+        let Some(owned) = own else { return Ok(None) };
+        if !self.is_lease_held() {
+            let reason = std::io::Error::other("this node's lease is over, so that another one may have it");
+            return Err(EngineError::new("delete", format!("session {session}"), reason));
+        }
+        self.0.log.remove(session).await?;
+        if let Some(object) = &owned.record.snapshot {
+            self.remove_snapshot(object).await?;
+        }
+        Ok(Some(owned))
+    }
+
+    /// Gives a session of this node up, and leaves the events that it may have. One of another node is left alone.
     ///
     /// # Errors
     /// The engine's.
     pub async fn release(&self, session: &SessionId) -> Result<(), EngineError> {
+        let Some(_releasing) = self.begin_release(session) else { return Ok(()) };
+        self.remove_row(session).await
+    }
+
+    /// Begins to give a session up; `None` where that is under way.
+    fn begin_release<'a>(&'a self, session: &'a SessionId) -> Option<ReleaseGuard<'a>> {
+        let begun = self.tables().releasing.insert(session.clone());
+        begun.then_some(ReleaseGuard { member: self, session })
+    }
+
+    async fn remove_snapshot(&self, object: &str) -> Result<(), EngineError> {
+        match self.0.snapshots.delete(object).await {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == object_store::DeleteErrorKind::NotFound => Ok(()),
+            Err(error) => Err(EngineError::new("delete", format!("the snapshot {object}"), error)),
+        }
+    }
+
+    async fn remove_row(&self, session: &SessionId) -> Result<(), EngineError> {
         let token = session_token(session);
         loop {
             let Some(owned) = self.owner_now(session).await? else { return Ok(()) };
@@ -484,7 +624,12 @@ impl FleetMember {
         let local: BTreeMap<SessionId, Option<String>> = local().into_iter().collect();
         let mut foreign = Vec::new();
         for (session, user) in &local {
-            if rows.iter().any(|row| row.session == *session && row.record.incarnation == self.0.incarnation) {
+            let own = rows.iter().find(|row| row.session == *session && row.record.incarnation == self.0.incarnation);
+            if let Some(row) = own {
+                // A start that came by another way than a request to this node names its user here alone.
+                if row.record.user != *user {
+                    self.change_user(session, user.as_deref()).await?;
+                }
                 continue;
             }
             match self.claim(session, user.as_deref()).await {
@@ -502,6 +647,25 @@ impl FleetMember {
             }
         }
         Ok(foreign)
+    }
+
+    /// Notes the user of a session of this node.
+    async fn change_user(&self, session: &SessionId, user: Option<&str>) -> Result<(), EngineError> {
+        loop {
+            let own = self.owner_now(session).await?.filter(|owned| owned.record.node == *self.name());
+            let Some(owned) = own else { return Ok(()) };
+            let record = OwnershipRecord { user: user.map(str::to_owned), ..owned.record };
+            let written =
+                self.0.sessions.write(&session_token(session), json(&record), owned.revision, Retention::Keep).await;
+            match written {
+                Ok(revision) => {
+                    self.note(session, revision, Some(record));
+                    return Ok(());
+                }
+                Err(CompareAndSetError::Changed) => {}
+                Err(CompareAndSetError::Engine(error)) => return Err(error),
+            }
+        }
     }
 
     /// Remembers where the start with an `Idempotency-Key` was sent. Returns what was remembered before, if anything was.
@@ -769,7 +933,7 @@ impl FleetMember {
                 node = %self.name(), incarnation = other.incarnation,
                 "another program has the name of this node: this one is no longer of the fleet"
             );
-            self.tables().replaced = true;
+            self.0.replaced.send_replace(true);
             return None;
         }
         self.tables().revision = revision;

@@ -15,7 +15,7 @@ use tokio::{sync::Notify, task::JoinSet, time::sleep};
 
 use crate::{
     error::ClaimError,
-    member::FleetMember,
+    member::{FleetMember, SessionClaim},
     shipping::{EventBatch, ShippingStep},
 };
 
@@ -45,6 +45,8 @@ struct ReplicatorState {
     turned: Mutex<BTreeSet<SessionId>>,
     /// Sessions that are here no longer, and whose rows go.
     forgotten: Mutex<BTreeSet<SessionId>>,
+    /// The one of them that is worked on.
+    deleting: Mutex<Option<SessionId>>,
     chore: Notify,
 }
 
@@ -97,20 +99,14 @@ impl FleetReplicator {
     /// Ships what a session has that the log has not.
     async fn ship(&self, member: &FleetMember, manager: &ProxyManager, session: &SessionId) {
         let log = member.log();
-        let known = lock(&self.0.sequences).get(session).copied();
-        let mut expected = known.unwrap_or(0);
-        let mut is_known = known.is_some();
+        // Sequence that the next publish expects; `None` where the log has to say it first, as after a restart.
+        let mut known = lock(&self.0.sequences).get(session).copied();
+        let mut most_events = BATCH_EVENTS;
         loop {
-            if !is_known {
-                match log.tail(session).await {
-                    Ok(tail) => (expected, is_known) = (tail.sequence, true),
-                    Err(error) => {
-                        self.unavailable(manager, &error).await;
-                        continue;
-                    }
-                }
+            if member.is_forgotten(session) {
+                return;
             }
-            let events = match manager.read_unacknowledged(session, BATCH_EVENTS, BATCH_BYTES).await {
+            let events = match manager.read_unacknowledged(session, most_events, BATCH_BYTES).await {
                 Ok(events) if events.events > 0 || events.last >= events.first && events.first > 0 => events,
                 Ok(_) => return,
                 Err(error) => {
@@ -118,30 +114,67 @@ impl FleetReplicator {
                     return;
                 }
             };
+            let (bytes, most_bytes) = (events.lines.len(), log.max_bytes());
+            if bytes > most_bytes && events.events > 1 {
+                most_events = 1;
+                continue;
+            }
+            if bytes > most_bytes {
+                // It will never be in the log, and what comes after it cannot be there without it.
+                tracing::error!(
+                    %session, offset = events.first, bytes, most_bytes,
+                    "an event is longer than a message of the fleet's engine may be (max_payload): its session ends, and what follows is put aside"
+                );
+                lock(&self.0.sequences).remove(session);
+                end_here(manager, session).await;
+                return;
+            }
+            most_events = BATCH_EVENTS;
             let batch = EventBatch { epoch: events.epoch.0, first: events.first, last: events.last };
-            let (outcome, error) = log.publish(session, batch, events.lines, expected).await;
-            let step = batch.decide(expected, outcome);
+            let step = match known {
+                Some(expected) => ShippingStep::Again { expected },
+                // What the log has already is not published again, and nothing is after a later owner.
+                None => match log.tail(session).await {
+                    Ok(tail) => batch.compare(tail),
+                    Err(error) => {
+                        self.unavailable(manager, &error).await;
+                        continue;
+                    }
+                },
+            };
+            let (step, error) = match step {
+                ShippingStep::Again { expected } => {
+                    let (outcome, error) = log.publish(session, batch, events.lines, expected).await;
+                    (batch.decide(expected, outcome), error)
+                }
+                step => (step, None),
+            };
             match step {
                 ShippingStep::Acknowledged { through, sequence } => {
-                    expected = sequence;
-                    lock(&self.0.sequences).insert(session.clone(), sequence);
                     let _ = manager.set_fleet_available(Ok(()));
-                    if let Err(error) = manager.acknowledge(session, through).await {
-                        tracing::warn!(%session, error = %ErrorChain(&error), "an acknowledgement is not noted: it is tried again");
-                        sleep(PAUSE).await;
+                    match manager.acknowledge(session, through).await {
+                        Ok(()) => {
+                            known = Some(sequence);
+                            lock(&self.0.sequences).insert(session.clone(), sequence);
+                        }
+                        Err(error) => {
+                            tracing::warn!(%session, error = %ErrorChain(&error), "an acknowledgement is not noted: it is tried again");
+                            // The log has events that are read again from here: its tail says which.
+                            known = None;
+                            lock(&self.0.sequences).remove(session);
+                            sleep(PAUSE).await;
+                        }
                     }
                 }
-                ShippingStep::Again { expected: again } => expected = again,
-                ShippingStep::From { offset, expected: again } => {
+                ShippingStep::Again { expected } => known = Some(expected),
+                ShippingStep::From { offset, expected } => {
                     tracing::error!(%session, offset, next = batch.first, "the fleet's log lacks events that it had: its readers miss them");
-                    expected = again;
+                    known = Some(expected);
                 }
                 ShippingStep::Fenced { epoch } => {
                     tracing::warn!(%session, epoch, "another node has the session: it ends here");
                     lock(&self.0.sequences).remove(session);
-                    if let Err(error) = manager.fence(session).await {
-                        tracing::error!(%session, error = %ErrorChain(&error), "a session of another node did not end");
-                    }
+                    end_here(manager, session).await;
                     return;
                 }
             }
@@ -156,7 +189,7 @@ impl FleetReplicator {
     async fn run_chores(self, member: FleetMember, manager: ProxyManager) {
         loop {
             let turned = lock(&self.0.turned).pop_first();
-            let forgotten = lock(&self.0.forgotten).pop_first();
+            let forgotten = self.next_forgotten();
             if turned.is_none() && forgotten.is_none() {
                 self.0.chore.notified().await;
             }
@@ -165,14 +198,62 @@ impl FleetReplicator {
             {
                 tracing::warn!(%session, error, "a session's conversation is not stored: another node goes on with the one before");
             }
-            if let Some(session) = forgotten
-                && let Err(error) = member.release(&session).await
-            {
-                tracing::warn!(%session, error = %ErrorChain(&error), "a session that is gone is still this node's");
-                sleep(PAUSE).await;
-                self.forgotten(&session);
+            if let Some(session) = forgotten {
+                self.delete(&member, &manager, session).await;
             }
         }
+    }
+
+    /// Takes the next session whose row goes.
+    fn next_forgotten(&self) -> Option<SessionId> {
+        let mut forgotten = lock(&self.0.forgotten);
+        let next = forgotten.pop_first();
+        lock(&self.0.deleting).clone_from(&next);
+        next
+    }
+
+    /// Deletes from the fleet what it has of a session that is here no longer, if that is so still.
+    async fn delete(&self, member: &FleetMember, manager: &ProxyManager, session: SessionId) {
+        let deleted = member.delete(&session, || is_here(manager, &session)).await;
+        let is_done = match &deleted {
+            Ok(is_deleted) => *is_deleted || is_here(manager, &session),
+            Err(error) => {
+                tracing::warn!(%session, error = %ErrorChain(error), "a session that is gone is still this node's");
+                false
+            }
+        };
+        {
+            let mut forgotten = lock(&self.0.forgotten);
+            *lock(&self.0.deleting) = None;
+            if is_done {
+                // It may have been forgotten once more.
+                if !forgotten.contains(&session) {
+                    member.mark_forgotten(&session, false);
+                }
+                return;
+            }
+            forgotten.insert(session);
+        }
+        // It is being started, or the engine does not answer.
+        sleep(PAUSE).await;
+        self.0.chore.notify_one();
+    }
+
+    /// Claims a session that starts. What one of its id that was deleted here has left in the fleet goes before.
+    async fn claim_start(&self, member: &FleetMember, session: &SessionId) -> Result<SessionClaim, ClaimError> {
+        let claim = member.claim_start(session, None).await?;
+        // Both are read at once: the chore puts back what it left.
+        let was_deleted = {
+            let mut forgotten = lock(&self.0.forgotten);
+            let is_being_deleted = lock(&self.0.deleting).as_ref() == Some(session);
+            member.mark_forgotten(session, false);
+            forgotten.remove(session) || is_being_deleted
+        };
+        if was_deleted && let Err(error) = member.begin_anew(session).await {
+            self.forgotten(session);
+            return Err(error.into());
+        }
+        Ok(claim)
     }
 
     async fn unavailable(&self, manager: &ProxyManager, error: &crate::EngineError) {
@@ -189,12 +270,17 @@ impl FleetReplicator {
 }
 
 impl Replicator for FleetReplicator {
-    fn claim<'a>(&'a self, session: &'a SessionId, _: ClaimPurpose) -> ClaimFuture<'a> {
+    fn claim<'a>(&'a self, session: &'a SessionId, purpose: ClaimPurpose) -> ClaimFuture<'a> {
         Box::pin(async move {
             let unavailable = |reason: String| ManagerClaimError::Unavailable { reason };
             let member = self.0.member.get().ok_or_else(|| unavailable("this node has not joined yet".into()))?;
-            match member.claim(session, None).await {
-                Ok(epoch) => Ok(Epoch(epoch)),
+            let _starting = member.begin_start(session);
+            let claimed = match purpose {
+                ClaimPurpose::Start => self.claim_start(member, session).await,
+                ClaimPurpose::Resume => member.claim(session, None).await,
+            };
+            match claimed {
+                Ok(claim) => Ok(Epoch(claim.epoch)),
                 Err(ClaimError::Owned { node }) => Err(ManagerClaimError::Owned { owner: format!("node {node}") }),
                 Err(error) => Err(unavailable(ErrorChain(&error).to_string())),
             }
@@ -214,9 +300,19 @@ impl Replicator for FleetReplicator {
 
     fn forgotten(&self, session: &SessionId) {
         lock(&self.0.sequences).remove(session);
-        lock(&self.0.forgotten).insert(session.clone());
+        let mut forgotten = lock(&self.0.forgotten);
+        forgotten.insert(session.clone());
+        if let Some(member) = self.0.member.get() {
+            member.mark_forgotten(session, true);
+        }
+        drop(forgotten);
         self.0.chore.notify_one();
     }
+}
+
+/// Returns true if the manager has a session, or a record of it.
+fn is_here(manager: &ProxyManager, session: &SessionId) -> bool {
+    manager.session(session).is_ok() || manager.record(session).is_ok()
 }
 
 /// Has the fork server end all sessions when this node's lease is over.
@@ -230,6 +326,13 @@ async fn hold_lease(member: FleetMember, manager: ProxyManager) {
         if deadline.changed().await.is_err() {
             return;
         }
+    }
+}
+
+/// Ends a session whose events cannot be in the fleet's log.
+async fn end_here(manager: &ProxyManager, session: &SessionId) {
+    if let Err(error) = manager.fence(session).await {
+        tracing::error!(%session, error = %ErrorChain(&error), "a session whose events are not shipped did not end");
     }
 }
 

@@ -71,6 +71,12 @@ pub enum ShippingStep {
 }
 
 impl EventBatch {
+    /// Decides what a tail means that was read before anything is published, as after a restart: whether the log has the batch already, and
+    /// whose it is.
+    pub fn compare(self, tail: LogTail) -> ShippingStep {
+        self.decide(tail.sequence, PublishOutcome::Refused(tail))
+    }
+
     /// Decides what the outcome of a publish that expected `expected` means.
     pub fn decide(self, expected: u64, outcome: PublishOutcome) -> ShippingStep {
         let tail = match outcome {
@@ -165,35 +171,76 @@ mod tests {
         }
     }
 
+    /// Node that ships a session's events, with what it has on its disk and what it only remembers.
+    #[derive(Debug)]
+    struct ModelOwner {
+        epoch: u64,
+        /// Offset of the first event that its disk does not have as acknowledged.
+        next: u64,
+        /// Sequence that it expects; none after a restart.
+        known: Option<u64>,
+        is_fenced: bool,
+    }
+
+    impl ModelOwner {
+        /// Ships a batch. With `dies` it is killed between the log's answer and its note of that.
+        fn ship(&mut self, log: &mut ModelLog, size: u64, fault: u8, dies: bool) {
+            let batch = EventBatch { epoch: self.epoch, first: self.next, last: self.next + size - 1 };
+            let step = match self.known {
+                Some(expected) => batch.decide(expected, log.publish(batch, expected, fault)),
+                None => match batch.compare(log.tail()) {
+                    ShippingStep::Again { expected } => batch.decide(expected, log.publish(batch, expected, fault)),
+                    step => step,
+                },
+            };
+            match step {
+                _ if dies => self.known = None,
+                ShippingStep::Acknowledged { through, sequence } => {
+                    assert!(log.tail().last >= through);
+                    (self.next, self.known) = (through + 1, Some(sequence));
+                }
+                ShippingStep::Again { expected } => self.known = Some(expected),
+                ShippingStep::From { .. } => panic!("this log loses nothing"),
+                ShippingStep::Fenced { .. } => self.is_fenced = true,
+            }
+        }
+    }
+
+    #[test]
+    fn after_a_restart_nothing_is_doubled_and_a_dead_epoch_is_fenced() {
+        let mut log = ModelLog::default();
+        let mut owner = ModelOwner { epoch: 1, next: 1, known: None, is_fenced: false };
+        owner.ship(&mut log, 3, 9, true);
+        owner.ship(&mut log, 5, 9, false);
+        assert_eq!((log.messages.len(), owner.next), (1, 4), "the log has the first three already");
+        let mut later = ModelOwner { epoch: 2, next: 4, known: None, is_fenced: false };
+        later.ship(&mut log, 1, 9, false);
+        owner.known = None;
+        owner.ship(&mut log, 5, 9, false);
+        assert!(owner.is_fenced && log.messages.len() == 2, "{owner:?} {:?}", log.messages);
+    }
+
     proptest! {
-        /// An owner ships, another one takes over at some time, the first goes on without knowing it: the log has every offset once, in
-        /// order, and nothing of the first after the second.
+        /// An owner ships and is killed now and then, another one takes over at some time, the first goes on without knowing it: the log
+        /// has every offset once, in order, and nothing of the first after the second.
         #[test]
         fn the_log_has_each_offset_once_and_in_order(
             faults in proptest::collection::vec(0_u8..6, 60),
+            deaths in proptest::collection::vec(0_u8..5, 60),
             sizes in proptest::collection::vec(1_u64..5, 60),
             takeover in 0_usize..40,
         ) {
             let mut log = ModelLog::default();
-            // Epoch, next offset, expected sequence, whether it is fenced.
-            let mut owners = vec![(1_u64, 1_u64, 0_u64, false)];
-            for (at, (fault, size)) in faults.iter().zip(&sizes).enumerate() {
+            let mut owners = vec![ModelOwner { epoch: 1, next: 1, known: None, is_fenced: false }];
+            for (at, ((fault, death), size)) in faults.iter().zip(&deaths).zip(&sizes).enumerate() {
                 if at == takeover {
                     // The new owner's first batch is one event after the tail that it read.
                     let tail = log.tail();
-                    owners.push((2, tail.last + 1, tail.sequence, false));
+                    let next = tail.last + 1;
+                    owners.push(ModelOwner { epoch: 2, next, known: Some(tail.sequence), is_fenced: false });
                 }
-                for (epoch, next, expected, fenced) in owners.iter_mut().filter(|owner| !owner.3) {
-                    let batch = EventBatch { epoch: *epoch, first: *next, last: *next + size - 1 };
-                    match batch.decide(*expected, log.publish(batch, *expected, *fault)) {
-                        ShippingStep::Acknowledged { through, sequence } => {
-                            prop_assert!(log.tail().last >= through);
-                            (*next, *expected) = (through + 1, sequence);
-                        }
-                        ShippingStep::Again { expected: again } => *expected = again,
-                        ShippingStep::From { .. } => prop_assert!(false, "this log loses nothing"),
-                        ShippingStep::Fenced { .. } => *fenced = true,
-                    }
+                for owner in owners.iter_mut().filter(|owner| !owner.is_fenced) {
+                    owner.ship(&mut log, *size, *fault, *death == 0);
                 }
                 log.arrive();
             }

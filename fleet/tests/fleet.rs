@@ -5,8 +5,8 @@ mod engine;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use fleet::{
-    ClaimError, EngineAddress, EventBatch, ExchangeError, FleetConfig, FleetMember, JoinError, NodeKey, NodeName,
-    NodePresence, ShippingStep, StartKeyRecord, account_configuration,
+    ClaimError, EngineAddress, EventBatch, ExchangeError, FleetConfig, FleetMember, JoinError, LogTail, NodeKey,
+    NodeName, NodePresence, SessionClaim, ShippingStep, StartKeyRecord, account_configuration,
     exchange::{AnswerBody, ExchangeAnswer, ExchangeRequest},
 };
 use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture};
@@ -106,6 +106,17 @@ async fn a_name_is_one_node_s_and_comes_back_with_its_identity() {
     let again = FleetMember::join(FleetConfig { identity: Some("1".into()), ..config(&engine, "a") });
     let again = again.await.expect("the same place: the one before it is over");
     until("the one before it is out", async || !a.is_lease_held()).await;
+    let answers = |text: &'static str| {
+        answer_with(move |_| ExchangeAnswer { head: text.into(), body: futures_util::stream::empty().boxed() })
+    };
+    a.serve(answers("old")).await.expect("served");
+    again.serve(answers("new")).await.expect("served");
+    let b = join(&engine, "b").await;
+    for _ in 0..20 {
+        let answer = b.send(&node("a"), &request("")).await.expect("answered");
+        assert_eq!(answer.head, b"new", "the one before it answers no more");
+    }
+    b.leave().await;
     assert!(again.is_lease_held());
     again.leave().await;
 }
@@ -119,7 +130,8 @@ async fn a_session_has_one_owner_however_many_claim_it() {
         let (of_a, of_b) = tokio::join!(a.claim(&id, None), b.claim(&id, Some("ada")));
         assert!(of_a.is_ok() != of_b.is_ok(), "{of_a:?} {of_b:?}");
         let (winner, loser) = if of_a.is_ok() { (&a, &b) } else { (&b, &a) };
-        assert_eq!(winner.claim(&id, None).await.expect("its own"), 1, "claimed again");
+        let again = winner.claim(&id, None).await.expect("its own");
+        assert_eq!(again, SessionClaim { epoch: 1, is_new: false }, "claimed again");
         assert!(matches!(loser.claim(&id, None).await, Err(ClaimError::Owned { node }) if node == *winner.name()));
         // Known at once to the one that lost, and not given up by it.
         assert_eq!(loser.owner(&id).map(|owned| owned.record.node), Some(winner.name().clone()));
@@ -136,7 +148,7 @@ async fn a_session_has_one_owner_however_many_claim_it() {
     c.leave().await;
     a.release(&id).await.expect("released");
     until("its end is seen", async || b.owner(&id).is_none()).await;
-    assert_eq!(b.claim(&id, None).await.expect("free again"), 1);
+    assert_eq!(b.claim(&id, None).await.expect("free again"), SessionClaim { epoch: 1, is_new: true });
     a.leave().await;
     b.leave().await;
 }
@@ -154,6 +166,9 @@ async fn rows_follow_the_sessions_that_a_node_has() {
     let ids = || a.sessions().iter().map(|owned| owned.session.to_string()).collect::<Vec<_>>();
     assert_eq!(ids(), ["kept", "new", "starting"]);
     assert_eq!(a.owner(&session("new")).expect("there").record.user.as_deref(), Some("ada"));
+    let of_bob = || vec![(session("kept"), Some("bob".to_owned())), (session("new"), Some("ada".to_owned()))];
+    a.reconcile(of_bob).await.expect("reconciled");
+    assert_eq!(a.owner(&session("kept")).expect("there").record.user.as_deref(), Some("bob"), "its user is noted");
     drop(starting);
     a.reconcile(local).await.expect("reconciled");
     assert_eq!(ids(), ["kept", "new"], "its start has come to nothing");
@@ -296,7 +311,7 @@ async fn a_cluster_goes_on_without_one_of_its_servers() {
     until("both are seen", async || ["s-1", "s-2"].iter().all(|id| b.owner(&session(id)).is_some())).await;
     // An election may take longer than its lease: then it is told so first.
     until("a claim of the other one is refused", async || match b.claim(&session("s-1"), None).await {
-        Ok(epoch) => panic!("it has an owner, and {epoch} is claimed"),
+        Ok(claim) => panic!("it has an owner, and {claim:?} is made"),
         Err(error) => matches!(error, ClaimError::Owned { .. }),
     })
     .await;
@@ -355,6 +370,45 @@ async fn events_are_read_from_any_offset_and_as_they_come() {
 }
 
 #[tokio::test]
+async fn an_id_that_was_deleted_begins_anew() {
+    let Some(engine) = Engine::start() else { return };
+    let (a, b) = (join(&engine, "a").await, join(&engine, "b").await);
+    let (id, other) = (session("s-1"), session("s-2"));
+    for id in [&id, &other] {
+        assert_eq!(a.claim_start(id, None).await.expect("claimed"), SessionClaim { epoch: 1, is_new: true });
+        assert!(matches!(ship(&a, id, 1, 1, 9).await, ShippingStep::Acknowledged { through: 9, .. }));
+    }
+    a.store_snapshot("s-1/1/9", vec![7; 9]).await.expect("stored");
+    a.note_snapshot(&id, 1, "s-1/1/9").await.expect("noted");
+    assert!(!a.delete(&id, || true).await.expect("asked"), "it is here");
+    let starting = a.begin_start(&id);
+    assert!(!a.delete(&id, || false).await.expect("asked"), "it starts");
+    drop(starting);
+    b.delete(&id, || false).await.expect("left alone: it is another node's");
+    assert_eq!(b.log().tail(&id).await.expect("read").last, 9, "nothing is gone");
+
+    assert!(a.delete(&id, || false).await.expect("deleted"));
+    assert!(a.owner_now(&id).await.expect("read").is_none());
+    b.claim_start(&id, None).await.expect("free");
+    assert!(matches!(ship(&b, &id, 1, 1, 2).await, ShippingStep::Acknowledged { through: 2, .. }));
+    let mut reader = a.log().read(&id, 0).await.expect("begun");
+    assert_eq!((reader.last(), reader.next().await.expect("a batch")), (2, lines(1, 2)), "the new events alone");
+    assert_eq!(a.log().tail(&other).await.expect("read").last, 9, "another session's stay");
+
+    // One whose row is gone without its events, as of a node that lost its disk.
+    a.release(&other).await.expect("released");
+    b.claim_start(&other, None).await.expect("free");
+    assert_eq!(a.log().tail(&other).await.expect("read"), LogTail::EMPTY);
+    // One that starts before its deletion was carried out.
+    assert!(matches!(ship(&b, &other, 1, 1, 4).await, ShippingStep::Acknowledged { through: 4, .. }));
+    b.begin_anew(&other).await.expect("begun");
+    assert_eq!(a.log().tail(&other).await.expect("read"), LogTail::EMPTY);
+    assert_eq!(b.owner(&other).expect("its row stays").record.epoch, 1);
+    a.leave().await;
+    b.leave().await;
+}
+
+#[tokio::test]
 async fn an_owner_of_an_earlier_epoch_is_fenced() {
     let Some(engine) = Engine::start() else { return };
     let (a, b) = (join(&engine, "a").await, join(&engine, "b").await);
@@ -405,7 +459,8 @@ async fn a_node_has_its_own_rights_alone() {
     assert_eq!(b.snapshot("s-1/1/9").await.expect("read").len(), 300_000);
     assert_eq!(a.hand_over(&session("s-1"), &node("b"), "s-1/1/9").await.expect("given"), 2);
     until("it is given", async || b.given_sessions() == [session("s-1")]).await;
-    b.release(&session("s-1")).await.expect("released");
+    assert!(b.delete(&session("s-1"), || false).await.expect("deleted"));
+    assert_eq!(a.log().tail(&session("s-1")).await.expect("read"), LogTail::EMPTY);
     b.leave().await;
 
     // With the key of a, nobody is b: neither its row is written nor its requests are heard.

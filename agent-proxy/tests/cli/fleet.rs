@@ -245,6 +245,89 @@ fn a_user_sees_sessions_of_its_own_on_other_nodes_and_no_others() {
     // A token that may only read may not kill there either.
     let reader = bearer(&token(&a, &["reader", "--role", "read"]));
     assert_eq!(send(listens, "POST /v1/sessions/ada-1/kill", &reader, "").status, 403);
+    // Nor start: nothing is claimed for it.
+    let start = r#"{"sessionId":"r-1","agent":"command","command":["cat"]}"#;
+    assert_eq!(send(listens, "POST /v1/sessions", &reader, start).status, 403);
+    assert_eq!(owner(&a, "r-1"), None);
+    // Nodes have others take a session, and admins of all users.
+    let ada_admin = bearer(&token(&a, &["ada-admin", "--role", "admin", "--user", "ada"]));
+    for caller in [&ada, &reader, &ada_admin] {
+        assert_eq!(send(listens, "POST /v1/fleet/sessions/ada-1/take?resume=false", caller, "").status, 403);
+    }
+}
+
+#[test]
+fn a_start_that_is_refused_leaves_the_row_of_the_session_that_is_there() {
+    let Some(engine) = Engine::start() else { return };
+    let (here, there) = (Place::new(), Place::new());
+    let a = serve(&here, &engine, "a", &[]);
+    let _b = serve(&there, &engine, "b", &[]);
+    until_alive(&a, 2);
+    let start = |agent: &str| a.run(&["start", "--id", "s-1", "--node", "b", "--agent", agent, "--json", "--", "cat"]);
+    start("command").exits(0);
+    refused(start("command"), "duplicate-session");
+    assert_eq!(owner(&a, "s-1").as_deref(), Some("b"));
+    a.run(&["prompt", "s-1", "hello"]).exits(0);
+}
+
+#[test]
+fn the_key_of_a_node_is_hidden_from_its_sessions() {
+    let Some(engine) = Engine::start() else { return };
+    let place = Place::new();
+    let keys = place.directory.join("keys");
+    place.run(&["fleet", "accounts", "--directory", keys.to_str().expect("text"), "a"]).exits(0);
+    let key = keys.join("a.nk");
+    let key = key.to_str().expect("text");
+    let seed = std::fs::read_to_string(key).expect("a seed");
+    // Nobody listens: the key alone is a reason.
+    let a = serve(&place, &engine, "a", &["--fleet-nkey", key]);
+    a.run(&["start", "--id", "s-1", "--agent", "command", "--", "sh"]).exits(0);
+    let mut events = a.spawn(&["events", "s-1", "--follow", "--json"]);
+    a.run(&["prompt", "s-1", &format!("cat {key} 2>&1; echo it is read")]).exits(0);
+    events.until_printed(&["it is read"]);
+    let (_, text) = texts(&a, "s-1", "0");
+    assert!(text.contains("it is read") && !text.contains(seed.trim()), "{text}");
+}
+
+#[test]
+fn an_id_that_was_deleted_shows_the_new_events_alone() {
+    let Some(engine) = Engine::start() else { return };
+    let (here, there) = (Place::new(), Place::new());
+    let (state_a, state_b) = (state(&here), state(&there));
+    let a = serve(&here, &engine, "a", &state_a.each_ref().map(String::as_str));
+    let b = serve(&there, &engine, "b", &state_b.each_ref().map(String::as_str));
+    until_alive(&a, 2);
+    for text in ["old", "new"] {
+        a.run(&["start", "--id", "s-1", "--node", "b", "--agent", "command", "--", "cat"]).exits(0);
+        let mut events = a.spawn(&["events", "s-1", "--follow", "--json"]);
+        a.run(&["prompt", "s-1", text]).exits(0);
+        events.until_printed(&[text]);
+        if text == "old" {
+            a.run(&["kill", "s-1"]).exits(0);
+            a.run(&["delete", "s-1"]).exits(0);
+        }
+    }
+    assert_eq!(texts(&a, "s-1", "0").1, "new\n");
+    b.end(Signal::SIGKILL);
+    assert_eq!(texts(&a, "s-1", "0").1, "new\n", "of the fleet's log");
+}
+
+#[test]
+fn an_event_that_is_too_long_for_the_log_ends_its_session_alone() {
+    let Some(engine) = Engine::start_with("max_payload: 32KB") else { return };
+    let place = Place::new();
+    let state = state(&place);
+    let a = serve(&place, &engine, "a", &state.each_ref().map(String::as_str));
+    for id in ["long", "short"] {
+        a.run(&["start", "--id", id, "--agent", "command", "--", "cat"]).exits(0);
+    }
+    let cat = process(a.run(&["ps", "long", "-q"]).exits(0).stdout.trim().parse().expect("a pid"));
+    let _ = a.run(&["prompt", "long", &"x".repeat(60_000)]);
+    gone(cat);
+    until("it is over", || (a.run(&["sessions", "-q"]).exits(0).stdout == "short\n").then_some(()));
+    let mut events = a.spawn(&["events", "short", "--follow", "--json"]);
+    a.run(&["prompt", "short", "hello"]).exits(0);
+    events.until_printed(&["hello"]);
 }
 
 #[test]
@@ -364,6 +447,30 @@ fn a_session_of_a_node_that_died_goes_on_elsewhere() {
         (rows(&b, "sessions")[0]["node"] == "a" && b.run(&["status", "s-1", "--json"]).status.success()).then_some(())
     });
     b.run(&["prompt", "s-1", "say three"]).exits(0);
+}
+
+#[test]
+fn a_session_that_was_deleted_is_not_taken_over_from_what_was_stored_of_it() {
+    let Some(engine) = Engine::start() else { return };
+    let place = lasting::place();
+    let state = state(&place);
+    let flags: Vec<&str> = state.iter().map(String::as_str).chain(["--take-over"]).collect();
+    let a = serve(&place, &engine, "a", &flags);
+    for round in 0..3 {
+        a.run(&["start", "--id", "s-1", "--agent", "kept", "--home", "own"]).exits(0);
+        a.run(&["prompt", "s-1", &format!("say {round}")]).exits(0);
+        let text = texts(&a, "s-1", "0").1;
+        assert!(text.contains(&round.to_string()), "{text}");
+        assert!((0..round).all(|before| !text.contains(&before.to_string())), "{text}");
+        until("its conversation is stored", || rows(&a, "sessions")[0]["snapshot"].is_string().then_some(()));
+        a.run(&["kill", "s-1"]).exits(0);
+        a.run(&["delete", "s-1"]).exits(0);
+        // The second start comes before the first deletion may be carried out.
+        if round > 0 {
+            until("its row is removed", || owner(&a, "s-1").is_none().then_some(()));
+            assert_eq!(a.run(&["sessions", "--all", "-q"]).exits(0).stdout, "");
+        }
+    }
 }
 
 #[test]

@@ -14,10 +14,6 @@ mod role_check;
 mod token_file;
 mod upstream;
 
-#[cfg(feature = "fleet")]
-pub(crate) use self::passed_on::PassedOnCaller;
-#[cfg(feature = "openapi")]
-pub(crate) use self::role_check::role_for;
 pub use self::{
     audit::AuditLog,
     issuer_keys::KeyFetch,
@@ -36,6 +32,8 @@ pub(crate) use self::{
     network::UrlScheme,
     role_check::{changes, check_role},
 };
+#[cfg(feature = "fleet")]
+pub(crate) use self::{passed_on::PassedOnCaller, role_check::role_for};
 
 use std::{fmt, str::FromStr};
 

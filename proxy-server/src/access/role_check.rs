@@ -11,10 +11,11 @@ use super::{Identity, Role};
 use crate::ProblemDetails;
 
 /// Routes that need another role than their method says.
-const ROLES: [(&str, Role); 7] = [
+const ROLES: [(&str, Role); 8] = [
     ("/v1/import", Role::Admin),
     ("/v1/stop", Role::Admin),
     ("/v1/fleet/nodes/{node}/drain", Role::Admin),
+    ("/v1/fleet/sessions/{id}/take", Role::Admin),
     // They are asked for with GET, and start sessions, or type.
     ("/instance/{name}", Role::Operate),
     ("/v1/doctor", Role::Operate),
@@ -72,6 +73,9 @@ mod tests {
             (Method::GET, "/agents/v1/sessions/{id}/shell", Role::Operate),
             (Method::POST, "/agents/v1/stop", Role::Admin),
             (Method::POST, "/v1/import", Role::Admin),
+            (Method::POST, "/v1/fleet/nodes/{node}/drain", Role::Admin),
+            (Method::POST, "/v1/fleet/sessions/{id}/take", Role::Admin),
+            (Method::POST, "/v1/fleet/sessions/{id}/move", Role::Operate),
             (Method::POST, "/v1/logout", Role::Read),
             (Method::GET, "/v1/profiles", Role::Read),
             (Method::PUT, "/v1/profiles/{name}", Role::Admin),

@@ -92,12 +92,14 @@ fn sessions(gateway: &FleetGateway) -> Vec<(SessionId, Option<String>)> {
     remembered.chain(recorded.map(|record| (record.session_id, record.config.user_id))).collect()
 }
 
-/// Counts the sessions that run or start.
+/// Counts the sessions that run or start, without those that are warm: they make room for a start.
 fn living(gateway: &FleetGateway) -> usize {
     let sessions = gateway.0.manager.list_sessions();
     sessions
         .iter()
-        .filter(|session| !matches!(session.state, SessionState::Ended { .. } | SessionState::Suspended { .. }))
+        .filter(|session| {
+            !session.warm && !matches!(session.state, SessionState::Ended { .. } | SessionState::Suspended { .. })
+        })
         .count()
 }
 

@@ -113,7 +113,8 @@ impl FleetGateway {
         let _one_at_a_time = self.0.taking.lock().await;
         if !self.is_here(session) {
             let owned = member.owner_now(session).await.map_err(unreachable)?;
-            let owned = owned.filter(|owned| owned.record.node == *member.name());
+            // One that was deleted has its row for a moment.
+            let owned = owned.filter(|owned| owned.record.node == *member.name() && !member.is_forgotten(session));
             let Some((epoch, object)) = owned.and_then(|owned| Some((owned.record.epoch, owned.record.snapshot?)))
             else {
                 let detail =

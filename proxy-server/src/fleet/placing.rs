@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 use super::{FleetGateway, forwarding::OutgoingRequest, outgoing, unreachable, with_path};
 use crate::{
     ProblemDetails,
-    access::{Identity, Peer},
+    access::{Identity, Peer, role_for},
     api::PlacementQuery,
     idempotency,
     requests::RouteResult,
@@ -33,6 +33,11 @@ pub(super) async fn start(
     next: Next,
     is_passed_on: bool,
 ) -> RouteResult<Response> {
+    // Nothing is claimed or written for a caller who may not start sessions: the route refuses it.
+    let role = request.extensions().get::<Identity>().map(|identity| identity.role);
+    if role.is_some_and(|role| role < role_for(request.method(), "/v1/sessions")) {
+        return Ok(next.run(request).await);
+    }
     let mut request = outgoing(request).await?;
     let placement = Query::<PlacementQuery>::try_from_uri(&request.uri);
     let Query(placement) = placement.map_err(|error| ProblemDetails::usage(error.to_string()))?;
@@ -193,9 +198,15 @@ async fn start_here(
         let identity = request.extensions.get::<Identity>();
         let user = identity.and_then(|identity| identity.user.clone()).or(config.user_id);
         let _starting = member.begin_start(&session);
-        member.claim(&session, user.as_deref()).await.map_err(|error| refused_claim(&session, error))?;
+        let claimed = match gateway.is_here(&session) {
+            true => member.claim(&session, user.as_deref()).await,
+            false => member.claim_start(&session, user.as_deref()).await,
+        };
+        let claim = claimed.map_err(|error| refused_claim(&session, error))?;
         let response = next.run(incoming(request)?).await;
+        // A row that was there is another start's, or a session's.
         if !response.status().is_success()
+            && claim.is_new
             && !gateway.is_here(&session)
             && let Err(error) = member.release(&session).await
         {

@@ -58,10 +58,12 @@ async fn move_session(
 }
 
 async fn take_session(
+    caller: Caller,
     State(state): State<ApiState>,
     Path(id): Path<SessionId>,
     Query(TakeQuery { resume }): Query<TakeQuery>,
 ) -> RouteResult<StatusCode> {
+    caller.check_all_users("a session that another node gave to this one")?;
     gateway(&state)?.take_session(&id, resume).await?;
     Ok(StatusCode::NO_CONTENT)
 }
