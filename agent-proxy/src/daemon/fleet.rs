@@ -153,6 +153,8 @@ mod node {
             let member = FleetMember::join(config).await.map_err(|error| problem(&error))?;
             if let Some(FleetShipping(replicator)) = shipping {
                 replicator.start(member.clone(), manager.clone());
+                // They can be claimed from now on.
+                manager.resume_commands();
             }
             let gateway = FleetGateway::new(member, manager.clone());
             Ok(Some(Self { gateway, keeps_sessions: state_dir.is_some() }))
