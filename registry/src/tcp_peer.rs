@@ -3,13 +3,14 @@
 //! The kernel does not say who is at the other end of a TCP connection. Its table of sockets names the inode of the other end, and
 //! each process lists its descriptors: a process of a session that holds that inode is found.
 
-use std::{io, net::SocketAddr};
+use std::{collections::BTreeMap, io, net::SocketAddr};
 
 use ipc_protocol::{Pid, ProcessId};
 
 use crate::{
     ancestry::is_below,
-    process_table, procfs,
+    process_table::{self, SeenProcess},
+    procfs,
     socket_table::{SocketLine, canonical, held_sockets},
 };
 
@@ -33,21 +34,42 @@ pub fn check_tcp_client(
     let Some(end) = client_end("self", client, server).map_err(unknown)? else {
         return Err(format!("the connection from {client} is gone"));
     };
+    let all = process_table::all_processes(u64::MAX).map_err(unknown)?;
+    let all: BTreeMap<Pid, SeenProcess> = all.into_iter().map(|(process, _)| (process.id.pid, process)).collect();
+    let holds = |pid: &Pid| held_sockets(*pid).is_ok_and(|inodes| inodes.contains(&end.inode));
+    // All that may be in a session are looked at: one can have given its socket to a process outside.
+    let (suspects, others): (Vec<Pid>, Vec<Pid>) = all.keys().partition(|pid| may_be_below(**pid, tops, &all));
     let mut holder = None;
-    for (process, _) in process_table::all_processes(u64::MAX).map_err(unknown)? {
-        let pid = process.id.pid;
-        if held_sockets(pid).is_ok_and(|inodes| inodes.contains(&end.inode)) {
-            holder = holder.or(Some(pid));
-            if is_below(pid, tops)? {
-                return Err(format!("your process {pid} belongs to one of {sessions}"));
-            }
+    for pid in suspects.into_iter().filter(holds) {
+        holder = holder.or(Some(pid));
+        if is_below(pid, tops)? {
+            return Err(format!("your process {pid} belongs to one of {sessions}"));
         }
     }
+    // Clients are young, as a rule.
+    let holder = holder.or_else(|| others.into_iter().rev().find(holds));
     // Another user's descriptors cannot be read. Sessions are this user's, and one of theirs can hide its descriptors.
     if holder.is_none() && end.user == nix::unistd::geteuid().as_raw() {
         return Err(format!("the process behind the connection from {client} cannot be seen"));
     }
     Ok(holder)
+}
+
+/// Returns true unless all parents of a process were seen, and none is one of `tops`.
+fn may_be_below(pid: Pid, tops: &[ProcessId], all: &BTreeMap<Pid, SeenProcess>) -> bool {
+    let mut next = pid;
+    // As many steps as there are processes: pids that are used again could make a circle.
+    for _ in 0..all.len() {
+        let Some(seen) = all.get(&next) else { return true };
+        if tops.contains(&seen.id) {
+            return true;
+        }
+        if seen.ppid == 0 || seen.id.pid == 1 {
+            return false;
+        }
+        next = seen.ppid;
+    }
+    true
 }
 
 /// Finds the process that holds the client's end of a connection in a network namespace, as links in `/proc` name it. `None` where there
@@ -124,6 +146,25 @@ mod tests {
             let gone = check_tcp_client(from, at, &[ourselves], "these sessions").expect_err("nobody holds it");
             assert!(gone.ends_with("is gone"), "{gone}");
         }
+    }
+
+    #[test]
+    fn only_who_is_certainly_outside_is_passed_over() {
+        let process = |pid: Pid, ppid: Pid| {
+            let id = ProcessId { pid, start_time: 1 };
+            (pid, SeenProcess { id, ppid, pgid: 0, sid: 0, is_stopped: false })
+        };
+        // 9's parent was not seen; 20 and 21 are each other's.
+        let all = [(1, 0), (5, 1), (6, 5), (7, 6), (8, 1), (9, 4), (20, 21), (21, 20)];
+        let all = all.into_iter().map(|(pid, ppid)| process(pid, ppid)).collect();
+        let top = ProcessId { pid: 5, start_time: 1 };
+        let below = |top| {
+            let may = |pid: &Pid| may_be_below(*pid, &[top], &all);
+            [1, 5, 6, 7, 8, 9, 20, 21].into_iter().filter(may).collect::<Vec<_>>()
+        };
+        assert_eq!(below(top), [5, 6, 7, 9, 20, 21]);
+        assert_eq!(below(ProcessId { start_time: 2, ..top }), [9, 20, 21], "another process had its pid");
+        assert!(!may_be_below(7, &[], &all));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 // What each view tells: the agent's own screen and its visits, groups, the form, kills as they happen, the timeline, notifications, keys.
 import { after, afterEach, before, test } from "node:test";
 import assert from "node:assert/strict";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import path from "node:path";
 import { startDaemon, startBrowser, openWindow, checkQuiet, program } from "./lib.mjs";
 
 /** An agent with a screen of its own, on which its conversation goes on. */
@@ -190,6 +192,42 @@ test("the form offers what the machine has", async () => {
   const record = (await daemon.call("GET", "v1/records")).find((one) => one.sessionId === started.sessionId);
   assert.deepEqual(record.config.permissions.rules.map(({ command, decision }) => `${decision} ${command}`), ["deny make install", "allow make *", "allow cargo test*"]);
   assert.equal(record.config.permissionMode, "deny");
+  await checkQuiet(page, [/404/]);
+});
+
+test("changes in a workspace are seen, applied and dropped", async () => {
+  const tree = path.join(daemon.work, "tree");
+  mkdirSync(tree);
+  writeFileSync(path.join(tree, "notes"), "one\n");
+  const page = await open({ hash: "#/?new" });
+  const form = page.locator("form.start");
+  await form.locator("select[name=agent]").selectOption("command");
+  await form.locator("input[name=command]").fill("sh -c 'echo two >> notes; echo \"<b>new\" > other; exec cat'");
+  await form.locator("input[name=cwd]").fill(tree);
+  await form.locator("summary").first().click();
+  await form.locator("input[name=id]").fill("works");
+  await form.locator("select[name=workspace]").selectOption("copy");
+  await form.getByRole("button", { name: "Start" }).click();
+  await page.getByText(`works in a copy of ${tree}`).waitFor();
+  await page.getByRole("link", { name: "Changes" }).click();
+  const view = page.getByRole("region", { name: "Changes in the workspace" });
+  // The agent may not have written yet.
+  while (!(await view.getByText("2 files have changed").isVisible())) {
+    const looked = page.waitForResponse(/workspace\/diff/);
+    await view.getByRole("button", { name: "Look again" }).click();
+    await looked;
+  }
+  await view.locator(".plus", { hasText: "+two" }).waitFor();
+  await view.locator(".plus", { hasText: "+<b>new" }).waitFor();
+  assert.equal(readFileSync(path.join(tree, "notes"), "utf8"), "one\n");
+  assert.ok(await view.getByRole("button", { name: "Drop" }).isDisabled(), "its session lives");
+  await view.getByRole("button", { name: "Apply" }).click();
+  await view.getByText("Nothing has changed.").waitFor();
+  assert.equal(readFileSync(path.join(tree, "notes"), "utf8"), "one\ntwo\n");
+  await daemon.call("POST", "v1/sessions/works/kill", {});
+  await view.locator("button:enabled", { hasText: "Drop" }).click();
+  await page.locator("dialog").getByRole("button", { name: "Drop the workspace" }).click();
+  await page.getByText("This session has no workspace of its own, or it is dropped.").waitFor();
   await checkQuiet(page, [/404/]);
 });
 

@@ -45,6 +45,8 @@ export class Conversation {
     this.screen = signal(null);
     /** Visit of the agent's own screen: {at, by}; null without one. */
     this.visit = signal(null);
+    /** Workspace of its own: {kind, source}. */
+    this.workspace = signal(null);
     this.processes = new Map();
     this.processRev = signal(0);
     this.limits = signal([]);
@@ -75,6 +77,13 @@ export class Conversation {
     }
     touch(this);
     return turn;
+  }
+
+  workspaceStep({ step, kind, source, files }, at, number) {
+    this.workspace.value = step === "dropped" ? null : { kind, source };
+    const count = `${files} ${files === 1 ? "file" : "files"}`;
+    const text = step === "applied" ? `${count} applied to ${source}` : step === "dropped" ? `the workspace is dropped${files ? `, with ${count} that had changed` : ""}` : `works in a ${kind} of ${source}`;
+    this.note("info", text, at, number);
   }
 
   /** Takes an event as it comes. */
@@ -125,6 +134,7 @@ export class Conversation {
       case "session:mode": this.setting("mode", p.mode, p.by, at, number); break;
       case "session:thinking": this.setting("thinking", p.level, p.by, at, number); break;
       case "session:status": this.status(p, at, number); break;
+      case "session:workspace": this.workspaceStep(p, at, number); break;
       case "session:suspended": this.note("info", "suspended: the processes have ended, the conversation is kept", at, number, { receipt: p.receipt }); break;
       case "session:resumed":
         this.ended.value = null;

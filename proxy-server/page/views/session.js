@@ -9,10 +9,11 @@ import { safe, bytes, clock, count, cost, percent, age } from "../lib/text.js";
 import { ConversationView } from "./conversation.js";
 import { Processes } from "./processes.js";
 import { Events } from "./events.js";
+import { Changes } from "./changes.js";
 import { kill, KillPanel } from "./kill.js";
 import { Receipt } from "./receipt.js";
 
-const TABS = [["conversation", "Conversation", "1"], ["processes", "Processes", "2"], ["events", "Events", "3"], ["terminal", "Terminal", "4"]];
+const TABS = [["conversation", "Conversation", "1"], ["processes", "Processes", "2"], ["events", "Events", "3"], ["terminal", "Terminal", "4"], ["changes", "Changes", "5"]];
 /** Longest time that events are taken for in one frame, in milliseconds. */
 const SLICE = 10;
 
@@ -99,12 +100,13 @@ export class Session extends Component {
     const shared = { id, session, model: this.model, query };
     return html`<section class="session-view" aria-label=${`Session ${safe(id, 80)}`}>
       <${SessionHead} id=${id} session=${session} model=${this.model} link=${this.link.value} onKill=${() => this.endSession()}/>
-      <nav class="tabs" aria-label="Views of the session">${TABS.map(([name, title]) => html`<a key=${name} href=${sessionLink(id, name === "conversation" ? "" : name)} ...${tab === name ? { "aria-current": "page" } : {}}>${title}</a>`)}
+      <nav class="tabs" aria-label="Views of the session">${TABS.filter(([name]) => name !== "changes" || tab === name || this.model.workspace.value).map(([name, title]) => html`<a key=${name} href=${sessionLink(id, name === "conversation" ? "" : name)} ...${tab === name ? { "aria-current": "page" } : {}}>${title}</a>`)}
         <${Link} state=${this.link.value}/></nav>
       ${ended && tab !== "terminal" && html`<${EndedStrip} ended=${ended}/>`}
       <${Handover} id=${id} session=${session} tab=${tab} viewers=${this.model.viewers.value.length} visit=${this.model.visit.value}/>
       ${tab === "processes" ? html`<${Processes} ...${shared}/>`
         : tab === "events" ? html`<${Events} ...${shared}/>`
+        : tab === "changes" ? html`<${Changes} ...${shared}/>`
         : tab === "terminal" ? (this.terminal ? html`<${this.terminal} ...${shared}/>` : html`<p class="empty" aria-busy="true">${this.terminalProblem ?? "Loading the terminal…"}</p>`)
         : html`<${ConversationView} ...${shared}/>`}
       <${KillPanel}/>

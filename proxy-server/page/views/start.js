@@ -9,6 +9,8 @@ import { safe } from "../lib/text.js";
 const LAST = "agent-proxy-start";
 const MODES = [["ask", "Ask me"], ["readOnly", "Allow reading, deny the rest"], ["allow", "Allow everything"], ["deny", "Deny everything"]];
 const SANDBOXES = [["", "none, or the profile's"], ["workspace", "writes its directory alone"], ["read-only", "writes nothing"]];
+const WORKSPACES = [["", "itself, or the profile's"], ["worktree", "a git worktree"], ["copy", "a copy"], ["overlay", "a layer over it"]];
+const NETWORKS = [["", "the machine's, or the profile's"], ["off", "none"], ["allow", "these hosts alone"]];
 const CONTAINMENTS = [["", "as the daemon has it"], ["auto", "auto: a cgroup if there is one"], ["baseline", "baseline"], ["cgroup", "cgroup"], ["strict", "strict: own namespaces"]];
 
 /** Splits a command line as a shell does its simplest case: words, with quotes. */
@@ -44,6 +46,9 @@ function configOf(form, agent) {
   const rules = ["deny", "allow"].flatMap((decision) => (text(decision) ?? "").split("\n").map((line) => line.trim()).filter(Boolean).map((command) => ({ command, decision })));
   if (rules.length) config.permissions = { rules };
   if (text("sandbox")) config.sandbox = { mode: text("sandbox") };
+  if (text("network") === "off") config.sandbox = { ...config.sandbox, network: "off" };
+  if (text("network") === "allow") config.sandbox = { ...config.sandbox, network: { allow: (text("hosts") ?? "").split(/[\s,]+/).filter(Boolean) } };
+  put("workspace", text("workspace"));
   if (text("title")) config.lifecycle = { title: text("title") };
   const limits = {};
   const memory = amount(text("memory") ?? "", SIZES);
@@ -63,6 +68,7 @@ export function StartForm({ onClose }) {
   const [chosen, setChosen] = useState(remembered(`${LAST}-agent`));
   const [problem, setProblem] = useState(null);
   const [busy, setBusy] = useState(false);
+  const [network, setNetwork] = useState("");
   const first = useRef(null);
   // The dialog was there before what it offers.
   useLayoutEffect(() => first.current?.focus(), [Boolean(found)]);
@@ -125,6 +131,9 @@ export function StartForm({ onClose }) {
           <label class="field"><span>Time</span><input name="wall" type="text" placeholder="no limit, or 30m"/></label>
           <label class="field"><span>Containment</span><select name="containment">${CONTAINMENTS.map(([value, title]) => html`<option value=${value} disabled=${layer(value)?.verdict === "missing"}>${title}${layer(value)?.verdict === "missing" ? " (not on this machine)" : ""}</option>`)}</select></label>
           <label class="field"><span>Sandbox of its files</span><select name="sandbox">${SANDBOXES.map(([value, title]) => html`<option value=${value}>${title}</option>`)}</select></label>
+          <label class="field"><span>Network</span><select name="network" onChange=${(event) => setNetwork(event.target.value)}>${NETWORKS.map(([value, title]) => html`<option value=${value}>${title}</option>`)}</select></label>
+          ${network === "allow" && html`<label class="field"><span>Hosts</span><input name="hosts" type="text" required class="mono" spellcheck="false" placeholder="api.example.com *.npmjs.org"/></label>`}
+          <label class="field"><span>Works in the directory as</span><select name="workspace">${WORKSPACES.map(([value, title]) => html`<option value=${value}>${title}</option>`)}</select></label>
           <label class="field"><span>Driven by</span><select name="surface"><option value="machine">its protocol</option><option value="terminal">a terminal</option><option value="both">both at once</option></select></label>
           <label class="field"><span>User</span><input name="user" type="text" placeholder="optional"/></label>
           <label class="field"><span>Id</span><input name="id" type="text" spellcheck="false" pattern="[A-Za-z0-9._\\-]+" placeholder="a new one"/></label>
