@@ -151,8 +151,13 @@ impl Viewer {
         // The whole screen, at once.
         let mut is_dirty = true;
         loop {
-            let due = is_dirty.then(|| self.last_frame.map_or_else(Instant::now, |last| last + FRAME_INTERVAL));
-            let due_at = due.unwrap_or_else(Instant::now);
+            let due = self.last_frame.map(|last| last + FRAME_INTERVAL).filter(|due| *due > Instant::now());
+            let until_due = async {
+                // The runtime's clock has milliseconds: what is due now does not wait for the next one.
+                if let Some(due) = due {
+                    tokio::time::sleep_until(due.into()).await;
+                }
+            };
             let wake = tokio::select! {
                 biased;
                 message = self.link.receive() => ViewerWake::Message(message),
@@ -161,7 +166,7 @@ impl Viewer {
                     // The terminal is gone without a word.
                     Err(_) => return,
                 },
-                () = tokio::time::sleep_until(due_at.into()), if due.is_some() => ViewerWake::FrameDue,
+                () = until_due, if is_dirty => ViewerWake::FrameDue,
             };
             match wake {
                 ViewerWake::Message(Some(message)) => self.handle(message),
