@@ -15,7 +15,10 @@ use hyper_util::rt::TokioIo;
 use interprocess::local_socket::tokio::Stream;
 use nix::sys::socket::{getsockopt, sockopt};
 use proxy_manager::SessionId;
-use proxy_server::{ApiService, ProblemDetails, api::TERMINAL_PROTOCOL};
+use proxy_server::{
+    ApiService, ProblemDetails,
+    api::{HealthResponse, TERMINAL_PROTOCOL},
+};
 use registry::PidFd;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -113,10 +116,16 @@ impl DaemonClient {
     /// `no-daemon`.
     pub(crate) async fn daemon_process(&self) -> Result<Option<PidFd>, ProblemDetails> {
         let DaemonStream::Local(Stream::UdSocket(socket)) = self.address.connect().await? else { return Ok(None) };
-        // Of the process that listens. 0 for one that cannot be seen.
+        // Of the process that made the socket. 0 for one that cannot be seen.
         let pid = getsockopt(&socket, sockopt::PeerCredentials).map_or(0, |peer| peer.pid());
-        let process = u32::try_from(pid).ok().filter(|pid| *pid != 0).and_then(|pid| registry::identify(pid).ok());
-        Ok(process.and_then(|process| PidFd::open(process).ok()))
+        let Some(mut pid) = u32::try_from(pid).ok().filter(|pid| *pid != 0) else { return Ok(None) };
+        // A service manager has made it for the daemon. Pids of another namespace are not ours: the fork server tells.
+        if let Ok(health) = self.get::<HealthResponse>("/v1/health").await
+            && registry::identify(health.fork_server.pid).is_ok_and(|found| found == health.fork_server)
+        {
+            pid = health.pid;
+        }
+        Ok(registry::identify(pid).and_then(PidFd::open).ok())
     }
 
     /// Returns the daemon's routes as a service.

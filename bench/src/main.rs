@@ -10,6 +10,7 @@
 //! bench/terminal          # a program in a terminal
 //! bench/server            # the HTTP server
 //! bench/streams           # appends to Durable Streams
+//! bench/fleet             # a fleet of four nodes
 //! ```
 
 mod adapters;
@@ -26,6 +27,7 @@ mod ours;
 mod programs;
 mod report;
 mod server;
+mod shipping;
 mod stats;
 mod streams;
 mod terminal;
@@ -114,6 +116,8 @@ enum BenchRole {
     Server(server::ServerOptions),
     /// Appends to Durable Streams, over HTTP.
     Streams(streams::StreamsOptions),
+    /// Events on their way to a fleet's log, and back.
+    Shipping(shipping::ShippingOptions),
     /// The host of one part of `durable`.
     #[command(hide = true)]
     DurableHost {
@@ -180,6 +184,7 @@ fn run(args: &BenchArgs, token: ChildToken) -> Result<ExitCode> {
             return terminal::run(args.json, args.check, rounds, percent, program);
         }
         Some(BenchRole::Streams(options)) => return streams::run(args.json, args.check, &options),
+        Some(BenchRole::Shipping(options)) => return shipping::run(token, args.json, args.check, &options),
         Some(BenchRole::Server(options)) => return server::run(args.json, args.check, &options),
         Some(BenchRole::Tree { count }) => kill::tree::serve(count)?,
         Some(BenchRole::Kill) => return kill::run(args.json, args.check, args.runtime),

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use proxy_manager::replication::LeaseDeadline;
+
 /// Time since the machine was started, its sleep included (`CLOCK_BOOTTIME`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BootTime(Duration);
@@ -9,9 +11,7 @@ pub struct BootTime(Duration);
 impl BootTime {
     /// Reads the clock.
     pub fn now() -> Self {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
-        Self(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default()))
+        Self(LeaseDeadline::now())
     }
 
     /// Returns the time from `earlier` to this one; zero where that is later.

@@ -102,6 +102,14 @@ pub enum ExchangeError {
         /// Size of the longest one.
         most: usize,
     },
+    /// The other node has refused the request, and changed nothing.
+    #[error("node {node} has no room for the request: {reason}")]
+    Refused {
+        /// The node.
+        node: NodeName,
+        /// What it said.
+        reason: String,
+    },
     /// The other node broke the answer off.
     #[error("node {node} broke its answer off: {reason}")]
     BrokenOff {

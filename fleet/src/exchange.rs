@@ -5,6 +5,7 @@
 //! | part | when | acknowledged |
 //! |---|---|---|
 //! | `working` | every second until the answer begins | no |
+//! | `refused` | in place of the answer: there are as many requests or streams as there may be, and nothing was changed | no |
 //! | `head` | the answer begins: its head, and what there is of its body; most answers are this one part, which is also the last | if another follows |
 //! | `data` | more of the body; an empty one every 5 s while there is nothing, so that each side notes the other's end | yes |
 //!
@@ -16,7 +17,7 @@ use std::{sync::Arc, time::Duration};
 use async_nats::{Client, HeaderMap, Message, StatusCode, Subscriber};
 use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::BoxStream};
 use tokio::{
-    sync::{Semaphore, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::{Instant, interval_at, timeout},
 };
 
@@ -35,8 +36,10 @@ const WORKING: Duration = Duration::from_secs(1);
 const IDLE: Duration = Duration::from_secs(5);
 /// Time for which a part may wait to be read.
 pub const PART_TIME: Duration = Duration::from_secs(60);
-/// Requests that a node works on at once.
-const MAX_REQUESTS: usize = 1024;
+/// Requests that a node works on at once. One whose answer is a stream counts until that begins.
+pub const MAX_REQUESTS: usize = 1024;
+/// Streams that a node has open at once as answers to other nodes: followers of its sessions. They leave room for requests.
+pub const MAX_STREAMS: usize = 1024;
 /// Room for headers in a message.
 const HEADER_ROOM: usize = 4096;
 /// Bytes of a body in one part.
@@ -72,6 +75,8 @@ pub enum AnswerBody {
 pub struct ExchangeAnswer {
     /// Head.
     pub head: Vec<u8>,
+    /// True for a body that may stay open for as long as its reader does.
+    pub is_stream: bool,
     /// Body.
     #[debug(skip)]
     pub body: AnswerPieces,
@@ -110,6 +115,10 @@ pub(crate) async fn send(
         let part = next_part(&mut parts, node, FIRST_ANSWER).await?;
         match kind_of(&part) {
             "working" => continue,
+            "refused" => {
+                let reason = String::from_utf8_lossy(&part.payload).into_owned();
+                return Err(ExchangeError::Refused { node: node.clone(), reason });
+            }
             "error" => return Err(broken_off(node, &part)),
             _ => {}
         }
@@ -206,6 +215,7 @@ pub(crate) async fn serve(
     replaced: watch::Receiver<bool>,
 ) {
     let places = Arc::new(Semaphore::new(MAX_REQUESTS));
+    let streams = Arc::new(Semaphore::new(MAX_STREAMS));
     loop {
         let message = tokio::select! {
             () = until_replaced(replaced.clone()) => return,
@@ -220,16 +230,16 @@ pub(crate) async fn serve(
         let request = ExchangeRequest { head: head.to_vec(), body: body.to_vec() };
         let Ok(place) = places.clone().try_acquire_owned() else {
             let reason = format!("it works on {MAX_REQUESTS} requests of other nodes already");
-            let _ = client.publish_with_headers(inbox, headers("error", true), reason.into()).await;
+            let _ = client.publish_with_headers(inbox, headers("refused", true), reason.into()).await;
             continue;
         };
         let (client, handler, replaced) = (client.clone(), handler.clone(), replaced.clone());
+        let places = AnswerPlaces { request: place, streams: streams.clone() };
         tokio::spawn(async move {
             tokio::select! {
                 () = until_replaced(replaced) => {}
-                () = answer(&client, inbox, handler(request)) => {}
+                () = answer(&client, inbox, handler(request), places) => {}
             }
-            drop(place);
         });
     }
 }
@@ -241,7 +251,23 @@ async fn until_replaced(mut replaced: watch::Receiver<bool>) {
     }
 }
 
-async fn answer(client: &Client, inbox: String, work: BoxFuture<'static, ExchangeAnswer>) {
+/// Places that an answer takes.
+struct AnswerPlaces {
+    request: OwnedSemaphorePermit,
+    streams: Arc<Semaphore>,
+}
+
+impl AnswerPlaces {
+    /// Takes the place of an answer whose body is this. `None` where there are as many streams as there may be.
+    fn of_body(self, is_stream: bool) -> Option<OwnedSemaphorePermit> {
+        match is_stream {
+            true => self.streams.try_acquire_owned().ok(),
+            false => Some(self.request),
+        }
+    }
+}
+
+async fn answer(client: &Client, inbox: String, work: BoxFuture<'static, ExchangeAnswer>, places: AnswerPlaces) {
     // A task of its own: what it changes is changed even if nobody waits.
     let mut work = tokio::spawn(work);
     let mut working = interval_at(Instant::now() + WORKING, WORKING);
@@ -254,7 +280,12 @@ async fn answer(client: &Client, inbox: String, work: BoxFuture<'static, Exchang
         }
     };
     // A handler that panicked has been reported; the one that asks is told by its deadline.
-    let Ok(ExchangeAnswer { head, mut body }) = done else { return };
+    let Ok(ExchangeAnswer { head, is_stream, mut body }) = done else { return };
+    let Some(_place) = places.of_body(is_stream) else {
+        let reason = format!("{MAX_STREAMS} streams of it are open at other nodes already");
+        let _ = client.publish_with_headers(inbox, headers("refused", true), reason.into()).await;
+        return;
+    };
     let Gathered { mut data, mut end } = gather(&mut body, Vec::new()).await;
     let first = pack(&head, &take_part(&mut data));
     if data.is_empty() && end == BodyEnd::Whole {
@@ -371,6 +402,22 @@ mod tests {
                 prop_assert_eq!(head.len() + body.len() + 4, packed.len());
             }
         }
+    }
+
+    #[test]
+    fn a_stream_leaves_the_place_of_its_request() {
+        let (requests, streams) = (Arc::new(Semaphore::new(2)), Arc::new(Semaphore::new(1)));
+        let places = || {
+            let request = requests.clone().try_acquire_owned().expect("room for a request");
+            AnswerPlaces { request, streams: streams.clone() }
+        };
+        let follower = places().of_body(true).expect("room for a stream");
+        assert_eq!(requests.available_permits(), 2, "the request is over");
+        assert!(places().of_body(true).is_none(), "no second stream");
+        let prompts = [places(), places()].map(|places| places.of_body(false).expect("its own place"));
+        assert_eq!(requests.available_permits(), 0);
+        drop((prompts, follower));
+        assert_eq!((requests.available_permits(), streams.available_permits()), (2, 1));
     }
 
     #[test]

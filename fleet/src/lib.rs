@@ -7,7 +7,7 @@
 //! |---|---|
 //! | KV `nodes` | a row for each node, with the lease as its time to live: labels, capacity, load, agents |
 //! | KV `sessions` | a row for each session: its owner and epoch |
-//! | KV `keys` | where the start with an `Idempotency-Key` was sent |
+//! | KV `keys` | where the start with an `Idempotency-Key`, or the first one with a key, was sent |
 //! | stream `EV1` | the events that owners shipped, a subject for each session |
 //! | `node.NAME.cmd` | requests to a node ([`exchange`]) |
 //!
@@ -20,6 +20,7 @@ mod clock;
 mod connection;
 mod error;
 pub mod exchange;
+mod feed;
 mod lease;
 mod log;
 mod member;
@@ -27,23 +28,27 @@ mod names;
 mod node_table;
 mod offset_search;
 mod placement;
+mod recent_claims;
 mod records;
 mod replicator;
+mod retention;
 mod session_table;
 mod shipping;
+mod shipping_queue;
 
 pub use self::{
     accounts::{NodeKey, account_configuration},
     clock::BootTime,
     connection::EngineAddress,
     error::{ClaimError, CompareAndSetError, EngineError, ExchangeError, JoinError},
+    feed::{FeedBatch, FleetFeed},
     lease::{LeaseTimes, SHORTEST_LEASE},
     log::{FleetLog, FleetLogReader},
-    member::{FleetConfig, FleetMember, SessionClaim, StartGuard},
+    member::{FleetConfig, FleetMember, SessionClaim, SessionToTake, SessionsToTake, StartGuard},
     names::{InvalidNodeName, NodeName},
     node_table::{FleetNode, NodePresence},
     placement::{PlacementError, PlacementRequest},
-    records::{NodeRecord, OwnershipRecord, RememberedKill, StartKeyRecord},
+    records::{NodeRecord, OwnershipRecord, RememberedKill, SessionFacts, SessionPhase, StartKeyRecord},
     replicator::FleetReplicator,
     session_table::OwnedSession,
     shipping::{EventBatch, LogTail, PublishOutcome, ShippingStep},

@@ -28,7 +28,7 @@ use crate::{
 /// Stream with the events. The number is there for others beside it.
 pub(crate) const STREAM: &str = "EV1";
 /// Beginning of its subjects.
-const SUBJECTS: &str = "ev.1";
+pub(crate) const SUBJECTS: &str = "ev.1";
 
 const EPOCH: &str = "Ev-Epoch";
 const FIRST: &str = "Ev-First";
@@ -39,13 +39,13 @@ const NODE: &str = "Ev-Node";
 const HEADER_ROOM: usize = 4096;
 
 /// Longest wait of one request for messages; a reader whose consumer is gone notes it after two of them.
-const PULL_TIME: Duration = Duration::from_secs(2);
+pub(crate) const PULL_TIME: Duration = Duration::from_secs(2);
 
 /// The log.
 #[derive(Clone, Debug)]
 pub struct FleetLog {
     context: Context,
-    stream: Stream,
+    pub(crate) stream: Stream,
     /// Writer of messages: a node and one run of it.
     writer: String,
 }
@@ -199,6 +199,21 @@ impl FleetLog {
     }
 }
 
+impl FleetLog {
+    /// Returns the first message of a session at or after a sequence, with the time at which it was stored, in nanoseconds since 1970.
+    pub(crate) async fn stored_at(
+        &self,
+        session: &SessionId,
+        sequence: u64,
+    ) -> Result<Option<(u64, i128)>, EngineError> {
+        match self.stream.direct_get_next_for_subject(subject(session), Some(sequence)).await {
+            Ok(message) => Ok(Some((message.sequence, message.time.unix_timestamp_nanos()))),
+            Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(None),
+            Err(error) => Err(EngineError::new("find events of", format!("session {session}"), error)),
+        }
+    }
+}
+
 fn described(message: &StreamMessage) -> LogMessage {
     LogMessage {
         sequence: message.sequence,
@@ -211,7 +226,7 @@ fn number(headers: &HeaderMap, name: &str) -> u64 {
     headers.get(name).and_then(|value| value.as_str().parse().ok()).unwrap_or_default()
 }
 
-fn subject(session: &SessionId) -> String {
+pub(crate) fn subject(session: &SessionId) -> String {
     format!("{SUBJECTS}.{}", session_token(session))
 }
 

@@ -34,7 +34,9 @@ use crate::{
     names::{NodeName, request_subject, session_of_token, session_token},
     node_table::{FleetNode, NodeChange, NodePresence, NodeTable},
     placement::{self, PlacementError, PlacementRequest},
-    records::{NodeRecord, OwnershipRecord, RememberedKill, StartKeyRecord},
+    recent_claims::RecentClaims,
+    records::{NodeRecord, OwnershipRecord, RememberedKill, SessionFacts, SessionPhase, StartKeyRecord},
+    retention,
     session_table::{OwnedSession, SessionTable},
 };
 
@@ -42,6 +44,10 @@ use crate::{
 const SNAPSHOTS: &str = "snaps";
 /// Time for which the `Idempotency-Key` of a start is remembered.
 const KEY_TIME: Duration = Duration::from_secs(24 * 3600);
+/// Time for which a start with a key holds that for its node: longer than a start may take. From then on the session has it.
+const START_TIME: Duration = Duration::from_secs(900);
+/// Time for a row of this node to come back by the watch.
+const WATCH_TIME: Duration = Duration::from_secs(2);
 /// Silence after which a watch is compared with its bucket.
 const WATCH_SILENCE: Duration = Duration::from_secs(3);
 /// Time until a watch that broke off begins anew.
@@ -77,6 +83,10 @@ pub struct FleetConfig {
     pub agents: Vec<String>,
     /// True if the node's sessions end before its lease does, and it goes on with those of others.
     pub takes_over: bool,
+    /// Layers of containment that the machine can do.
+    pub layers: Vec<String>,
+    /// Age from which on events of this node's sessions are removed from the fleet's log; `None` for never.
+    pub log_max_age: Option<Duration>,
 }
 
 /// This node's membership in a fleet. A clone is the same.
@@ -99,6 +109,8 @@ struct Membership {
     tables: Mutex<Tables>,
     /// Number of changes of the sessions' rows that came in.
     changes: watch::Sender<u64>,
+    /// Revision of the bucket of sessions up to which the watch has come.
+    watched: watch::Sender<u64>,
     /// Time up to which this node's lease lasts, by its own count.
     deadline: watch::Sender<Option<BootTime>>,
     /// Wakes the beats.
@@ -115,8 +127,11 @@ struct Tables {
     /// Revision of this node's own row.
     revision: u64,
     sessions_now: u32,
+    /// Events that the log does not have yet.
+    backlog: u64,
     draining: bool,
     nodes: NodeTable,
+    claims: RecentClaims,
     sessions: SessionTable,
     /// Sessions that are being started here, with the number of calls that do.
     starting: HashMap<SessionId, u32>,
@@ -133,6 +148,28 @@ pub struct SessionClaim {
     pub epoch: u64,
     /// True if nobody had the session before.
     pub is_new: bool,
+    /// Revision of its row.
+    pub revision: u64,
+}
+
+/// Session of a dead node that is to go on here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionToTake {
+    /// The session.
+    pub session: SessionId,
+    /// Node that had it.
+    pub from: NodeName,
+    /// True if it ran there.
+    pub resume: bool,
+}
+
+/// Sessions of dead nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionsToTake {
+    /// Those that are to go on here.
+    pub here: Vec<SessionToTake>,
+    /// Those that no node fits, with the reason.
+    pub nowhere: Vec<(SessionId, PlacementError)>,
 }
 
 /// Session that is being given up: as long as this lives, a claim of it waits.
@@ -195,14 +232,17 @@ impl FleetMember {
                 lease: Lease::new(times),
                 revision: 0,
                 sessions_now: 0,
+                backlog: 0,
                 draining: false,
                 nodes: NodeTable::new(times),
+                claims: RecentClaims::default(),
                 sessions: SessionTable::default(),
                 starting: HashMap::new(),
                 releasing: HashSet::new(),
                 forgotten: HashSet::new(),
             }),
             changes: watch::Sender::new(0),
+            watched: watch::Sender::new(0),
             deadline: watch::Sender::new(None),
             beat: Notify::new(),
             replaced: watch::Sender::new(false),
@@ -216,6 +256,9 @@ impl FleetMember {
         member.spawn(member.clone().watch_nodes(nodes_read));
         member.spawn(member.clone().watch_sessions(sessions_read));
         let both = async { (nodes_done.await, sessions_done.await) };
+        if let Some(most) = member.0.config.log_max_age {
+            member.spawn(retention::run(member.clone(), most));
+        }
         let read = timeout(FIRST_READ, both).await;
         if !matches!(read, Ok((Ok(()), Ok(())))) {
             member.leave().await;
@@ -270,6 +313,11 @@ impl FleetMember {
         !*self.0.replaced.borrow() && self.tables().lease.is_held(BootTime::now())
     }
 
+    /// Returns the time since the last beat of this node that was acknowledged was sent.
+    pub fn lease_age(&self) -> Option<Duration> {
+        self.tables().lease.age(BootTime::now())
+    }
+
     /// Returns all nodes, by name, as far as this one knows.
     pub fn nodes(&self) -> Vec<FleetNode> {
         let nodes = self.tables().nodes.nodes(BootTime::now());
@@ -298,7 +346,17 @@ impl FleetMember {
     /// # Errors
     /// Says of each node why it is not the one.
     pub fn place(&self, request: &PlacementRequest, excluded: &[NodeName]) -> Result<NodeName, PlacementError> {
-        placement::choose(&self.nodes(), request, excluded)
+        placement::choose(&self.placeable_nodes(), request, excluded)
+    }
+
+    /// Returns all nodes with the load that they have by now: that of the last beat, and what was claimed since.
+    fn placeable_nodes(&self) -> Vec<FleetNode> {
+        let mut nodes = self.nodes();
+        let tables = self.tables();
+        for FleetNode { record, .. } in &mut nodes {
+            record.sessions = record.sessions.saturating_add(tables.claims.of(&record.node));
+        }
+        nodes
     }
 
     /// Returns the owner of a session, as far as this node knows.
@@ -312,7 +370,7 @@ impl FleetMember {
     /// The engine's.
     pub async fn owner_now(&self, session: &SessionId) -> Result<Option<OwnedSession>, EngineError> {
         let row = self.0.sessions.read(&session_token(session)).await?;
-        Ok(row.and_then(|row| self.observe_session(session, &row)))
+        Ok(row.and_then(|row| self.observe_session(session, &row, true)))
     }
 
     /// Returns the sessions whose id begins with this text, `most` at most.
@@ -323,6 +381,12 @@ impl FleetMember {
     /// Returns all sessions of the fleet, by id.
     pub fn sessions(&self) -> Vec<OwnedSession> {
         self.tables().sessions.sessions()
+    }
+
+    /// Returns the sessions of this node, by id.
+    pub(crate) fn own_sessions(&self) -> Vec<SessionId> {
+        let own = self.tables().sessions.of_node(self.name()).into_iter();
+        own.map(|owned| owned.session).collect()
     }
 
     /// Follows changes of who has which session.
@@ -340,20 +404,57 @@ impl FleetMember {
         self.0.config.takes_over
     }
 
-    /// Returns the sessions of dead nodes that can go on here: those that this node would be chosen for, with a conversation.
-    pub fn sessions_to_take(&self, agent_of: impl Fn(&SessionId) -> Option<String>) -> Vec<SessionId> {
+    /// Returns the sessions of dead nodes that have a conversation and are not over, spread over the nodes that fit: those for this one, and
+    /// those that no node fits.
+    pub fn sessions_to_take(&self) -> SessionsToTake {
         if !self.0.config.takes_over || !self.is_lease_held() {
-            return Vec::new();
+            return SessionsToTake::default();
         }
-        let over = self.tables().nodes.over(BootTime::now());
-        let rows = over.iter().flat_map(|node| self.tables().sessions.of_node(&node.node));
-        let rows: Vec<OwnedSession> =
-            rows.filter(|row| row.record.snapshot.is_some() && row.record.kill.is_none()).collect();
-        let is_ours = |row: &OwnedSession| {
-            let request = PlacementRequest { agent: agent_of(&row.session), ..PlacementRequest::default() };
-            self.place(&request, &[]).is_ok_and(|node| node == *self.name())
+        let rows: Vec<OwnedSession> = {
+            let tables = self.tables();
+            let over = tables.nodes.over(BootTime::now());
+            let rows = over.iter().flat_map(|node| tables.sessions.of_node(&node.node));
+            let goes_on = |OwnershipRecord { snapshot, kill, facts, is_deleted, .. }: &OwnershipRecord| {
+                snapshot.is_some() && kill.is_none() && !is_deleted && facts.phase != SessionPhase::Ended
+            };
+            rows.filter(|row| goes_on(&row.record)).collect()
         };
-        rows.into_iter().filter(is_ours).map(|row| row.session).collect()
+        let requests: Vec<PlacementRequest> = rows.iter().map(|row| elsewhere(&row.record, true)).collect();
+        let mut found = SessionsToTake::default();
+        for (OwnedSession { session, record, .. }, chosen) in
+            rows.into_iter().zip(placement::spread(&self.placeable_nodes(), &requests))
+        {
+            let resume = record.facts.phase == SessionPhase::Running;
+            match chosen {
+                Ok(node) if node == *self.name() => {
+                    found.here.push(SessionToTake { session, from: record.node, resume });
+                }
+                Ok(_) => {}
+                Err(error) => found.nowhere.push((session, error)),
+            }
+        }
+        found
+    }
+
+    /// Returns the time until sessions of a node that is silent may be taken; `None` where none is.
+    pub fn until_take_over(&self) -> Option<Duration> {
+        self.tables().nodes.until_over(BootTime::now())
+    }
+
+    /// Chooses a node for a session that this node is to give away.
+    ///
+    /// # Errors
+    /// Says of each node why it is not the one.
+    pub fn place_elsewhere(&self, owned: &OwnershipRecord, to: Option<NodeName>) -> Result<NodeName, PlacementError> {
+        let request = PlacementRequest { node: to, ..elsewhere(owned, false) };
+        self.place(&request, std::slice::from_ref(self.name()))
+    }
+
+    /// Returns true for a session that another node has given to this one, if nobody has deleted it since. `is_here` says whether it was taken.
+    pub fn is_given(&self, session: &SessionId, is_here: bool) -> bool {
+        let tables = self.tables();
+        let given = tables.sessions.owner(session).filter(|owned| owned.record.node == *self.name());
+        !is_here && given.is_some_and(|owned| owned.record.snapshot.is_some()) && !tables.forgotten.contains(session)
     }
 
     /// Returns the sessions that are this node's by their rows, with a conversation that another node has stored.
@@ -363,7 +464,7 @@ impl FleetMember {
         let own = own.filter(|row| row.record.snapshot.is_some() && !tables.starting.contains_key(&row.session));
         let own =
             own.filter(|row| !tables.releasing.contains(&row.session) && !tables.forgotten.contains(&row.session));
-        own.map(|row| row.session).collect()
+        own.filter(|row| !row.record.is_deleted).map(|row| row.session).collect()
     }
 
     /// Takes a session of a node whose lease is over for this one, if nothing has changed and the engine's leader does not know that node
@@ -372,7 +473,8 @@ impl FleetMember {
     /// # Errors
     /// The engine's.
     pub async fn take(&self, session: &SessionId) -> Result<bool, EngineError> {
-        let Some(owned) = self.owner_now(session).await? else { return Ok(false) };
+        let owned = self.owner_now(session).await?.filter(|owned| !owned.record.is_deleted);
+        let Some(owned) = owned else { return Ok(false) };
         let row = self.0.nodes.read(owned.record.node.as_str()).await?;
         if row.is_some_and(|row| row.value.is_some()) || !self.is_lease_held() {
             return Ok(false);
@@ -385,7 +487,7 @@ impl FleetMember {
         };
         match self.0.sessions.write(&session_token(session), json(&record), owned.revision, Retention::Keep).await {
             Ok(revision) => {
-                self.note(session, revision, Some(record));
+                self.note(session, revision, Some(record), true);
                 Ok(true)
             }
             Err(CompareAndSetError::Changed) => Ok(false),
@@ -408,7 +510,7 @@ impl FleetMember {
                 self.0.sessions.write(&session_token(session), json(&record), owned.revision, Retention::Keep).await;
             match written {
                 Ok(revision) => {
-                    self.note(session, revision, Some(record));
+                    self.note(session, revision, Some(record), true);
                     if let Some(before) = before.filter(|before| before != object)
                         && let Err(error) = self.0.snapshots.delete(&before).await
                     {
@@ -447,7 +549,20 @@ impl FleetMember {
     /// # Errors
     /// As for [`FleetMember::claim`]; nothing is claimed then.
     pub async fn claim_start(&self, session: &SessionId, user: Option<&str>) -> Result<SessionClaim, ClaimError> {
-        let claim = self.claim(session, user).await?;
+        self.claim_start_as(session, &of_user(user), &BTreeMap::new()).await
+    }
+
+    /// Claims a session that is about to start like [`FleetMember::claim_start`], with more that is known of it.
+    ///
+    /// # Errors
+    /// As for [`FleetMember::claim`]; nothing is claimed then.
+    pub async fn claim_start_as(
+        &self,
+        session: &SessionId,
+        facts: &SessionFacts,
+        labels: &BTreeMap<String, String>,
+    ) -> Result<SessionClaim, ClaimError> {
+        let claim = self.claim_as(session, facts, labels).await?;
         if claim.is_new
             && let Err(error) = self.0.log.remove(session).await
         {
@@ -464,6 +579,19 @@ impl FleetMember {
     /// # Errors
     /// Another node has it, this node's lease is over, or the engine does not answer.
     pub async fn claim(&self, session: &SessionId, user: Option<&str>) -> Result<SessionClaim, ClaimError> {
+        self.claim_as(session, &of_user(user), &BTreeMap::new()).await
+    }
+
+    /// Claims a session like [`FleetMember::claim`]. What is known of it counts where nobody had it.
+    ///
+    /// # Errors
+    /// As for [`FleetMember::claim`].
+    pub async fn claim_as(
+        &self,
+        session: &SessionId,
+        facts: &SessionFacts,
+        labels: &BTreeMap<String, String>,
+    ) -> Result<SessionClaim, ClaimError> {
         while self.tables().releasing.contains(session) {
             sleep(RELEASE_PAUSE).await;
         }
@@ -476,39 +604,83 @@ impl FleetMember {
             node: self.name().clone(),
             incarnation: self.0.incarnation.clone(),
             epoch: 1,
-            user: user.map(str::to_owned),
+            facts: facts.clone(),
+            labels: labels.clone(),
             snapshot: None,
             kill: None,
+            is_deleted: false,
         };
         loop {
             let row = match self.0.sessions.create(&token, json(&record), Retention::Keep).await? {
                 Ok(revision) => {
-                    self.note(session, revision, Some(record.clone()));
-                    return Ok(SessionClaim { epoch: record.epoch, is_new: true });
+                    self.note(session, revision, Some(record.clone()), true);
+                    return Ok(SessionClaim { epoch: record.epoch, is_new: true, revision });
                 }
                 Err(row) => row,
             };
-            let Some(owned) = self.observe_session(session, &row) else {
+            let Some(owned) = self.observe_session(session, &row, true) else {
                 let reason = std::io::Error::other("its row is none of this version");
                 return Err(EngineError::new("claim", format!("session {session}"), reason).into());
             };
             if owned.record.node != *self.name() {
                 return Err(ClaimError::Owned { node: owned.record.node });
             }
-            if owned.record.incarnation == self.0.incarnation {
-                return Ok(SessionClaim { epoch: owned.record.epoch, is_new: false });
+            if owned.record.incarnation == self.0.incarnation && !owned.record.is_deleted {
+                return Ok(SessionClaim { epoch: owned.record.epoch, is_new: false, revision: owned.revision });
             }
-            // This node had it before its program was started anew.
-            record = OwnershipRecord { incarnation: self.0.incarnation.clone(), ..owned.record };
+            // This node had it before its program was started anew, or has begun to delete it.
+            let snapshot = owned.record.snapshot.filter(|_| !owned.record.is_deleted);
+            let incarnation = self.0.incarnation.clone();
+            record = OwnershipRecord { incarnation, snapshot, is_deleted: false, ..owned.record };
             match self.0.sessions.write(&token, json(&record), owned.revision, Retention::Keep).await {
                 Ok(revision) => {
-                    self.note(session, revision, Some(record.clone()));
-                    return Ok(SessionClaim { epoch: record.epoch, is_new: false });
+                    self.note(session, revision, Some(record.clone()), true);
+                    return Ok(SessionClaim { epoch: record.epoch, is_new: false, revision });
                 }
                 Err(CompareAndSetError::Changed) => {}
                 Err(CompareAndSetError::Engine(error)) => return Err(error.into()),
             }
         }
+    }
+
+    /// Notes in its row that a session of this node is about to be deleted: nobody goes on with it from here on, also if this node dies before
+    /// all of it is gone.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub async fn announce_deletion(&self, session: &SessionId) -> Result<(), EngineError> {
+        // Nobody goes on with one of which the fleet has no conversation.
+        let known = self.owner(session).map(|owned| owned.record);
+        let is_noted = known.as_ref().is_some_and(|known| known.is_deleted);
+        if is_noted || (!self.takes_over() && known.is_none_or(|known| known.snapshot.is_none())) {
+            return Ok(());
+        }
+        loop {
+            let own = self.owner_now(session).await?.filter(|owned| owned.record.node == *self.name());
+            let Some(owned) = own.filter(|owned| !owned.record.is_deleted) else { return Ok(()) };
+            let record = OwnershipRecord { is_deleted: true, ..owned.record };
+            let written =
+                self.0.sessions.write(&session_token(session), json(&record), owned.revision, Retention::Keep).await;
+            match written {
+                Ok(revision) => {
+                    self.note(session, revision, Some(record), true);
+                    return Ok(());
+                }
+                Err(CompareAndSetError::Changed) => {}
+                Err(CompareAndSetError::Engine(error)) => return Err(error),
+            }
+        }
+    }
+
+    /// Ends a deletion that an earlier run of this node has announced, if nobody has begun anew with the id.
+    async fn finish_deletion(&self, session: &SessionId) -> Result<(), EngineError> {
+        let Some(_releasing) = self.begin_release(session) else { return Ok(()) };
+        // A claim from here on waits, and one before has changed the row.
+        let is_deleted = self.owner_now(session).await?.is_some_and(|owned| owned.record.is_deleted);
+        if is_deleted && self.remove_contents(session).await?.is_some() {
+            self.remove_row(session).await?;
+        }
+        Ok(())
     }
 
     /// Deletes a session of this node from the fleet: its events, its conversation, then its row. One of another node is left alone, and one
@@ -536,12 +708,12 @@ impl FleetMember {
     /// As for [`FleetMember::delete`].
     pub async fn begin_anew(&self, session: &SessionId) -> Result<(), EngineError> {
         while let Some(owned) = self.remove_contents(session).await? {
-            let record = OwnershipRecord { snapshot: None, kill: None, ..owned.record };
+            let record = OwnershipRecord { snapshot: None, kill: None, is_deleted: false, ..owned.record };
             let written =
                 self.0.sessions.write(&session_token(session), json(&record), owned.revision, Retention::Keep).await;
             match written {
                 Ok(revision) => {
-                    self.note(session, revision, Some(record));
+                    self.note(session, revision, Some(record), true);
                     return Ok(());
                 }
                 Err(CompareAndSetError::Changed) => {}
@@ -598,8 +770,8 @@ impl FleetMember {
             }
             match self.0.sessions.remove(&token, owned.revision).await {
                 Ok(()) => {
-                    self.note(session, owned.revision + 1, None);
-                    return Ok(());
+                    self.note(session, owned.revision + 1, None, true);
+                    return self.release_key(&owned.record).await;
                 }
                 Err(CompareAndSetError::Changed) => {}
                 Err(CompareAndSetError::Engine(error)) => return Err(error),
@@ -608,31 +780,35 @@ impl FleetMember {
     }
 
     /// Makes the rows of this node's sessions those of the sessions that it has: claims those without a row, and removes the rows of those
-    /// that are gone. `local` lists them, with their users. Returns those that another node has.
+    /// that are gone. `local` lists them, with what is known of them. Returns those that another node has.
     ///
     /// # Errors
     /// The engine's.
     pub async fn reconcile(
         &self,
-        local: impl FnOnce() -> Vec<(SessionId, Option<String>)>,
+        local: impl FnOnce() -> Vec<(SessionId, SessionFacts)>,
     ) -> Result<Vec<SessionId>, EngineError> {
         // Before the list is made: what is claimed later is no concern of it.
         let (rows, starting) = {
             let tables = self.tables();
             (tables.sessions.of_node(self.name()), tables.starting.keys().cloned().collect::<Vec<_>>())
         };
-        let local: BTreeMap<SessionId, Option<String>> = local().into_iter().collect();
+        let local: BTreeMap<SessionId, SessionFacts> = local().into_iter().collect();
+        let own: HashMap<&SessionId, &OwnershipRecord> = rows
+            .iter()
+            .filter(|row| row.record.incarnation == self.0.incarnation)
+            .map(|row| (&row.session, &row.record))
+            .collect();
         let mut foreign = Vec::new();
-        for (session, user) in &local {
-            let own = rows.iter().find(|row| row.session == *session && row.record.incarnation == self.0.incarnation);
-            if let Some(row) = own {
-                // A start that came by another way than a request to this node names its user here alone.
-                if row.record.user != *user {
-                    self.change_user(session, user.as_deref()).await?;
+        for (session, facts) in &local {
+            if let Some(record) = own.get(session) {
+                // They change, and a start that came by another way than a request to this node names them here alone.
+                if record.facts != facts.or(&record.facts) {
+                    self.change_facts(session, facts).await?;
                 }
                 continue;
             }
-            match self.claim(session, user.as_deref()).await {
+            match self.claim_as(session, facts, &BTreeMap::new()).await {
                 Ok(_) => {}
                 Err(ClaimError::Engine(error)) => return Err(error),
                 Err(ClaimError::Owned { .. }) => foreign.push(session.clone()),
@@ -641,25 +817,31 @@ impl FleetMember {
             }
         }
         // One that was given to this node and not taken yet is where its object says.
-        for row in rows.into_iter().filter(|row| row.record.snapshot.is_none()) {
-            if !local.contains_key(&row.session) && !starting.contains(&row.session) {
-                self.release(&row.session).await?;
+        for row in rows.into_iter().filter(|row| row.record.snapshot.is_none() || row.record.is_deleted) {
+            if local.contains_key(&row.session) || starting.contains(&row.session) {
+                continue;
+            }
+            match row.record.is_deleted {
+                // The one that is deleted now is seen to.
+                true if self.is_forgotten(&row.session) => {}
+                true => self.finish_deletion(&row.session).await?,
+                false => self.release(&row.session).await?,
             }
         }
         Ok(foreign)
     }
 
-    /// Notes the user of a session of this node.
-    async fn change_user(&self, session: &SessionId, user: Option<&str>) -> Result<(), EngineError> {
+    /// Notes what is known of a session of this node.
+    async fn change_facts(&self, session: &SessionId, facts: &SessionFacts) -> Result<(), EngineError> {
         loop {
             let own = self.owner_now(session).await?.filter(|owned| owned.record.node == *self.name());
             let Some(owned) = own else { return Ok(()) };
-            let record = OwnershipRecord { user: user.map(str::to_owned), ..owned.record };
+            let record = OwnershipRecord { facts: facts.or(&owned.record.facts), ..owned.record };
             let written =
                 self.0.sessions.write(&session_token(session), json(&record), owned.revision, Retention::Keep).await;
             match written {
                 Ok(revision) => {
-                    self.note(session, revision, Some(record));
+                    self.note(session, revision, Some(record), true);
                     return Ok(());
                 }
                 Err(CompareAndSetError::Changed) => {}
@@ -676,12 +858,104 @@ impl FleetMember {
         self.remember(&format!("start-{key}"), start, Retention::For(KEY_TIME)).await
     }
 
-    /// Remembers the node of the conversation with a key. Returns what was remembered before, if anything was.
+    /// Finds the node of the conversation with a key: that of the session which has it, or of the start that was sent first with it. Of two
+    /// at once one is `node`. What is remembered of a start ends by itself: then its session has the key, or nobody.
     ///
     /// # Errors
     /// The engine's.
-    pub async fn remember_conversation(&self, key: &str, node: &NodeName) -> Result<NodeName, EngineError> {
-        self.remember(&format!("conversation-{key}"), node, Retention::Keep).await
+    pub async fn node_with_key(&self, key: &str, node: &NodeName) -> Result<NodeName, EngineError> {
+        if let Some(owned) = self.session_with_key(key) {
+            return Ok(owned.record.node);
+        }
+        let begun = self.remember(&format!("begun-{key}"), node, Retention::For(START_TIME)).await?;
+        // It may have ended, or moved, since.
+        let moved = self.session_with_key(key).map(|owned| owned.record.node);
+        let is_there = || self.node(&begun).is_some_and(|begun| begun.presence == NodePresence::Alive);
+        match moved {
+            Some(moved) => Ok(moved),
+            None if is_there() => Ok(begun),
+            // A start that came to nothing: no session has the key.
+            None => self.begin_key_anew(key, node).await,
+        }
+    }
+
+    /// Has another node begin with a key whose start was sent to one that is dead, and made no session.
+    async fn begin_key_anew(&self, key: &str, node: &NodeName) -> Result<NodeName, EngineError> {
+        let name = format!("begun-{key}");
+        let row = self.0.keys.read(&name).await?;
+        let expected = row.map_or(0, |row| row.revision);
+        match self.0.keys.write(&name, json(node), expected, Retention::For(START_TIME)).await {
+            Ok(_) => Ok(node.clone()),
+            // Somebody else was faster.
+            Err(CompareAndSetError::Changed) => self.remember(&name, node, Retention::For(START_TIME)).await,
+            Err(CompareAndSetError::Engine(error)) => Err(error),
+        }
+    }
+
+    /// Lets another node begin with the key of a session that is gone, unless another session has it.
+    async fn release_key(&self, gone: &OwnershipRecord) -> Result<(), EngineError> {
+        let key = gone.facts.key.as_deref().filter(|key| self.session_with_key(key).is_none());
+        let Some(name) = key.map(|key| format!("begun-{key}")) else { return Ok(()) };
+        let Some(row) = self.0.keys.read(&name).await?.filter(|row| row.value.is_some()) else { return Ok(()) };
+        match self.0.keys.remove(&name, row.revision).await {
+            // Another start has begun with it.
+            Ok(()) | Err(CompareAndSetError::Changed) => Ok(()),
+            Err(CompareAndSetError::Engine(error)) => Err(error),
+        }
+    }
+
+    /// Returns the session with a key, as far as this node knows.
+    pub fn session_with_key(&self, key: &str) -> Option<OwnedSession> {
+        self.tables().sessions.with_key(key)
+    }
+
+    /// Counts the running sessions of a user over the fleet, those that were claimed before a claim of this node. Of two claims at once the
+    /// later one counts the other.
+    ///
+    /// # Errors
+    /// The watch does not come as far in time.
+    pub async fn count_of_user(&self, user: &str, claim: SessionClaim, but: &SessionId) -> Result<usize, EngineError> {
+        let mut watched = self.0.watched.subscribe();
+        let seen = timeout(WATCH_TIME, watched.wait_for(|watched| *watched >= claim.revision)).await;
+        if !seen.is_ok_and(|seen| seen.is_ok()) {
+            let reason = std::io::Error::other(format!("the watch is behind for {WATCH_TIME:?}"));
+            return Err(EngineError::new("count", format!("the sessions of user {user}"), reason));
+        }
+        Ok(self.tables().sessions.running_of_user(user, but))
+    }
+
+    /// Removes what the fleet has of a node that is gone for good: its sessions' rows, their events and conversations, and with them their
+    /// keys. Returns the sessions. Without effect on one that is there, or back.
+    ///
+    /// # Errors
+    /// The engine's; also for a node that is alive by the engine's leader.
+    pub async fn forget_node(&self, node: &NodeName) -> Result<Vec<SessionId>, EngineError> {
+        let row = self.0.nodes.read(node.as_str()).await?;
+        if row.is_some_and(|row| row.value.is_some()) {
+            let reason = std::io::Error::other("its lease is not over: stop it first");
+            return Err(EngineError::new("forget", format!("node {node}"), reason));
+        }
+        let mut forgotten = Vec::new();
+        let sessions = self.tables().sessions.of_node(node);
+        for OwnedSession { session, .. } in sessions {
+            // Who takes it over meanwhile has it.
+            let Some(owned) = self.owner_now(&session).await?.filter(|owned| owned.record.node == *node) else {
+                continue;
+            };
+            match self.0.sessions.remove(&session_token(&session), owned.revision).await {
+                Ok(()) => self.note(&session, owned.revision + 1, None, true),
+                Err(CompareAndSetError::Changed) => continue,
+                Err(CompareAndSetError::Engine(error)) => return Err(error),
+            }
+            self.0.log.remove(&session).await?;
+            if let Some(object) = &owned.record.snapshot {
+                self.remove_snapshot(object).await?;
+            }
+            self.release_key(&owned.record).await?;
+            forgotten.push(session);
+        }
+        self.tables().nodes.forget(node);
+        Ok(forgotten)
     }
 
     async fn remember<T>(&self, key: &str, value: &T, retention: Retention) -> Result<T, EngineError>
@@ -722,7 +996,7 @@ impl FleetMember {
                 self.0.sessions.write(&session_token(session), json(&record), owned.revision, Retention::Keep).await;
             match written {
                 Ok(revision) => {
-                    self.note(session, revision, Some(record));
+                    self.note(session, revision, Some(record), true);
                     return Ok(true);
                 }
                 Err(CompareAndSetError::Changed) => {}
@@ -797,7 +1071,9 @@ impl FleetMember {
             match written {
                 Ok(revision) => {
                     let epoch = record.epoch;
-                    self.note(session, revision, Some(record));
+                    self.note(session, revision, Some(record), false);
+                    // It is resumed there in a moment, and the next one is placed before that node's beat tells.
+                    self.tables().claims.claimed(to, BootTime::now());
                     return Ok(epoch);
                 }
                 Err(CompareAndSetError::Changed) => {}
@@ -811,9 +1087,10 @@ impl FleetMember {
         &self.0.log
     }
 
-    /// Sets the number of sessions that the next beat tells.
-    pub fn set_load(&self, sessions: u32) {
+    /// Sets the number of sessions that the next beat tells, and that of the events that the log does not have.
+    pub fn set_load(&self, sessions: u32, backlog: u64) {
         let mut tables = self.tables();
+        tables.backlog = backlog;
         if tables.sessions_now != sessions {
             tables.sessions_now = sessions;
             self.0.beat.notify_one();
@@ -837,7 +1114,7 @@ impl FleetMember {
     }
 
     fn record(&self) -> NodeRecord {
-        let FleetConfig { node, version, addresses, labels, capacity, agents, takes_over, .. } = &self.0.config;
+        let FleetConfig { node, version, addresses, labels, capacity, agents, takes_over, layers, .. } = &self.0.config;
         let tables = self.tables();
         NodeRecord {
             node: node.clone(),
@@ -851,6 +1128,8 @@ impl FleetMember {
             agents: agents.clone(),
             takes_over: *takes_over,
             draining: tables.draining,
+            layers: layers.clone(),
+            backlog: tables.backlog,
         }
     }
 
@@ -861,10 +1140,16 @@ impl FleetMember {
         let revision =
             self.0.nodes.write(self.name().as_str(), row, expected, Retention::For(self.0.times.lease)).await?;
         let mut tables = self.tables();
+        let now = BootTime::now();
+        if !tables.lease.is_held(now) {
+            // It was cut off, or stood still: others may have sent beats that it did not hear.
+            tables.nodes.restart_silence(now);
+        }
         tables.lease.acknowledged(sent);
         self.0.deadline.send_replace(Some(sent.after(self.0.times.fence)));
         tables.revision = revision;
-        tables.nodes.observe(self.name(), revision, NodeChange::Beat(record), BootTime::now());
+        tables.nodes.observe(self.name(), revision, NodeChange::Beat(Box::new(record)), BootTime::now());
+        tables.claims.beat(self.name(), BootTime::now());
         Ok(revision)
     }
 
@@ -945,13 +1230,17 @@ impl FleetMember {
             let Ok(node) = entry.key.parse::<NodeName>() else { return };
             let change = match entry.operation {
                 Operation::Put => match parse(&entry.value) {
-                    Some(record) => NodeChange::Beat(record),
+                    Some(record) => NodeChange::Beat(Box::new(record)),
                     None => return tracing::warn!(%node, "the row of a node is none of this version"),
                 },
                 Operation::Delete => NodeChange::Left,
                 Operation::Purge => NodeChange::Expired,
             };
-            member.tables().nodes.observe(&node, entry.revision, change, BootTime::now());
+            let (mut tables, now) = (member.tables(), BootTime::now());
+            if matches!(change, NodeChange::Beat(_)) {
+                tables.claims.beat(&node, now);
+            }
+            tables.nodes.observe(&node, entry.revision, change, now);
         };
         self.follow(&self.0.nodes, read, observe).await;
     }
@@ -960,7 +1249,9 @@ impl FleetMember {
         let observe = |member: &Self, entry: &Entry| {
             let Some(session) = session_of_token(&entry.key) else { return };
             let value = matches!(entry.operation, Operation::Put).then(|| entry.value.to_vec());
-            member.observe_session(&session, &StoredRow { revision: entry.revision, value });
+            // Of those that were there before the load of their nodes tells.
+            member.observe_session(&session, &StoredRow { revision: entry.revision, value }, entry.seen_current);
+            member.0.watched.send_replace(entry.revision);
         };
         self.follow(&self.0.sessions, read, observe).await;
     }
@@ -1016,19 +1307,42 @@ impl FleetMember {
     }
 
     /// Takes note of a row of the bucket of sessions.
-    fn observe_session(&self, session: &SessionId, row: &StoredRow) -> Option<OwnedSession> {
+    fn observe_session(&self, session: &SessionId, row: &StoredRow, is_news: bool) -> Option<OwnedSession> {
         let record: Option<OwnershipRecord> = row.value.as_deref().and_then(parse);
         if row.value.is_some() && record.is_none() {
             tracing::warn!(%session, "the row of a session is none of this version");
             return None;
         }
-        self.note(session, row.revision, record.clone());
+        self.note(session, row.revision, record.clone(), is_news);
         Some(OwnedSession { session: session.clone(), record: record?, revision: row.revision })
     }
 
-    fn note(&self, session: &SessionId, revision: u64, record: Option<OwnershipRecord>) {
-        self.tables().sessions.observe(session, revision, record);
+    fn note(&self, session: &SessionId, revision: u64, record: Option<OwnershipRecord>, is_news: bool) {
+        let claimed = record.as_ref().filter(|record| is_news && record.facts.phase == SessionPhase::Running);
+        let claimed = claimed.map(|record| record.node.clone());
+        {
+            let mut tables = self.tables();
+            let has_new_owner = tables.sessions.observe(session, revision, record);
+            if let Some(node) = claimed.filter(|_| has_new_owner) {
+                tables.claims.claimed(&node, BootTime::now());
+            }
+        }
         self.0.changes.send_modify(|changes| *changes = changes.wrapping_add(1));
+    }
+}
+
+fn of_user(user: Option<&str>) -> SessionFacts {
+    SessionFacts { user: user.map(str::to_owned), ..SessionFacts::default() }
+}
+
+/// What a session asks of another node that is to go on with it.
+fn elsewhere(OwnershipRecord { facts, labels, .. }: &OwnershipRecord, is_take_over: bool) -> PlacementRequest {
+    PlacementRequest {
+        agent: facts.agent.clone(),
+        node: None,
+        labels: labels.clone(),
+        needs_room: facts.phase == SessionPhase::Running,
+        is_take_over,
     }
 }
 

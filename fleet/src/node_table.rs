@@ -1,6 +1,6 @@
 //! Nodes as this one sees them: their last beats, by its own clock. Pure.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ const MAX_GONE: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NodeChange {
     /// A beat.
-    Beat(NodeRecord),
+    Beat(Box<NodeRecord>),
     /// The node has left.
     Left,
     /// The engine has forgotten it: its lease is over.
@@ -64,12 +64,19 @@ struct NodeRow {
 pub(crate) struct NodeTable {
     times: LeaseTimes,
     rows: BTreeMap<NodeName, NodeRow>,
+    /// Time from which on this node has heard all beats: before, it may have been cut off itself.
+    hears_since: Option<BootTime>,
 }
 
 impl NodeTable {
     /// Creates a table that knows no node.
     pub(crate) fn new(times: LeaseTimes) -> Self {
-        Self { times, rows: BTreeMap::new() }
+        Self { times, rows: BTreeMap::new(), hears_since: None }
+    }
+
+    /// Begins to count the silence of all nodes anew: this one has heard nothing for a while.
+    pub(crate) fn restart_silence(&mut self, now: BootTime) {
+        self.hears_since = Some(now);
     }
 
     /// Takes note of a change. One that was seen before is no sign of life, nor is the removal of a row.
@@ -80,13 +87,18 @@ impl NodeTable {
         }
         match (change, self.rows.get_mut(node)) {
             (NodeChange::Beat(record), _) => {
-                self.rows.insert(node.clone(), NodeRow { record, revision, heard: now, gone: None });
+                self.rows.insert(node.clone(), NodeRow { record: *record, revision, heard: now, gone: None });
             }
             (NodeChange::Left, Some(row)) => (row.revision, row.gone) = (revision, Some(NodePresence::Left)),
             (NodeChange::Expired, Some(row)) => (row.revision, row.gone) = (revision, Some(NodePresence::Silent)),
             (NodeChange::Left | NodeChange::Expired, None) => {}
         }
         self.forget_oldest();
+    }
+
+    /// Forgets a node that is gone.
+    pub(crate) fn forget(&mut self, node: &NodeName) {
+        self.rows.remove(node);
     }
 
     /// Returns what is known of a node.
@@ -102,11 +114,20 @@ impl NodeTable {
     /// Returns the nodes whose sessions may be taken: their leases are over, and the time for their ends as well.
     pub(crate) fn over(&self, now: BootTime) -> Vec<NodeRecord> {
         let is_over = |row: &&NodeRow| {
-            let is_silent =
-                row.gone != Some(NodePresence::Left) && now.since(row.heard) >= self.times.lease + self.times.grace;
+            let silence = now.since(self.hears_since.map_or(row.heard, |since| since.max(row.heard)));
+            let is_silent = row.gone != Some(NodePresence::Left) && silence >= self.times.lease + self.times.grace;
             is_silent && row.record.takes_over
         };
         self.rows.values().filter(is_over).map(|row| row.record.clone()).collect()
+    }
+
+    /// Returns the time until the sessions of the next silent node may be taken; `None` where there is none.
+    pub(crate) fn until_over(&self, now: BootTime) -> Option<Duration> {
+        let end = self.times.lease + self.times.grace;
+        let waiting = self.rows.values().filter(|row| row.gone != Some(NodePresence::Left) && row.record.takes_over);
+        let waiting =
+            waiting.map(|row| now.since(row.heard)).filter(|silence| *silence >= self.times.lease && *silence < end);
+        waiting.map(|silence| end - silence).min()
     }
 
     fn describe(&self, row: &NodeRow, now: BootTime) -> FleetNode {
@@ -131,8 +152,6 @@ impl NodeTable {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn record(name: &str) -> NodeRecord {
@@ -148,6 +167,8 @@ mod tests {
             agents: Vec::new(),
             takes_over: false,
             draining: false,
+            layers: Vec::new(),
+            backlog: 0,
         }
     }
 
@@ -163,17 +184,17 @@ mod tests {
     #[test]
     fn a_node_without_beats_is_silent_after_the_lease() {
         let (mut table, a) = table();
-        table.observe(&a, 1, NodeChange::Beat(record("a")), BootTime::at(0));
+        table.observe(&a, 1, NodeChange::Beat(Box::new(record("a"))), BootTime::at(0));
         assert_eq!(presence(&table, &a, 5999), (NodePresence::Alive, 5));
         assert_eq!(presence(&table, &a, 6000), (NodePresence::Silent, 6));
-        table.observe(&a, 2, NodeChange::Beat(record("a")), BootTime::at(9000));
+        table.observe(&a, 2, NodeChange::Beat(Box::new(record("a"))), BootTime::at(9000));
         assert_eq!(presence(&table, &a, 9000), (NodePresence::Alive, 0));
     }
 
     #[test]
     fn the_end_of_a_row_is_no_sign_of_life() {
         let (mut table, a) = table();
-        table.observe(&a, 1, NodeChange::Beat(record("a")), BootTime::at(0));
+        table.observe(&a, 1, NodeChange::Beat(Box::new(record("a"))), BootTime::at(0));
         table.observe(&a, 2, NodeChange::Expired, BootTime::at(6100));
         assert_eq!(presence(&table, &a, 7000), (NodePresence::Silent, 7), "counted from the beat");
         table.observe(&a, 3, NodeChange::Left, BootTime::at(8000));
@@ -183,21 +204,43 @@ mod tests {
     #[test]
     fn a_beat_that_is_seen_again_is_no_sign_of_life() {
         let (mut table, a) = table();
-        table.observe(&a, 7, NodeChange::Beat(record("a")), BootTime::at(0));
+        table.observe(&a, 7, NodeChange::Beat(Box::new(record("a"))), BootTime::at(0));
         // As after a watch that began anew.
-        table.observe(&a, 7, NodeChange::Beat(record("a")), BootTime::at(5000));
+        table.observe(&a, 7, NodeChange::Beat(Box::new(record("a"))), BootTime::at(5000));
         assert_eq!(presence(&table, &a, 6000), (NodePresence::Silent, 6));
     }
 
     #[test]
     fn sessions_are_taken_after_lease_and_grace_where_they_end_before() {
         let (mut table, a) = table();
-        table.observe(&a, 1, NodeChange::Beat(NodeRecord { takes_over: true, ..record("a") }), BootTime::at(0));
+        table.observe(
+            &a,
+            1,
+            NodeChange::Beat(Box::new(NodeRecord { takes_over: true, ..record("a") })),
+            BootTime::at(0),
+        );
         let b: NodeName = "b".parse().expect("a name");
-        table.observe(&b, 2, NodeChange::Beat(record("b")), BootTime::at(0));
+        table.observe(&b, 2, NodeChange::Beat(Box::new(record("b"))), BootTime::at(0));
         let over = |at| table.over(BootTime::at(at)).into_iter().map(|node| node.node).collect::<Vec<_>>();
         assert_eq!(over(10_999), []);
         assert_eq!(over(11_000), [a], "six seconds and five");
+        let until = |at| table.until_over(BootTime::at(at)).map(|time| time.as_millis());
+        assert_eq!((until(5000), until(6000), until(10_990), until(11_000)), (None, Some(5000), Some(10), None));
+    }
+
+    #[test]
+    fn the_silence_that_a_node_had_no_ears_for_does_not_count() {
+        let (mut table, a) = table();
+        table.observe(
+            &a,
+            1,
+            NodeChange::Beat(Box::new(NodeRecord { takes_over: true, ..record("a") })),
+            BootTime::at(0),
+        );
+        table.restart_silence(BootTime::at(9000));
+        assert!(table.over(BootTime::at(19_999)).is_empty());
+        assert_eq!(table.over(BootTime::at(20_000)).len(), 1);
+        assert_eq!(presence(&table, &a, 20_000), (NodePresence::Silent, 20), "what is shown of it is as it was");
     }
 
     #[test]
@@ -206,7 +249,7 @@ mod tests {
         for number in 0..300_u64 {
             let name = format!("n{number}");
             let node: NodeName = name.parse().expect("a name");
-            table.observe(&node, 2 * number + 1, NodeChange::Beat(record(&name)), BootTime::at(number));
+            table.observe(&node, 2 * number + 1, NodeChange::Beat(Box::new(record(&name))), BootTime::at(number));
             table.observe(&node, 2 * number + 2, NodeChange::Left, BootTime::at(number));
         }
         assert_eq!(table.nodes(BootTime::at(300)).len(), MAX_GONE);

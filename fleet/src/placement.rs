@@ -1,4 +1,4 @@
-//! Choice of a node for a new session. Pure.
+//! Choice of a node for a session: a new one, one that moves, or those of a node that is dead. Pure.
 
 use std::collections::BTreeMap;
 
@@ -16,6 +16,10 @@ pub struct PlacementRequest {
     pub node: Option<NodeName>,
     /// Labels that the node has to have.
     pub labels: BTreeMap<String, String>,
+    /// True where a node without room does not do: nobody waits for a place there.
+    pub needs_room: bool,
+    /// True for a session of a node that is dead: only nodes that go on with those of others do.
+    pub is_take_over: bool,
 }
 
 /// Reason for which no node was chosen.
@@ -90,6 +94,23 @@ pub(crate) fn choose(
     best.map(|node| node.record.node.clone()).ok_or(PlacementError::NoneFits { nodes: alive.len(), reasons })
 }
 
+/// Chooses nodes for the sessions of dead nodes, one after the other: each counts where the next is placed. Every node that knows the same
+/// rows chooses the same.
+pub(crate) fn spread(nodes: &[FleetNode], requests: &[PlacementRequest]) -> Vec<Result<NodeName, PlacementError>> {
+    let mut nodes = nodes.to_vec();
+    let mut chosen = Vec::with_capacity(requests.len());
+    for request in requests {
+        let node = choose(&nodes, request, &[]);
+        // One that stays suspended takes no room.
+        if let Some(node) = node.as_ref().ok().filter(|_| request.needs_room) {
+            let taken = nodes.iter_mut().filter(|other| other.record.node == *node);
+            taken.for_each(|node| node.record.sessions = node.record.sessions.saturating_add(1));
+        }
+        chosen.push(node);
+    }
+    chosen
+}
+
 /// Returns why a node cannot have the session.
 fn unfit(node: &FleetNode, request: &PlacementRequest, excluded: &[NodeName]) -> Option<String> {
     let record = &node.record;
@@ -111,7 +132,20 @@ fn unfit(node: &FleetNode, request: &PlacementRequest, excluded: &[NodeName]) ->
     {
         return Some(format!("does not have the agent {agent:?}"));
     }
-    excluded.contains(&record.node).then(|| "has refused it".to_owned())
+    if excluded.contains(&record.node) {
+        return Some("has it, or has refused it".into());
+    }
+    if request.is_take_over && !record.takes_over {
+        return Some("does not go on with sessions of others (--take-over)".into());
+    }
+    (request.needs_room && is_full(node)).then(|| {
+        let capacity = record.capacity.unwrap_or_default();
+        format!("has no room ({} of {capacity} sessions)", record.sessions)
+    })
+}
+
+fn is_full(node: &FleetNode) -> bool {
+    node.record.capacity.is_some_and(|capacity| node.record.sessions >= capacity)
 }
 
 /// Order of nodes for a start: those with room first, then by the share that is in use, in parts of a million, then by sessions and name. A
@@ -120,8 +154,7 @@ fn load(node: &FleetNode) -> (bool, u64, u32, &NodeName) {
     let record = &node.record;
     let capacity = record.capacity.map_or(1000, |capacity| capacity.max(1));
     let share = u64::from(record.sessions) * 1_000_000 / u64::from(capacity);
-    let is_full = record.capacity.is_some_and(|capacity| record.sessions >= capacity);
-    (is_full, share, record.sessions, &record.node)
+    (is_full(node), share, record.sessions, &record.node)
 }
 
 #[cfg(test)]
@@ -144,13 +177,15 @@ mod tests {
             agents: agents.iter().map(|agent| (*agent).to_owned()).collect(),
             takes_over: false,
             draining: false,
+            layers: Vec::new(),
+            backlog: 0,
         };
         FleetNode { record, presence: NodePresence::Alive, silent_seconds: 0, is_self: false }
     }
 
     fn request(agent: &str, labels: &[(&str, &str)]) -> PlacementRequest {
         let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        PlacementRequest { agent: Some(agent.into()), node: None, labels }
+        PlacementRequest { agent: Some(agent.into()), labels, ..PlacementRequest::default() }
     }
 
     fn chosen(nodes: &[FleetNode], request: &PlacementRequest) -> Result<String, String> {
@@ -213,7 +248,72 @@ mod tests {
         assert_eq!(refused.map(|node| node.to_string()), Ok("a".into()), "another than the one that refused");
     }
 
+    fn take_over(agent: &str, labels: &[(&str, &str)]) -> PlacementRequest {
+        PlacementRequest { needs_room: true, is_take_over: true, ..request(agent, labels) }
+    }
+
+    fn spread_names(nodes: &[FleetNode], requests: &[PlacementRequest]) -> Vec<String> {
+        let chosen = spread(nodes, requests).into_iter();
+        chosen.map(|node| node.map_or_else(|error| error.to_string(), |node| node.to_string())).collect()
+    }
+
+    #[test]
+    fn sessions_of_a_dead_node_are_spread_over_those_that_fit() {
+        let taking = |name: &str, sessions, capacity, labels: &[(&str, &str)]| {
+            let mut node = node(name, sessions, capacity, labels, &["pi"]);
+            node.record.takes_over = true;
+            node
+        };
+        let nodes = [
+            taking("a", 0, Some(10), &[]),
+            taking("b", 2, Some(10), &[("gpu", "1")]),
+            taking("full", 10, Some(10), &[("gpu", "1")]),
+            node("idle", 0, None, &[("gpu", "1")], &["pi"]),
+        ];
+        let requests =
+            [take_over("pi", &[]), take_over("pi", &[]), take_over("pi", &[]), take_over("pi", &[("gpu", "1")])];
+        assert_eq!(spread_names(&nodes, &requests), ["a", "a", "a", "b"], "a has as much as b from then on");
+        let more = [&requests[..], &requests[..2]].concat();
+        assert_eq!(spread_names(&nodes, &more)[4..], ["a", "b"], "in turns");
+        assert_eq!(
+            spread_names(&nodes, &[take_over("codex", &[])]),
+            [
+                "of 4 nodes no node fits: a does not have the agent \"codex\"; b does not have the agent \"codex\"; full does not have the agent \
+              \"codex\"; idle does not have the agent \"codex\""
+            ]
+        );
+    }
+
+    #[test]
+    fn a_session_that_goes_on_elsewhere_needs_room_and_one_that_stays_suspended_does_not() {
+        let mut only = node("a", 1, Some(2), &[], &["pi"]);
+        only.record.takes_over = true;
+        let nodes = [only];
+        let resumed = take_over("pi", &[]);
+        let refused = "of 1 node no node fits: a has no room (2 of 2 sessions)";
+        assert_eq!(spread_names(&nodes, &[resumed.clone(), resumed.clone()]), ["a", refused]);
+        let suspended = PlacementRequest { needs_room: false, ..resumed.clone() };
+        assert_eq!(spread_names(&nodes, &[suspended.clone(), suspended, resumed]), ["a", "a", "a"]);
+    }
+
     proptest! {
+        /// No session goes where there is no room, and none waits where there is some.
+        #[test]
+        fn spreading_fills_the_nodes_and_no_more(loads in proptest::collection::vec((0_u32..10, 1_u32..10), 1..8), sessions in 0_usize..40) {
+            let nodes: Vec<FleetNode> = loads.iter().enumerate().map(|(number, (sessions, capacity))| {
+                let mut node = node(&format!("n{number}"), *sessions, Some(*capacity), &[], &["pi"]);
+                node.record.takes_over = true;
+                node
+            }).collect();
+            let room: u32 = loads.iter().map(|(sessions, capacity)| capacity.saturating_sub(*sessions)).sum();
+            let placed = spread(&nodes, &vec![take_over("pi", &[]); sessions]);
+            prop_assert_eq!(placed.iter().filter(|node| node.is_ok()).count(), sessions.min(room as usize));
+            for node in &nodes {
+                let here = placed.iter().filter(|chosen| chosen.as_ref() == Ok(&node.record.node)).count();
+                prop_assert!(here == 0 || node.record.sessions as usize + here <= node.record.capacity.unwrap_or_default() as usize);
+            }
+        }
+
         #[test]
         fn no_other_node_with_room_is_less_loaded(loads in proptest::collection::vec((0_u32..50, proptest::option::of(1_u32..50)), 1..20)) {
             let nodes: Vec<FleetNode> = loads.iter().enumerate().map(|(number, (sessions, capacity))| node(&format!("n{number}"), *sessions, *capacity, &[], &["pi"])).collect();

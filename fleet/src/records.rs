@@ -36,6 +36,56 @@ pub struct NodeRecord {
     pub takes_over: bool,
     /// True if it takes no new sessions.
     pub draining: bool,
+    /// Layers of containment that its machine can do.
+    #[serde(default)]
+    pub layers: Vec<String>,
+    /// Events of its sessions that the fleet's log did not have at its last beat.
+    #[serde(default)]
+    pub backlog: u64,
+}
+
+/// What is known of a session besides its owner: what placing it elsewhere and counting it takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SessionFacts {
+    /// User of the session.
+    pub user: Option<String>,
+    /// Catalog id of its agent, once that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// Name of its `--key`, as a hash.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Whether it runs.
+    pub phase: SessionPhase,
+}
+
+impl SessionFacts {
+    /// Returns these facts, with those of `before` where they say nothing.
+    #[must_use]
+    pub(crate) fn or(&self, before: &Self) -> Self {
+        let either = |now: &Option<String>, before: &Option<String>| now.as_ref().or(before.as_ref()).cloned();
+        Self {
+            user: either(&self.user, &before.user),
+            agent: either(&self.agent, &before.agent),
+            key: either(&self.key, &before.key),
+            phase: self.phase,
+        }
+    }
+}
+
+/// Whether a session runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum SessionPhase {
+    /// It runs, or starts.
+    #[default]
+    Running,
+    /// Its processes have ended, and it can be resumed.
+    Suspended,
+    /// It is over.
+    Ended,
 }
 
 /// Row of a session in the bucket `sessions`: who has it.
@@ -48,14 +98,21 @@ pub struct OwnershipRecord {
     pub incarnation: String,
     /// Number of times that it changed hands.
     pub epoch: u64,
-    /// User of the session.
-    pub user: Option<String>,
+    /// What is known of the session. In JSON its fields are among these.
+    #[serde(flatten)]
+    pub facts: SessionFacts,
+    /// Labels that its node has to have.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// Object with the conversation, of one that was given to this node by another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
     /// Kill that was asked for while the owner was silent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kill: Option<RememberedKill>,
+    /// True once its owner deletes it: nobody goes on with it, also if the owner dies before all of it is gone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_deleted: bool,
 }
 
 /// Kill of a session whose owner was silent: the owner carries it out when it is back.

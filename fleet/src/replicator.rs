@@ -2,14 +2,19 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use ipc_protocol::{ErrorChain, SessionId};
 use proxy_manager::{
     ProxyManager,
-    replication::{ClaimError as ManagerClaimError, ClaimFuture, ClaimPurpose, Epoch, LeaseDeadline, Replicator},
+    replication::{
+        ClaimError as ManagerClaimError, ClaimFuture, ClaimPurpose, Epoch, ForgetFuture, LeaseDeadline, Replicator,
+    },
 };
 use tokio::{sync::Notify, task::JoinSet, time::sleep};
 
@@ -17,10 +22,13 @@ use crate::{
     error::ClaimError,
     member::{FleetMember, SessionClaim},
     shipping::{EventBatch, ShippingStep},
+    shipping_queue::ShippingQueue,
 };
 
 /// Sessions whose events are on their way at once.
 const MAX_SHIPMENTS: usize = 64;
+/// Attempts to ship a batch until it is another session's turn, where one waits.
+const MAX_TURN: u32 = 16;
 /// Most events of one message.
 const BATCH_EVENTS: usize = 4096;
 /// Bytes of one message, about.
@@ -37,7 +45,9 @@ struct ReplicatorState {
     /// Set once the node has joined; before that no session starts.
     member: OnceLock<FleetMember>,
     /// Sessions that may have events to ship.
-    pending: Mutex<BTreeSet<SessionId>>,
+    pending: Mutex<ShippingQueue>,
+    /// True from the first attempt that the engine did not answer to the next that it did.
+    is_unavailable: AtomicBool,
     /// Sequence of each session's last message.
     sequences: Mutex<HashMap<SessionId, u64>>,
     wake: Notify,
@@ -58,7 +68,7 @@ impl FleetReplicator {
     pub fn start(&self, member: FleetMember, manager: ProxyManager) {
         let unshipped = manager.replicated_streams().into_iter();
         let unshipped = unshipped.filter(|stream| stream.acknowledged < stream.last).map(|stream| stream.session);
-        lock(&self.0.pending).extend(unshipped);
+        unshipped.for_each(|session| lock(&self.0.pending).push(session));
         let _ = self.0.member.set(member.clone());
         if member.takes_over() {
             member.spawn(hold_lease(member.clone(), manager.clone()));
@@ -71,13 +81,8 @@ impl FleetReplicator {
         let mut shipments: JoinSet<SessionId> = JoinSet::new();
         let mut under_way: HashSet<SessionId> = HashSet::new();
         loop {
-            let next: Vec<SessionId> = {
-                let mut pending = lock(&self.0.pending);
-                let room = MAX_SHIPMENTS.saturating_sub(under_way.len());
-                let next: Vec<_> = pending.iter().filter(|id| !under_way.contains(*id)).take(room).cloned().collect();
-                pending.retain(|id| !next.contains(id));
-                next
-            };
+            let room = MAX_SHIPMENTS.saturating_sub(under_way.len());
+            let next = lock(&self.0.pending).take(room, &under_way);
             for session in next {
                 under_way.insert(session.clone());
                 let (shipper, member, manager) = (self.clone(), member.clone(), manager.clone());
@@ -102,9 +107,12 @@ impl FleetReplicator {
         // Sequence that the next publish expects; `None` where the log has to say it first, as after a restart.
         let mut known = lock(&self.0.sequences).get(session).copied();
         let mut most_events = BATCH_EVENTS;
-        loop {
+        for attempt in 0.. {
             if member.is_forgotten(session) {
                 return;
+            }
+            if attempt >= MAX_TURN && lock(&self.0.pending).has_others(session) {
+                return self.note(session);
             }
             let events = match manager.read_unacknowledged(session, most_events, BATCH_BYTES).await {
                 Ok(events) if events.events > 0 || events.last >= events.first && events.first > 0 => events,
@@ -151,6 +159,7 @@ impl FleetReplicator {
             };
             match step {
                 ShippingStep::Acknowledged { through, sequence } => {
+                    self.0.is_unavailable.store(false, Ordering::Relaxed);
                     let _ = manager.set_fleet_available(Ok(()));
                     match manager.acknowledge(session, through).await {
                         Ok(()) => {
@@ -258,13 +267,17 @@ impl FleetReplicator {
 
     async fn unavailable(&self, manager: &ProxyManager, error: &crate::EngineError) {
         let reason = ErrorChain(error).to_string();
-        tracing::warn!(reason, "events are not shipped: they are tried again");
+        // Each session tries it several times a second.
+        match self.0.is_unavailable.swap(true, Ordering::Relaxed) {
+            false => tracing::warn!(reason, "events are not shipped: they are tried again"),
+            true => tracing::debug!(reason, "events are not shipped: they are tried again"),
+        }
         let _ = manager.set_fleet_available(Err(reason));
         sleep(PAUSE).await;
     }
 
     fn note(&self, session: &SessionId) {
-        lock(&self.0.pending).insert(session.clone());
+        lock(&self.0.pending).push(session.clone());
         self.0.wake.notify_one();
     }
 }
@@ -284,6 +297,14 @@ impl Replicator for FleetReplicator {
                 Err(ClaimError::Owned { node }) => Err(ManagerClaimError::Owned { owner: format!("node {node}") }),
                 Err(error) => Err(unavailable(ErrorChain(&error).to_string())),
             }
+        })
+    }
+
+    fn forgetting<'a>(&'a self, session: &'a SessionId) -> ForgetFuture<'a> {
+        Box::pin(async move {
+            let unavailable = |reason: String| ManagerClaimError::Unavailable { reason };
+            let member = self.0.member.get().ok_or_else(|| unavailable("this node has not joined yet".into()))?;
+            member.announce_deletion(session).await.map_err(|error| unavailable(ErrorChain(&error).to_string()))
         })
     }
 

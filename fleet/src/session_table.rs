@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, ops::Bound};
 
 use ipc_protocol::SessionId;
 
-use crate::{names::NodeName, records::OwnershipRecord};
+use crate::{
+    names::NodeName,
+    records::{OwnershipRecord, SessionPhase},
+};
 
 /// Owner of a session, with the revision of its row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,15 +33,33 @@ struct OwnershipRow {
 }
 
 impl SessionTable {
-    /// Takes note of a row; `None` for one that was removed. What is older than what is known changes nothing.
-    pub(crate) fn observe(&mut self, session: &SessionId, revision: u64, record: Option<OwnershipRecord>) {
+    /// Takes note of a row; `None` for one that was removed. What is older than what is known changes nothing. Returns true where it has
+    /// another owner than before.
+    pub(crate) fn observe(&mut self, session: &SessionId, revision: u64, record: Option<OwnershipRecord>) -> bool {
         if self.rows.get(session).is_some_and(|row| row.revision >= revision) {
-            return;
+            return false;
         }
-        match record {
-            Some(record) => drop(self.rows.insert(session.clone(), OwnershipRow { record, revision })),
-            None => drop(self.rows.remove(session)),
-        }
+        let Some(record) = record else {
+            self.rows.remove(session);
+            return false;
+        };
+        let node = record.node.clone();
+        let before = self.rows.insert(session.clone(), OwnershipRow { record, revision });
+        before.is_none_or(|before| before.record.node != node)
+    }
+
+    /// Returns the session with a key that was begun or changed last.
+    pub(crate) fn with_key(&self, key: &str) -> Option<OwnedSession> {
+        let with_key = self.rows.iter().filter(|(_, row)| row.record.facts.key.as_deref() == Some(key));
+        // One that goes on counts before one that is over.
+        let latest = with_key.max_by_key(|(_, row)| (row.record.facts.phase != SessionPhase::Ended, row.revision));
+        latest.map(|(session, row)| owned(session, row))
+    }
+
+    /// Counts the sessions of a user that run, but one.
+    pub(crate) fn running_of_user(&self, user: &str, but: &SessionId) -> usize {
+        let running = self.rows.iter().filter(|(_, row)| row.record.facts.phase == SessionPhase::Running);
+        running.filter(|(session, row)| row.record.facts.user.as_deref() == Some(user) && *session != but).count()
     }
 
     /// Returns the owner of a session.
@@ -73,6 +94,7 @@ fn owned(session: &SessionId, row: &OwnershipRow) -> OwnedSession {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::records::SessionFacts;
 
     fn id(text: &str) -> SessionId {
         text.parse().expect("an id")
@@ -80,7 +102,16 @@ mod tests {
 
     fn record(node: &str) -> OwnershipRecord {
         let node = node.parse().expect("a name");
-        OwnershipRecord { node, incarnation: "1".into(), epoch: 1, user: None, snapshot: None, kill: None }
+        OwnershipRecord {
+            node,
+            incarnation: "1".into(),
+            epoch: 1,
+            facts: SessionFacts::default(),
+            labels: BTreeMap::new(),
+            snapshot: None,
+            kill: None,
+            is_deleted: false,
+        }
     }
 
     fn owner(table: &SessionTable, session: &str) -> Option<String> {
@@ -110,6 +141,55 @@ mod tests {
         assert_eq!(found("ab-", 1), ["ab-1"], "bounded");
         assert_eq!(found("x", 9), [""; 0]);
         assert_eq!(found("not an id", 9), [""; 0]);
+    }
+
+    #[test]
+    fn a_new_owner_is_told_once() {
+        let mut table = SessionTable::default();
+        assert!(table.observe(&id("s"), 1, Some(record("a"))));
+        assert!(!table.observe(&id("s"), 2, Some(record("a"))), "another change");
+        assert!(table.observe(&id("s"), 3, Some(record("b"))));
+        assert!(!table.observe(&id("s"), 3, Some(record("b"))), "seen again");
+        assert!(!table.observe(&id("s"), 4, None));
+    }
+
+    fn with(key: &str, user: &str, phase: SessionPhase) -> OwnershipRecord {
+        let facts = SessionFacts { key: Some(key.into()), user: Some(user.into()), phase, ..SessionFacts::default() };
+        OwnershipRecord { facts, ..record("a") }
+    }
+
+    #[test]
+    fn a_key_is_that_of_the_session_that_goes_on() {
+        let mut table = SessionTable::default();
+        table.observe(&id("old"), 1, Some(with("k", "ada", SessionPhase::Ended)));
+        table.observe(&id("new"), 2, Some(with("k", "ada", SessionPhase::Suspended)));
+        table.observe(&id("other"), 3, Some(with("other", "ada", SessionPhase::Running)));
+        // As when its record is archived.
+        table.observe(&id("old"), 4, Some(with("k", "ada", SessionPhase::Ended)));
+        let with_key = |table: &SessionTable| table.with_key("k").map(|owned| owned.session.to_string());
+        assert_eq!(with_key(&table).as_deref(), Some("new"));
+        table.observe(&id("new"), 5, None);
+        assert_eq!(with_key(&table).as_deref(), Some("old"));
+        table.observe(&id("old"), 6, None);
+        assert_eq!(with_key(&table), None, "it ends with its sessions");
+    }
+
+    #[test]
+    fn the_running_sessions_of_a_user_are_counted() {
+        let mut table = SessionTable::default();
+        for (number, (session, user, phase)) in [
+            ("s-1", "ada", SessionPhase::Running),
+            ("s-2", "ada", SessionPhase::Suspended),
+            ("s-3", "bob", SessionPhase::Running),
+            ("s-4", "ada", SessionPhase::Running),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            table.observe(&id(session), number as u64 + 1, Some(with("k", user, phase)));
+        }
+        assert_eq!(table.running_of_user("ada", &id("none")), 2);
+        assert_eq!(table.running_of_user("ada", &id("s-4")), 1, "but the one that starts");
     }
 
     #[test]

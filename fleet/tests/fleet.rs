@@ -5,8 +5,9 @@ mod engine;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use fleet::{
-    ClaimError, EngineAddress, EventBatch, ExchangeError, FleetConfig, FleetMember, JoinError, LogTail, NodeKey,
-    NodeName, NodePresence, SessionClaim, ShippingStep, StartKeyRecord, account_configuration,
+    ClaimError, EngineAddress, EventBatch, ExchangeError, FeedBatch, FleetConfig, FleetMember, JoinError, LogTail,
+    NodeKey, NodeName, NodePresence, SessionClaim, SessionFacts, SessionPhase, ShippingStep, StartKeyRecord,
+    account_configuration,
     exchange::{AnswerBody, ExchangeAnswer, ExchangeRequest},
 };
 use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture};
@@ -89,8 +90,11 @@ async fn nodes_see_each_other_and_know_who_has_left() {
     }
     assert!(a.node(&node("a")).expect("itself").is_self && !a.node(&node("b")).expect("the other").is_self);
     assert_eq!(a.node(&node("b")).expect("the other").record.labels["name"], "b");
-    b.set_load(7);
-    until("the load is seen", async || a.node(&node("b")).is_some_and(|node| node.record.sessions == 7)).await;
+    b.set_load(7, 9);
+    until("the load is seen", async || {
+        a.node(&node("b")).is_some_and(|node| node.record.sessions == 7 && node.record.backlog == 9)
+    })
+    .await;
     b.leave().await;
     until("it is seen to leave", async || presence(&a, "b") == Some(NodePresence::Left)).await;
     a.leave().await;
@@ -107,7 +111,11 @@ async fn a_name_is_one_node_s_and_comes_back_with_its_identity() {
     let again = again.await.expect("the same place: the one before it is over");
     until("the one before it is out", async || !a.is_lease_held()).await;
     let answers = |text: &'static str| {
-        answer_with(move |_| ExchangeAnswer { head: text.into(), body: futures_util::stream::empty().boxed() })
+        answer_with(move |_| ExchangeAnswer {
+            head: text.into(),
+            is_stream: false,
+            body: futures_util::stream::empty().boxed(),
+        })
     };
     a.serve(answers("old")).await.expect("served");
     again.serve(answers("new")).await.expect("served");
@@ -131,7 +139,7 @@ async fn a_session_has_one_owner_however_many_claim_it() {
         assert!(of_a.is_ok() != of_b.is_ok(), "{of_a:?} {of_b:?}");
         let (winner, loser) = if of_a.is_ok() { (&a, &b) } else { (&b, &a) };
         let again = winner.claim(&id, None).await.expect("its own");
-        assert_eq!(again, SessionClaim { epoch: 1, is_new: false }, "claimed again");
+        assert!(matches!(again, SessionClaim { epoch: 1, is_new: false, .. }), "claimed again: {again:?}");
         assert!(matches!(loser.claim(&id, None).await, Err(ClaimError::Owned { node }) if node == *winner.name()));
         // Known at once to the one that lost, and not given up by it.
         assert_eq!(loser.owner(&id).map(|owned| owned.record.node), Some(winner.name().clone()));
@@ -148,7 +156,8 @@ async fn a_session_has_one_owner_however_many_claim_it() {
     c.leave().await;
     a.release(&id).await.expect("released");
     until("its end is seen", async || b.owner(&id).is_none()).await;
-    assert_eq!(b.claim(&id, None).await.expect("free again"), SessionClaim { epoch: 1, is_new: true });
+    let claim = b.claim(&id, None).await.expect("free again");
+    assert!(matches!(claim, SessionClaim { epoch: 1, is_new: true, .. }), "{claim:?}");
     a.leave().await;
     b.leave().await;
 }
@@ -161,14 +170,20 @@ async fn rows_follow_the_sessions_that_a_node_has() {
         a.claim(&session(id), None).await.expect("claimed");
     }
     let starting = a.begin_start(&session("starting"));
-    let local = || vec![(session("kept"), None), (session("new"), Some("ada".to_owned()))];
+    let of = |user: &str| SessionFacts { user: Some(user.to_owned()), ..SessionFacts::default() };
+    let local = || vec![(session("kept"), SessionFacts::default()), (session("new"), of("ada"))];
     a.reconcile(local).await.expect("reconciled");
     let ids = || a.sessions().iter().map(|owned| owned.session.to_string()).collect::<Vec<_>>();
     assert_eq!(ids(), ["kept", "new", "starting"]);
-    assert_eq!(a.owner(&session("new")).expect("there").record.user.as_deref(), Some("ada"));
-    let of_bob = || vec![(session("kept"), Some("bob".to_owned())), (session("new"), Some("ada".to_owned()))];
-    a.reconcile(of_bob).await.expect("reconciled");
-    assert_eq!(a.owner(&session("kept")).expect("there").record.user.as_deref(), Some("bob"), "its user is noted");
+    assert_eq!(a.owner(&session("new")).expect("there").record.facts.user.as_deref(), Some("ada"));
+    let later = || {
+        let ended = SessionFacts { phase: SessionPhase::Ended, ..SessionFacts::default() };
+        vec![(session("kept"), of("bob")), (session("new"), ended)]
+    };
+    a.reconcile(later).await.expect("reconciled");
+    assert_eq!(a.owner(&session("kept")).expect("there").record.facts, of("bob"), "its user is noted");
+    let new = a.owner(&session("new")).expect("there").record.facts;
+    assert_eq!(new, SessionFacts { phase: SessionPhase::Ended, ..of("ada") }, "its end is noted, and the rest stays");
     drop(starting);
     a.reconcile(local).await.expect("reconciled");
     assert_eq!(ids(), ["kept", "new"], "its start has come to nothing");
@@ -209,7 +224,11 @@ async fn answers_come_whole_whatever_their_length() {
         let (length, size): (usize, usize) = (length.parse().expect("a number"), size.parse().expect("a number"));
         let data: Vec<u8> = (0..length).map(|at| u8::try_from(at % 251).expect("small")).collect();
         let pieces: Vec<Result<Vec<u8>, String>> = data.chunks(size).map(|piece| Ok(piece.to_vec())).collect();
-        ExchangeAnswer { head: b"answered".to_vec(), body: futures_util::stream::iter(pieces).boxed() }
+        ExchangeAnswer {
+            head: b"answered".to_vec(),
+            is_stream: false,
+            body: futures_util::stream::iter(pieces).boxed(),
+        }
     });
     b.serve(handler).await.expect("served");
     for (length, size) in [(0, 1), (1, 1), (300_000, 7_000), (3_000_000, 3_000_000), (262_144, 262_144)] {
@@ -232,7 +251,7 @@ async fn a_stream_comes_as_it_grows_and_ends_with_either_side() {
         let (line, stream) = mpsc::channel(1);
         lines.try_send(line).expect("room");
         let body = futures_util::stream::unfold(stream, async |mut stream| Some((stream.recv().await?, stream)));
-        ExchangeAnswer { head: Vec::new(), body: body.boxed() }
+        ExchangeAnswer { head: Vec::new(), is_stream: true, body: body.boxed() }
     });
     b.serve(handler).await.expect("served");
     let mut streams = streams;
@@ -276,7 +295,7 @@ async fn a_request_to_nobody_fails_at_once_and_one_that_takes_long_does_not() {
     let handler: fleet::exchange::ExchangeHandler = Arc::new(|_| {
         async {
             tokio::time::sleep(fleet::exchange::FIRST_ANSWER + Duration::from_millis(500)).await;
-            ExchangeAnswer { head: b"late".to_vec(), body: futures_util::stream::empty().boxed() }
+            ExchangeAnswer { head: b"late".to_vec(), is_stream: false, body: futures_util::stream::empty().boxed() }
         }
         .boxed()
     });
@@ -370,12 +389,99 @@ async fn events_are_read_from_any_offset_and_as_they_come() {
 }
 
 #[tokio::test]
+async fn events_of_all_sessions_are_read_in_the_order_of_the_log() {
+    let Some(engine) = Engine::start() else { return };
+    let (a, b) = (join(&engine, "a").await, join(&engine, "b").await);
+    assert!(!b.log().has_from(0).await.expect("asked") && b.log().last_sequence().await.expect("asked") == 0);
+    let (id, other) = (session("s-1"), session("s-2"));
+    for (member, id, first) in [(&a, &id, 1), (&b, &other, 1), (&a, &id, 3), (&b, &other, 3)] {
+        assert!(matches!(ship(member, id, 1, first, first + 1).await, ShippingStep::Acknowledged { .. }));
+    }
+    assert_eq!(a.log().last_sequence().await.expect("asked"), 4);
+    let mut feed = a.log().read_all(0).await.expect("begun");
+    for (sequence, first) in [(1, 1), (2, 1), (3, 3), (4, 3)] {
+        let batch = feed.next().await.expect("a batch");
+        let expected = FeedBatch { sequence, lines: lines(first, first + 1), is_last: sequence == 4 };
+        assert_eq!(batch, expected);
+    }
+    // With those that come, and from a place in the middle.
+    let (batch, _) = tokio::join!(feed.next(), ship(&a, &id, 1, 5, 5));
+    assert_eq!(batch.expect("a batch").lines, lines(5, 5));
+    let mut feed = b.log().read_all(4).await.expect("begun");
+    assert_eq!(feed.next().await.expect("a batch").sequence, 4);
+    assert!(b.log().has_from(5).await.expect("asked") && !b.log().has_from(6).await.expect("asked"));
+    a.leave().await;
+    b.leave().await;
+}
+
+#[tokio::test]
+async fn old_events_go_and_the_last_ones_stay() {
+    let Some(engine) = Engine::start() else { return };
+    let a = join(&engine, "a").await;
+    let (id, other) = (session("s-1"), session("s-2"));
+    let both = async |first: u64| {
+        for id in [&id, &other] {
+            assert!(matches!(ship(&a, id, 1, first, first).await, ShippingStep::Acknowledged { .. }));
+        }
+    };
+    for first in 1..=5 {
+        both(first).await;
+    }
+    let then = std::time::SystemTime::now();
+    for first in 6..=9 {
+        both(first).await;
+    }
+    assert!(a.log().remove_before(&id, then).await.expect("removed"));
+    assert!(!a.log().remove_before(&id, then).await.expect("removed"), "once");
+    let first_of = async |id: &SessionId| {
+        let mut reader = a.log().read(id, 0).await.expect("begun");
+        reader.next().await.expect("a batch")
+    };
+    assert_eq!((first_of(&id).await, first_of(&other).await), (lines(6, 6), lines(1, 1)), "of this session alone");
+    // Whatever its age: by the last message the stream goes on.
+    assert!(a.log().remove_before(&id, std::time::SystemTime::now()).await.expect("removed"));
+    assert_eq!(first_of(&id).await, lines(9, 9));
+    assert!(matches!(ship(&a, &id, 1, 10, 10).await, ShippingStep::Acknowledged { through: 10, .. }));
+    assert!(!a.log().remove_before(&session("none"), then).await.expect("asked"));
+    a.leave().await;
+}
+
+#[tokio::test]
+async fn followers_leave_room_for_prompts_and_kills() {
+    let Some(engine) = Engine::start() else { return };
+    let (a, b) = (join(&engine, "a").await, join(&engine, "b").await);
+    let handler = answer_with(|body| match &body[..] {
+        b"follow" => {
+            let begun = futures_util::stream::iter([Ok(b"begun".to_vec())]);
+            ExchangeAnswer { head: body, is_stream: true, body: begun.chain(futures_util::stream::pending()).boxed() }
+        }
+        _ => ExchangeAnswer { head: body, is_stream: false, body: futures_util::stream::empty().boxed() },
+    });
+    b.serve(handler).await.expect("served");
+    let mut followers = Vec::new();
+    for _ in 0..fleet::exchange::MAX_STREAMS {
+        followers.push(a.send(&node("b"), &request("follow")).await.expect("begun"));
+    }
+    let refused = a.send(&node("b"), &request("follow")).await.expect_err("one too many");
+    assert!(matches!(&refused, ExchangeError::Refused { reason, .. } if reason.contains("1024 streams")), "{refused}");
+    for _ in 0..10 {
+        assert_eq!(a.send(&node("b"), &request("kill")).await.expect("answered").head, b"kill");
+    }
+    // Whoever leaves makes room: noted with the next part, which is empty where nothing comes.
+    followers.truncate(fleet::exchange::MAX_STREAMS - 1);
+    until("there is room again", async || a.send(&node("b"), &request("follow")).await.is_ok()).await;
+    a.leave().await;
+    b.leave().await;
+}
+
+#[tokio::test]
 async fn an_id_that_was_deleted_begins_anew() {
     let Some(engine) = Engine::start() else { return };
     let (a, b) = (join(&engine, "a").await, join(&engine, "b").await);
     let (id, other) = (session("s-1"), session("s-2"));
     for id in [&id, &other] {
-        assert_eq!(a.claim_start(id, None).await.expect("claimed"), SessionClaim { epoch: 1, is_new: true });
+        let claim = a.claim_start(id, None).await.expect("claimed");
+        assert!(matches!(claim, SessionClaim { epoch: 1, is_new: true, .. }), "{claim:?}");
         assert!(matches!(ship(&a, id, 1, 1, 9).await, ShippingStep::Acknowledged { through: 9, .. }));
     }
     a.store_snapshot("s-1/1/9", vec![7; 9]).await.expect("stored");
@@ -404,6 +510,48 @@ async fn an_id_that_was_deleted_begins_anew() {
     b.begin_anew(&other).await.expect("begun");
     assert_eq!(a.log().tail(&other).await.expect("read"), LogTail::EMPTY);
     assert_eq!(b.owner(&other).expect("its row stays").record.epoch, 1);
+    a.leave().await;
+    b.leave().await;
+}
+
+#[tokio::test]
+async fn a_deletion_that_a_node_did_not_end_is_ended_by_its_next_run_and_nobody_goes_on_with_the_session() {
+    let Some(engine) = Engine::start() else { return };
+    let of = |name: &str| FleetConfig {
+        identity: Some(name.to_owned()),
+        takes_over: true,
+        lease: Duration::from_secs(2),
+        ..config(&engine, name)
+    };
+    let (a, b) = (FleetMember::join(of("a")).await.expect("joined"), FleetMember::join(of("b")).await.expect("joined"));
+    let id = session("s-1");
+    a.claim_start(&id, None).await.expect("claimed");
+    assert!(matches!(ship(&a, &id, 1, 1, 9).await, ShippingStep::Acknowledged { through: 9, .. }));
+    a.store_snapshot("s-1/1/9", vec![7; 9]).await.expect("stored");
+    a.note_snapshot(&id, 1, "s-1/1/9").await.expect("noted");
+    a.announce_deletion(&id).await.expect("announced");
+    assert!(a.given_sessions().is_empty());
+    // It is gone, as far as anybody can tell, and has not left: its row and all of the session are there.
+    let row = a.owner(&id).expect("its row");
+    a.leave().await;
+    assert!(!b.take(&id).await.expect("asked"), "nobody goes on with it");
+    assert_eq!(b.owner_now(&id).await.expect("read").expect("its row").revision, row.revision);
+    // The next run of the node has nothing of it, and ends what the one before began.
+    let a = FleetMember::join(of("a")).await.expect("joined");
+    assert!(a.given_sessions().is_empty());
+    a.reconcile(Vec::new).await.expect("reconciled");
+    assert!(a.owner_now(&id).await.expect("read").is_none());
+    assert_eq!(a.log().tail(&id).await.expect("read"), LogTail::EMPTY);
+    // One that begins anew with the id before that is another session.
+    a.claim_start(&id, None).await.expect("claimed");
+    a.note_snapshot(&id, 1, "s-1/1/9").await.expect("noted");
+    a.announce_deletion(&id).await.expect("announced");
+    let claim = a.claim(&id, None).await.expect("its own");
+    assert_eq!((claim.epoch, claim.is_new), (1, false));
+    let row = a.owner(&id).expect("its row").record;
+    assert!(!row.is_deleted && row.snapshot.is_none(), "{row:?}");
+    a.reconcile(|| vec![(session("s-1"), SessionFacts::default())]).await.expect("reconciled");
+    assert!(a.owner_now(&id).await.expect("read").is_some());
     a.leave().await;
     b.leave().await;
 }
@@ -442,9 +590,13 @@ async fn a_node_has_its_own_rights_alone() {
     // All of a node's work, with its rights.
     let a = FleetMember::join(admitted("a", "a")).await.expect("joined");
     let b = FleetMember::join(admitted("b", "b")).await.expect("joined");
-    b.serve(answer_with(|body| ExchangeAnswer { head: body, body: futures_util::stream::empty().boxed() }))
-        .await
-        .expect("served");
+    b.serve(answer_with(|body| ExchangeAnswer {
+        head: body,
+        is_stream: false,
+        body: futures_util::stream::empty().boxed(),
+    }))
+    .await
+    .expect("served");
     until("they see each other", async || presence(&a, "b") == Some(NodePresence::Alive)).await;
     assert_eq!(a.send(&node("b"), &request("hello")).await.expect("answered").head, b"hello");
     a.claim(&session("s-1"), None).await.expect("claimed");
@@ -459,6 +611,8 @@ async fn a_node_has_its_own_rights_alone() {
     assert_eq!(b.snapshot("s-1/1/9").await.expect("read").len(), 300_000);
     assert_eq!(a.hand_over(&session("s-1"), &node("b"), "s-1/1/9").await.expect("given"), 2);
     until("it is given", async || b.given_sessions() == [session("s-1")]).await;
+    assert!(b.is_given(&session("s-1"), false) && !b.is_given(&session("s-1"), true), "until it is here");
+    assert!(!a.is_given(&session("s-1"), false), "the other one gave it away");
     assert!(b.delete(&session("s-1"), || false).await.expect("deleted"));
     assert_eq!(a.log().tail(&session("s-1")).await.expect("read"), LogTail::EMPTY);
     b.leave().await;
@@ -503,6 +657,8 @@ fn unconnected() -> FleetConfig {
         capacity: None,
         agents: Vec::new(),
         takes_over: false,
+        layers: Vec::new(),
+        log_max_age: None,
     }
 }
 

@@ -26,6 +26,8 @@ pub mod message;
 mod millis;
 mod network;
 mod operation;
+// What clients elsewhere need of the vocabulary has no packets.
+#[cfg(target_os = "linux")]
 pub mod packet;
 mod policy;
 mod process;

@@ -89,6 +89,8 @@ pub enum KillCause {
     Limit,
     /// All supervisors of the session had died, or all but the host; it or a later manager ended what they left.
     Recovery,
+    /// The lease of this machine on its sessions was over: another machine may have them.
+    Lease,
 }
 
 impl KillCause {

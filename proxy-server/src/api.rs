@@ -1,6 +1,6 @@
 //! Bodies of the daemon's requests and answers, besides the library's own types.
 
-use std::{path::PathBuf, time::SystemTime};
+use std::{collections::BTreeMap, path::PathBuf, time::SystemTime};
 
 use agents::{ModelApi, Secret};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -573,6 +573,9 @@ pub struct DaemonDescription {
     pub state_dir: Option<PathBuf>,
     /// Log file; `null` where it logs on standard error.
     pub log_file: Option<PathBuf>,
+    /// Name of the node that it is of a fleet; `null` without one.
+    #[serde(default)]
+    pub node: Option<String>,
 }
 
 /// Query of `POST /v1/sessions` in a fleet: what the session's node has to be.
@@ -626,6 +629,16 @@ pub struct DrainedNode {
     pub stay: Vec<StayingSession>,
 }
 
+/// Answer to `POST /v1/fleet/nodes/{node}/forget`.
+#[cfg(feature = "fleet")]
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ForgottenNode {
+    /// Sessions of which the fleet has nothing any more.
+    pub sessions: Vec<SessionId>,
+}
+
 /// Session that did not move.
 #[cfg(feature = "fleet")]
 #[derive(Clone, Debug, Serialize)]
@@ -654,6 +667,12 @@ pub struct FleetSession {
     pub silent_seconds: Option<u64>,
     /// Number of times that the session changed hands, with its start.
     pub epoch: u64,
+    /// Whether it runs, as its node told last.
+    pub phase: fleet::SessionPhase,
+    /// Catalog id of its agent, once that is known.
+    pub agent: Option<String>,
+    /// Labels that its node has to have.
+    pub labels: BTreeMap<String, String>,
     /// User label.
     pub user_id: Option<String>,
     /// Object with its conversation, where another node can go on with it.

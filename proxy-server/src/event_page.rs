@@ -47,7 +47,34 @@ pub(crate) async fn of_log(
     while page.next < last {
         let lines = log.next().await.map_err(crate::fleet::unreachable)?;
         for envelope in crate::stream::logged_batch(&lines)? {
-            if envelope.offset > page.next && !page.push(&envelope, None)? {
+            if envelope.offset <= page.next {
+                continue;
+            }
+            let gap = crate::stream::gap_before(&envelope, page.next);
+            for event in gap.iter().chain([&envelope]) {
+                if !page.push(event, None)? {
+                    return Ok(page.done(true));
+                }
+            }
+        }
+    }
+    Ok(page.done(false))
+}
+
+/// Reads the selected events of all sessions that a fleet's log has, up to `limit` of them.
+///
+/// # Errors
+/// If the log cannot be read, or an event cannot be converted.
+#[cfg(feature = "fleet")]
+pub(crate) async fn of_feed(
+    mut feed: crate::stream::FeedReader,
+    selection: EventSelection,
+    limit: usize,
+) -> RouteResult<EventPage> {
+    let mut page = PageReader::new(feed.seen, selection, limit);
+    while !feed.is_at_end {
+        for (position, envelope) in feed.next().await? {
+            if !page.push(&envelope, Some(position))? {
                 return Ok(page.done(true));
             }
         }

@@ -85,7 +85,7 @@ pub use self::{
 };
 
 #[cfg(feature = "fleet")]
-pub use self::fleet::FleetGateway;
+pub use self::fleet::{FleetGateway, FleetSettings};
 #[cfg(feature = "otlp")]
 pub use self::traces::TraceExport;
 

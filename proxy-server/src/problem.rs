@@ -1,5 +1,7 @@
 //! Errors as problem objects (RFC 9457): the API's error answers, and the output of `--json` on stderr.
 
+use std::time::Duration;
+
 use agents::{ConfigError, ProfileError};
 use ipc_protocol::ErrorChain;
 use proxy_manager::{Error, LogError, Receipt};
@@ -111,13 +113,28 @@ pub struct ProblemDetails {
     /// Receipt of the kill, for `survivors`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<Box<Receipt>>,
+    /// Time after which to try again, for `rate-limited`: the header `Retry-After`.
+    #[serde(skip)]
+    pub retry_after: Option<Duration>,
 }
 
 impl ProblemDetails {
     /// Creates a problem of a kind in the table (`failed` for an unknown kind).
     pub fn new(kind: &str, detail: impl Into<String>) -> Self {
         let (kind, title, status, _) = kind_row(kind);
-        Self { kind: kind.to_owned(), title: title.to_owned(), status, detail: detail.into(), receipt: None }
+        Self {
+            kind: kind.to_owned(),
+            title: title.to_owned(),
+            status,
+            detail: detail.into(),
+            receipt: None,
+            retry_after: None,
+        }
+    }
+
+    /// Creates the problem of a caller who sends too much, with the time until the next request is admitted.
+    pub fn rate_limited(detail: impl Into<String>, after: Duration) -> Self {
+        Self { retry_after: Some(after), ..Self::new("rate-limited", detail) }
     }
 
     /// Creates a problem without a kind of its own.

@@ -44,7 +44,9 @@ impl IntoResponse for ProblemDetails {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if self.kind == "rate-limited" {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            let seconds = self.retry_after.map_or(1, |after| after.as_millis().div_ceil(1000).max(1));
+            let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
     }

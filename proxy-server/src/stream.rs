@@ -157,6 +157,7 @@ pub(crate) fn logged_events(
                 for envelope in batch {
                     // The first message may begin before what was asked for.
                     if envelope.offset > body.seen && until.is_none_or(|until| envelope.offset <= until) {
+                        gap_before(&envelope, body.seen).iter().for_each(|gap| body.push(gap, None));
                         body.push(&envelope, None);
                         body.seen = envelope.offset;
                         has_ended = matches!(envelope.event, Event::SessionEnded { .. }) && body.seen >= last;
@@ -173,6 +174,104 @@ pub(crate) fn logged_events(
         }
     });
     response
+}
+
+/// Events that share a message of a fleet's log, at the most: a position in the log is that of the message, and the place in it.
+#[cfg(feature = "fleet")]
+const PLACES: u64 = 8192;
+
+/// Reader of the events of all sessions that a fleet's log has, with their positions.
+#[cfg(feature = "fleet")]
+pub(crate) struct FeedReader {
+    feed: fleet::FleetFeed,
+    /// Position of the last event that was read.
+    pub(crate) seen: u64,
+    /// True if the log had no other event when the last one was read.
+    pub(crate) is_at_end: bool,
+}
+
+#[cfg(feature = "fleet")]
+impl FeedReader {
+    /// Begins after a position.
+    ///
+    /// # Errors
+    /// `fleet-unreachable`.
+    pub(crate) async fn begin(log: &fleet::FleetLog, start: FeedStart) -> Result<Self, ProblemDetails> {
+        let failed = crate::fleet::unreachable;
+        let seen = match start {
+            FeedStart::After(position) => position,
+            FeedStart::Latest => (log.last_sequence().await.map_err(failed)? + 1).saturating_mul(PLACES),
+        };
+        let sequence = seen / PLACES;
+        let is_at_end = !log.has_from(sequence).await.map_err(failed)?;
+        Ok(Self { feed: log.read_all(sequence).await.map_err(failed)?, seen, is_at_end })
+    }
+
+    /// Returns the events of the next message after the position. Waits for one at the end of the log.
+    ///
+    /// # Errors
+    /// `fleet-unreachable`; `failed` for what is no event of this release.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is lost.
+    pub(crate) async fn next(&mut self) -> Result<Vec<(u64, Envelope)>, ProblemDetails> {
+        let batch = self.feed.next().await.map_err(crate::fleet::unreachable)?;
+        let events = logged_batch(&batch.lines)?;
+        self.is_at_end = batch.is_last;
+        let first = batch.sequence.saturating_mul(PLACES);
+        let positions = (1..PLACES).map(|place| first + place);
+        let after = self.seen;
+        let events: Vec<_> = positions.zip(events).filter(|(position, _)| *position > after).collect();
+        self.seen = events.last().map_or(self.seen, |(position, _)| *position);
+        Ok(events)
+    }
+}
+
+/// Streams the selected events of all sessions that a fleet's log has: to the last one that exists, or with `follows` for good.
+#[cfg(feature = "fleet")]
+pub(crate) fn feed_events(
+    mut feed: FeedReader,
+    selection: EventSelection,
+    format: EventFormat,
+    follows: bool,
+) -> Response {
+    let (sender, response) = response(format.content_type());
+    tokio::spawn(async move {
+        let mut body = EventBody::new(sender, selection, format, feed.seen);
+        loop {
+            if feed.is_at_end {
+                body.flush();
+                if !follows {
+                    return body.end().await;
+                }
+            }
+            if !body.send().await {
+                return;
+            }
+            let events = tokio::select! {
+                events = feed.next() => events,
+                alive = body.idle() => if alive { continue } else { return },
+            };
+            match events {
+                Ok(events) => events.iter().for_each(|(position, envelope)| {
+                    body.push(envelope, Some(*position));
+                    body.seen = *position;
+                }),
+                Err(problem) => return body.fail_with(&problem).await,
+            }
+        }
+    });
+    response
+}
+
+/// Returns the event that stands for those which a fleet's log has no more: between `seen` and the next one.
+#[cfg(feature = "fleet")]
+pub(crate) fn gap_before(next: &Envelope, seen: u64) -> Option<Envelope> {
+    if next.offset <= seen + 1 || matches!(next.event, Event::SessionGap(_)) {
+        return None;
+    }
+    let (from, to) = (seen + 1, next.offset - 1);
+    Some(Envelope { offset: to, event: Event::SessionGap(OffsetGap { from, to }), ..next.clone() })
 }
 
 /// Parses a batch of a fleet's log.

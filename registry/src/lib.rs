@@ -15,13 +15,9 @@
 //! | a filter on a socket | `socket2` |
 //! | what runs between clone and exec, and what none of these has | `libc`, in `sys` alone; constants anywhere |
 //!
+//! Elsewhere than on Linux the build script says so, before anything is compiled.
+//!
 //! An errno is classified by [`ipc_protocol::errno`], a file or directory locked by [`file_lock`].
-
-#[cfg(not(target_os = "linux"))]
-compile_error!(
-    "agent-proxy runs agents on Linux alone: it rests on cgroups, namespaces, pidfds and subreapers. Elsewhere run `agent-proxy serve` in a \
-     Linux virtual machine or container, and reach it by its page or its clients (docs/platforms.md)"
-);
 
 mod ancestry;
 mod cgroup;
@@ -81,8 +77,8 @@ pub use namespace::{SessionNamespace, SessionNetwork, init_below, strict_is_avai
 pub use oom::{agent_oom_score_adj, protect_from_oom};
 pub use pidfd::PidFd;
 pub use proc::{
-    command_line, has_children_lists, identify, is_doomed, is_exiting, now_in_ticks, own_children, pid_of_pidfd,
-    ticks_ago,
+    boot_time, command_line, has_children_lists, identify, is_doomed, is_exiting, now_in_ticks, own_children,
+    pid_of_pidfd, ticks_ago,
 };
 pub use process_sight::{ProcFs, ProcLookup, ProcessSight};
 pub use process_table::{

@@ -250,11 +250,16 @@ pub(crate) fn ticks_per_second() -> u64 {
     rustix::param::clock_ticks_per_second()
 }
 
+/// Time since the machine's boot, suspends included (`CLOCK_BOOTTIME`).
+pub fn boot_time() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
 /// Start time that a process started now would have: clock ticks since boot.
 pub fn now_in_ticks() -> u64 {
-    let uptime = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    let nanoseconds = uptime.tv_sec.unsigned_abs() * 1_000_000_000 + uptime.tv_nsec.unsigned_abs();
-    u64::try_from(u128::from(nanoseconds) * u128::from(ticks_per_second()) / 1_000_000_000).unwrap_or(u64::MAX)
+    let nanoseconds = boot_time().as_nanos();
+    u64::try_from(nanoseconds * u128::from(ticks_per_second()) / 1_000_000_000).unwrap_or(u64::MAX)
 }
 
 /// The start time that a process had which started so long ago: clock ticks since boot.
@@ -267,9 +272,8 @@ pub fn ticks_ago(ago: Duration) -> u64 {
 pub(crate) fn started_at(start_time: u64) -> SystemTime {
     static BOOT: OnceLock<SystemTime> = OnceLock::new();
     let boot = BOOT.get_or_init(|| {
-        let uptime = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        let up = Duration::new(uptime.tv_sec.unsigned_abs(), u32::try_from(uptime.tv_nsec).unwrap_or(0));
-        SystemTime::now().checked_sub(up).unwrap_or(UNIX_EPOCH)
+        let now = SystemTime::now();
+        now.checked_sub(boot_time()).unwrap_or(UNIX_EPOCH)
     });
     *boot + Duration::from_millis(start_time.saturating_mul(1000) / ticks_per_second())
 }

@@ -1,8 +1,9 @@
 // The bars of the page: accessibility, best practices, work of the main thread, memory, first view. Its figures are lines that begin with `page:`.
 import { after, before, test } from "node:test";
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
+import path from "node:path";
 import { startDaemon, startBrowser, openWindow, checkQuiet } from "./lib.mjs";
 import { madeUp, withToken } from "./mock.mjs";
 
@@ -18,12 +19,14 @@ before(async () => {
   await daemon.session("s-1", { userId: "ada", lifecycle: { title: "A session" }, limits: { memoryBytes: 1 << 30 } }, ["--modes"]);
   await daemon.ask("s-1", "think hm\nsay # Heading\nsay Some **text** with `code` and a [link](https://example.com/).\nsay ```rust\nsay let x = 1; // one\nsay ```\nsay - [x] done\nsay | a | b |\nsay |---|---|\nsay | 1 | 2 |\nplan\ntool Bash\nusage\nrun false\nspawn exec sleep 600");
   await daemon.prompt("s-1", "daemon exec sleep 500\nask Shall I?");
+  mkdirSync(path.join(daemon.work, "tree"));
+  await daemon.call("POST", "v1/sessions", { sessionId: "s-3", agent: "command", command: ["sh", "-c", "echo new > notes; exec cat"], cwd: path.join(daemon.work, "tree"), workspace: "copy" });
   await daemon.session("s-2");
   await daemon.call("POST", "v1/sessions/s-2/kill", {});
 });
 after(async () => { await browser?.close(); await daemon?.stop(); });
 
-const VIEWS = [["sessions", "#/"], ["start form", "#/?new"], ["conversation", "#/session/s-1"], ["processes", "#/session/s-1/processes"], ["events", "#/session/s-1/events?offset=3"], ["terminal", "#/session/s-1/terminal"], ["machine", "#/machine"], ["ended", "#/session/s-2"]];
+const VIEWS = [["sessions", "#/"], ["start form", "#/?new"], ["conversation", "#/session/s-1"], ["processes", "#/session/s-1/processes"], ["events", "#/session/s-1/events?offset=3"], ["terminal", "#/session/s-1/terminal"], ["changes", "#/session/s-3/changes"], ["machine", "#/machine"], ["ended", "#/session/s-2"]];
 
 for (const [look, options] of [["light", {}], ["dark", { theme: "dark" }], ["phone", { size: { width: 390, height: 844 } }]]) {
   test(`axe finds no violation: ${look}`, async () => {
@@ -62,7 +65,7 @@ test("Lighthouse: accessibility and best practices", async () => {
   const { default: lighthouse } = await import("lighthouse");
   const server = await withToken(daemon);
   try {
-    for (const [name, hash] of [["sessions", "#/"], ["conversation", "#/session/s-1"], ["processes", "#/session/s-1/processes"], ["events", "#/session/s-1/events"], ["machine", "#/machine"]]) {
+    for (const [name, hash] of [["sessions", "#/"], ["conversation", "#/session/s-1"], ["processes", "#/session/s-1/processes"], ["events", "#/session/s-1/events"], ["changes", "#/session/s-3/changes"], ["machine", "#/machine"]]) {
       const { lhr } = await lighthouse(new URL(hash, server.url).href, { port: PORT, onlyCategories: ["accessibility", "best-practices"], formFactor: "desktop", screenEmulation: { disabled: true }, logLevel: "error", maxWaitForLoad: 8000, pauseAfterLoadMs: 500, throttlingMethod: "provided" });
       const scores = Object.fromEntries(Object.entries(lhr.categories).map(([id, { score }]) => [id, Math.round(score * 100)]));
       const failed = Object.values(lhr.audits).filter((audit) => audit.score !== null && audit.score < 1).map((audit) => `${audit.id}: ${JSON.stringify(audit.details?.items?.slice(0, 3) ?? null).slice(0, 400)}`);

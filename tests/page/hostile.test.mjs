@@ -1,6 +1,8 @@
 // Output that wants to be more than text, in every place where text of an agent or a user shows: it stays text.
 import { after, afterEach, before, test } from "node:test";
 import assert from "node:assert/strict";
+import { mkdirSync, writeFileSync } from "node:fs";
+import path from "node:path";
 import { startDaemon, startBrowser, openWindow, checkQuiet, program } from "./lib.mjs";
 
 const IMAGE = `<img src=x onerror="ran.push('image')">`;
@@ -139,6 +141,18 @@ test("a change of a file", async () => {
   await page.locator(".diff").waitFor();
   await inert(page, ".diff");
   await inert(page, ".chat-content");
+});
+
+test("changes in a workspace: names of files, and what is in them", async () => {
+  const tree = path.join(daemon.work, "tree");
+  mkdirSync(tree);
+  await daemon.call("POST", "v1/sessions", { sessionId: "changes", agent: "command", command: ["cat"], cwd: tree, workspace: "copy" });
+  const workspace = await daemon.call("GET", "v1/sessions/changes/workspace");
+  writeFileSync(path.join(workspace.path, `${IMAGE}${HIDDEN}${RTL}`), `${ALL}\n`);
+  const page = await open("#/session/changes/changes");
+  await page.locator(".changes .plus", { hasText: "onerror" }).waitFor();
+  await page.locator(".changes li", { hasText: "onerror" }).waitFor();
+  await inert(page, ".changes");
 });
 
 test("a sub-agent", async () => {

@@ -1,5 +1,5 @@
 // Pictures of every view, in both themes, on a desk and at the width of a phone: node shots.mjs FOLDER. ONLY=name,name takes these alone.
-import { mkdirSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { startDaemon, startBrowser, openWindow, program } from "./lib.mjs";
 
@@ -21,6 +21,10 @@ try {
   await daemon.session("s-4", { userId: "ada" });
   await daemon.prompt("s-4", "say working on it\nwait");
   await daemon.call("POST", "v1/sessions", { sessionId: "s-5", agent: "command", command: ["sh", "-c", "printf '\\033]7501;state=working\\007'; ls -la --color / | head -20; exec cat"], cwd: daemon.work, terminal: {}, userId: "ada", lifecycle: { title: "A screen of its own" } });
+  const tree = path.join(daemon.work, "tree");
+  mkdirSync(tree);
+  writeFileSync(path.join(tree, "notes.md"), "# Notes\n\none\n");
+  await daemon.call("POST", "v1/sessions", { sessionId: "s-6", agent: "command", command: ["sh", "-c", "echo two >> notes.md; echo new > other; exec cat"], cwd: tree, workspace: "copy", userId: "ada", lifecycle: { title: "In a copy" } });
   const url = dev ?? daemon.url;
   const shown = (selector) => async (page) => { await page.locator(selector).first().waitFor(); };
   // Name, address, and what is done there: a picture shows the view when that is through.
@@ -34,6 +38,7 @@ try {
     ["events", "#/session/s-1/events?offset=11", shown(".one pre")],
     ["no-terminal", "#/session/s-1/terminal", shown(".terminal-view")],
     ["terminal", "#/session/s-5/terminal", shown(".xterm-rows span")],
+    ["changes", "#/session/s-6/changes", shown(".changes .plus")],
     ["machine", "#/machine", shown(".verdict")],
     ["ended", "#/session/s-3", shown(".strip")],
     ["questions", "#/session/s-4", async (page) => { await page.locator(".badge-button").click(); await page.locator(".inbox .permission").waitFor(); }],

@@ -334,3 +334,49 @@ test("each view lists its keys", async () => {
   await page.locator("table.sessions").waitFor();
   await checkQuiet(page, [/404/]);
 });
+
+test("a fleet: its nodes, and the node of each session", async () => {
+  await daemon.session("here");
+  await daemon.session("there");
+  const page = await open({ hash: null });
+  const health = await daemon.call("GET", "v1/health");
+  const node = (name, more) => ({
+    node: name, incarnation: "1", version: "0.1.0", addresses: [], labels: {}, capacity: null, sessions: 1, agents: ["acp"], takesOver: true, draining: false,
+    layers: ["baseline"], backlog: 0, presence: "alive", silentSeconds: 2, isSelf: false, ...more,
+  });
+  const nodes = [
+    node("a", { isSelf: true, capacity: 40, backlog: 7 }), node("b", { labels: { gpu: "1" }, addresses: ["https://10.0.0.7:8480"] }),
+    node("c", { draining: true }), node("<b>d", { presence: "silent", silentSeconds: 90 }),
+  ];
+  const json = (body) => (route) => route.fulfill({ status: 200, contentType: "application/json", body: JSON.stringify(body) });
+  await page.route(/\/v1\/health/, json({ ...health, daemon: { ...health.daemon, node: "a" } }));
+  await page.route(/\/v1\/fleet\/nodes/, json(nodes));
+  await page.route(/\/v1\/fleet\/sessions/, json([["here", "a"], ["there", "b"]].map(([sessionId, node]) => ({ sessionId, node, epoch: 1 }))));
+  await page.goto(new URL("#/", daemon.url).href);
+  const row = (id) => page.locator("tr.session", { hasText: id });
+  await row("there").locator(".c-node").getByText("b", { exact: true }).waitFor();
+  await row("here").locator(".c-node").getByText("a", { exact: true }).waitFor();
+  await page.getByRole("button", { name: "Node" }).click();
+  const order = await page.locator("tr.session .c-node").allInnerTexts();
+  assert.deepEqual(order.filter((name) => name !== "–"), ["a", "b"]);
+  await page.goto(new URL("#/machine", daemon.url).href);
+  const table = page.getByRole("region", { name: "Table of the nodes" });
+  await table.getByText("this one").waitFor();
+  const text = (await table.innerText()).replace(/\s+/g, " ");
+  for (const part of ["1 of 40", "7 events wait", "gpu=1", "https://10.0.0.7:8480", "· draining", "✗ silent", "<b>d"]) assert.ok(text.includes(part), `${part} in ${text}`);
+  await checkQuiet(page, [/404/]);
+});
+
+test("without a fleet there are no nodes", async () => {
+  const asked = [];
+  const page = await open({ hash: null });
+  page.on("request", (request) => { if (request.url().includes("/v1/fleet")) asked.push(request.url()); });
+  await page.goto(new URL("#/machine", daemon.url).href);
+  await page.getByText("Since the daemon began").waitFor();
+  assert.equal(await page.locator("#nodes").count(), 0);
+  await page.goto(new URL("#/", daemon.url).href);
+  await page.locator("tr.session").first().waitFor();
+  assert.equal(await page.getByRole("button", { name: "Node", exact: true }).count(), 0);
+  assert.deepEqual(asked, []);
+  await checkQuiet(page, [/404/]);
+});

@@ -88,6 +88,15 @@ for round in range(2):
     assert stat.S_ISSOCK(os.stat(path).st_mode) and os.stat(path).st_ino == inode
     client.close()
 
+# A client that waits for the end of the daemon waits for it, and not for this process, which has made the socket.
+for words in (["stop", "--now"], ["stop", "--detach"]):
+    daemon = start([listener], notify, "--socket", path)
+    assert notify.recv(4096).splitlines() == [b"READY=1"]
+    stopped = subprocess.run([program, *words, "--socket", path], env=ENV, capture_output=True, text=True, timeout=60)
+    assert stopped.returncode == 0 and "the daemon has ended" in stopped.stderr, stopped
+    assert daemon.wait(60) == 0, daemon.stderr.read()
+    assert notify.recv(4096).splitlines() == [b"STOPPING=1"]
+
 # A socket where no client looks is refused, and so are two.
 elsewhere = listening(str(directory / "elsewhere.sock"))
 for listeners, said in ([elsewhere], "the path of ListenStream="), ([listener, elsewhere], "several sockets"):

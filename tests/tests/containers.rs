@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File},
     io::{BufRead, BufReader},
+    path::Path,
 };
 
 use agent_proxy_tests::{
@@ -11,9 +12,9 @@ use agent_proxy_tests::{
     system::{is_alive, sleeping, unique_seconds, until},
 };
 use proxy_manager::{
-    AgentSessionConfig, AgentSpec, ContainerEngine, EndReason, Error, Event, ExitStatus, HostDeath, KillCause,
-    KillOptions, ManagerBuilder, NetworkAccess, ProcessId, ProxyManager, Receipt, RecoveryOutcome, SandboxMode,
-    SessionHandle, Signal, Subscription,
+    AgentSessionConfig, AgentSpec, ContainerEngine, EndReason, Error, Event, ExitStatus, Home, HostDeath, KillCause,
+    KillOptions, ManagerBuilder, NetworkAccess, ProcessId, PromptMode, ProxyManager, Receipt, RecoveryOutcome,
+    SandboxMode, SessionContainer, SessionHandle, SessionId, Signal, Subscription,
     terminal::{FromTerminal, TerminalConfig, TerminalSize, ToTerminal},
 };
 use registry::{PidFd, SpawnInput, SpawnOutput, SpawnRequest, SpawnedProcess};
@@ -471,4 +472,87 @@ async fn a_container_outlives_its_host_and_the_next_one_ends_it() {
     let receipt = soon("the kill", session.kill(KillOptions::default())).await.expect("killed");
     ended_all(&store, &receipt, &sleepers, &seconds);
     manager.shutdown().await;
+}
+
+/// A manager with the fake agent as the row `kept`, which keeps its conversations.
+async fn keeping(store: &PodmanStore, state: &Path) -> ProxyManager {
+    let kept = AgentSpec::new("kept", "acp", &[env!("CARGO_BIN_EXE_fake-agent"), "--store", "chats"]);
+    builder(store).agent(kept).state_dir(state.to_owned()).build().await.expect("a manager")
+}
+
+/// What the agent says to a prompt, whichever container it is in.
+async fn ask(manager: &ProxyManager, id: &SessionId, prompt: &str) -> String {
+    let last = manager.session(id).expect("known").info().last_offset;
+    let mut events = manager.subscribe_from(id, last).expect("known");
+    let turn = soon("the prompt", manager.send_prompt(id, prompt, PromptMode::Refuse)).await.expect("prompted");
+    let answer = said(&mut events, "").await.trim().to_owned();
+    soon("the turn's end", turn.wait()).await.expect("ended");
+    answer
+}
+
+#[tokio::test]
+async fn a_session_in_a_container_is_suspended_and_goes_on_in_another() {
+    let Some(store) = PodmanStore::new() else { return };
+    let state = tempfile::tempdir().expect("a directory");
+    let manager = keeping(&store, state.path()).await;
+    // The agent is not static: this machine's libraries are mounted, with the folder that it is in.
+    let programs = Path::new(env!("CARGO_BIN_EXE_fake-agent")).parent().expect("a folder");
+    let places = [programs, Path::new("/lib"), Path::new("/lib64"), Path::new("/usr/lib")];
+    let mount = |place: &Path| format!("{0}:{0}:ro", place.display()).parse().expect("a mount");
+    let mounts = places.into_iter().filter(|place| place.exists()).map(mount).collect();
+    let shell = store.shell("");
+    let config = AgentSessionConfig {
+        cwd: shell.cwd,
+        sandbox: shell.sandbox,
+        container: SessionContainer { mounts, ..shell.container },
+        home: Some(Home::Own),
+        ..AgentSessionConfig::new("kept")
+    };
+    let id = soon("the start", manager.start_session(config)).await.expect("started").id().clone();
+    let first = store.containers();
+    assert_eq!((first.len(), ask(&manager, &id, "history").await.as_str()), (1, "0 before"));
+    soon("the suspension", manager.suspend_session(&id, KillOptions::NOW)).await.expect("suspended");
+    store.assert_empty();
+    soon("the resume", manager.resume_session(&id)).await.expect("resumed");
+    let second = store.containers();
+    assert!(second.len() == 1 && second != first, "{first:?} {second:?}");
+    assert_eq!(ask(&manager, &id, "history").await, "1 before");
+
+    // A prompt to the next manager resumes it, too.
+    manager.shutdown().await;
+    drop(manager);
+    store.assert_empty();
+    let manager = keeping(&store, state.path()).await;
+    assert_eq!(ask(&manager, &id, "history").await, "2 before");
+    assert_eq!(store.containers().len(), 1);
+    let session = manager.session(&id).expect("it runs");
+    let receipt = soon("the kill", session.kill(KillOptions::NOW)).await.expect("killed");
+    assert!(receipt.is_empty() && receipt.container.as_ref().is_some_and(|gone| gone.is_removed), "{receipt:?}");
+    store.assert_empty();
+    manager.shutdown().await;
+}
+
+/// As `docs/containers.md` has it for a state directory that is lost.
+#[test]
+fn what_all_supervisors_left_is_found_and_ended_by_its_label() {
+    let Some(store) = PodmanStore::new() else { return };
+    let state = tempfile::tempdir().expect("a directory");
+    let seconds = unique_seconds();
+    let host = Host::start(&store, state.path(), &seconds);
+    asleep(&seconds);
+    let supervisors = [host.process.id(), host.fork_server, host.proxy];
+    for signal in [Signal::Stop, Signal::Kill] {
+        // The proxy first: a fork server's death continues it.
+        for id in supervisors.into_iter().rev() {
+            PidFd::open(id).expect("alive").signal(signal).expect("signalled");
+        }
+    }
+    host.kill();
+    let found = store.podman(&["ps", "--all", "--quiet", "--filter", "label=agent-proxy.session"]);
+    let found = String::from_utf8_lossy(&found.stdout).into_owned();
+    let [container] = found.lines().collect::<Vec<_>>()[..] else { panic!("{found:?}") };
+    let removed = store.podman(&["rm", "--force", "--volumes", "--time", "0", container]);
+    assert!(removed.status.success(), "{removed:?}");
+    until("all sleepers end", || sleeping(&seconds).is_empty().then_some(()));
+    store.assert_empty();
 }

@@ -68,6 +68,7 @@ fn a_host_that_stands_still_beyond_its_lease_has_no_process_left_at_work() {
     for id in &ids {
         let receipt = receipt(&host, id);
         assert_eq!(receipt["survivors"], serde_json::json!([]), "{receipt}");
+        assert_eq!(receipt["cause"], "lease", "{receipt}");
         assert_ne!(receipt["proof"], "none", "{receipt}");
         assert!(receipt["processes"].as_array().is_some_and(|processes| !processes.is_empty()), "{receipt}");
     }

@@ -488,7 +488,7 @@ async fn a_session_moves_with_its_conversation_and_its_offsets_go_on() {
     assert!(fenced.put_aside == 0 && fenced.receipt.is_none(), "{fenced:?}");
     assert!(matches!(from.manager.session(&id), Err(Error::UnknownSession { .. })));
     let (epoch, tail) = fleet.give(&id, "b");
-    let taken = TakeOver { export, epoch, tail, keeps_local_tail: false };
+    let taken = TakeOver { export, epoch, tail, keeps_local_tail: false, recent_events: Vec::new() };
     to.manager.take_over(taken.clone()).await.expect("taken over");
     let again = to.manager.take_over(taken).await;
     assert!(matches!(again, Err(Error::DuplicateSession { .. })), "{again:?}");
@@ -532,7 +532,7 @@ async fn who_has_lost_a_session_shows_nothing_more_of_it_and_leaves_nothing_at_w
     });
     cut_off.committed(&id, "test:late").await;
     let (epoch, tail) = fleet.give(&id, "b");
-    let taken = TakeOver { export, epoch, tail, keeps_local_tail: false };
+    let taken = TakeOver { export, epoch, tail, keeps_local_tail: false, recent_events: Vec::new() };
     other.manager.take_over(taken).await.expect("taken over");
     other.manager.resume_session(&id).await.expect("resumed");
     // It comes back, ships, and is refused.
@@ -563,7 +563,7 @@ async fn who_has_lost_a_session_shows_nothing_more_of_it_and_leaves_nothing_at_w
     let export = other.manager.export_session(&id).await.expect("exported");
     other.manager.fence(&id).await.expect("given up");
     let (epoch, tail) = fleet.give(&id, "a");
-    let taken = TakeOver { export, epoch, tail, keeps_local_tail: false };
+    let taken = TakeOver { export, epoch, tail, keeps_local_tail: false, recent_events: Vec::new() };
     cut_off.manager.take_over(taken).await.expect("taken back");
     cut_off.manager.resume_session(&id).await.expect("resumed");
     // The turn that was cut off has ended nowhere: the conversation has the two that did.
@@ -615,7 +615,10 @@ async fn the_command_after_the_end_runs_where_a_session_ends_and_not_where_it_wa
     let export = from.manager.export_session(&id).await.expect("exported");
     from.manager.fence(&id).await.expect("given up");
     let (epoch, tail) = fleet.give(&id, "b");
-    to.manager.take_over(TakeOver { export, epoch, tail, keeps_local_tail: false }).await.expect("taken over");
+    to.manager
+        .take_over(TakeOver { export, epoch, tail, keeps_local_tail: false, recent_events: Vec::new() })
+        .await
+        .expect("taken over");
     let mut events = to.manager.subscribe_all();
     // No process of it was ever here.
     let ended = to.manager.kill_session(&id, KillOptions::NOW).await;

@@ -1,6 +1,7 @@
 //! Arguments of `ask`.
 
 use clap::{ArgMatches, Args, Command, parser::ValueSource};
+use serde_json::Value;
 
 use super::{AttachmentArgs, session::AgentArgs};
 
@@ -10,7 +11,8 @@ use super::{AttachmentArgs, session::AgentArgs};
     agent-proxy ask 'what does this project do?'\n  \
     agent-proxy ask --json 'list the public types' | jq -r .reply\n  \
     agent-proxy ask --handler 'jq -r --unbuffered .text' 'explain main.rs'\n  \
-    agent-proxy ask s-1 'and in French?'     # a session of the daemon\n\n\
+    agent-proxy ask s-1 'and in French?'     # a session of the daemon\n  \
+    agent-proxy ask s-1 'fix it' --callback https://ci.example/done\n\n\
     With one word more than the prompt, the first is the id of a session of the daemon; it goes on afterwards, as it was \
     started: options of a start are refused with it. Else a session is started for the question, and ended with all that \
     it left running. Permission requests that no rule and no mode answers are rejected, and that is told.")]
@@ -30,6 +32,15 @@ pub(crate) struct AskArgs {
     /// reply.
     #[arg(long, visible_alias = "stream-to", value_name = "CMD")]
     pub(crate) handler: Option<String>,
+    /// Have the daemon call this address when the turn has ended
+    ///
+    /// For a session of the daemon. It is a webhook, signed and retried, also if this command or the daemon ends before. The daemon's
+    /// webhooks.toml names the hosts that it calls ([callbacks]).
+    #[arg(long, value_name = "URL")]
+    pub(crate) callback: Option<String>,
+    /// Fields of your own, as JSON, for the callback and each call of the handler
+    #[arg(long, value_name = "JSON", value_parser = parse_json)]
+    pub(crate) context: Option<Value>,
     /// Files beside the question.
     #[command(flatten)]
     pub(crate) attachments: AttachmentArgs,
@@ -53,13 +64,28 @@ impl AskArgs {
     }
 }
 
-/// Refuses options for starting a session if a running one is asked.
+fn parse_json(text: &str) -> Result<Value, serde_json::Error> {
+    serde_json::from_str(text)
+}
+
+/// Refuses options for starting a session if a running one is asked, and those of a running one for a start.
 ///
 /// # Errors
 /// The given option, and advice.
 pub(super) fn check(given: &ArgMatches) -> Result<(), String> {
     let question: Vec<&String> = given.get_many("question").into_iter().flatten().collect();
-    let [session, _] = question.as_slice() else { return Ok(()) };
+    let has = |id: &str| given.value_source(id) == Some(ValueSource::CommandLine);
+    if has("context") && !has("callback") && !has("handler") {
+        return Err("--context is for whoever is called: give --callback or --handler as well".to_owned());
+    }
+    let [session, _] = question.as_slice() else {
+        return match has("callback") {
+            true => Err("--callback is made by the daemon, when a turn of one of its sessions ends: give the session's id first; \
+                         or use --handler"
+                .to_owned()),
+            false => Ok(()),
+        };
+    };
     let start = AgentArgs::augment_args(Command::new("start"));
     let flags = start.get_arguments().map(|arg| (arg.get_id().as_str(), arg.get_long()));
     let is_given = |id: &str| given.value_source(id) == Some(ValueSource::CommandLine);
@@ -110,6 +136,20 @@ mod tests {
             assert!(text.contains(&format!("{named} would be")) && text.contains("\"s-1\""), "{text}");
             assert!(parsed(&format!("{flags} hi")).is_ok(), "{flags}");
         }
+        for (line, said) in [
+            ("hi --callback http://h/", "the session's id first"),
+            ("hi --context 7", "give --callback or --handler"),
+            ("s-1 hi --context 7", "give --callback or --handler"),
+        ] {
+            let text = parsed(line).expect_err(line).to_string();
+            assert!(text.contains(said), "{text}");
+        }
+        for line in
+            ["s-1 hi --callback http://h/ --context 7", "s-1 hi --callback http://h/", "hi --handler cat --context 7"]
+        {
+            assert!(parsed(line).is_ok(), "{line}");
+        }
+        assert!(parsed("hi --handler cat --context {").expect_err("no JSON").to_string().contains("--context"));
         let text = parsed("s-1 hi -- --more").expect_err("arguments").to_string();
         assert!(text.contains("-- ARGV would be") && text.contains("in quotes"), "{text}");
     }

@@ -36,6 +36,16 @@ pub(crate) struct FleetArgs {
     /// their own go on, with the conversation of the last turn that ended.
     #[arg(long, requires_all = ["fleet", "state_dir"])]
     pub(crate) take_over: bool,
+    /// Shell command that brings the workspace of a session to this node before it goes on here
+    ///
+    /// It has the session's id, its directory, and both nodes in AGENT_PROXY_OF_SESSION, AGENT_PROXY_OF_CWD, AGENT_PROXY_FROM_NODE (empty for
+    /// one that is not known) and AGENT_PROXY_TO_NODE, and runs like --before-start: seen, bounded and proven gone. Where it fails, the session
+    /// stays suspended here.
+    #[arg(long, value_name = "COMMAND", requires_all = ["fleet", "state_dir"])]
+    pub(crate) workspace_hook: Option<String>,
+    /// Remove events of this node's sessions from the fleet's log when they are this old, but for each session's last ones; without it they stay
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, requires_all = ["fleet", "state_dir"])]
+    pub(crate) fleet_log_max_age: Option<Duration>,
     /// File with this node's NATS credentials (a JWT and its key)
     #[arg(long, value_name = "FILE", requires = "fleet", conflicts_with = "fleet_nkey")]
     pub(crate) fleet_credentials: Option<PathBuf>,
@@ -99,6 +109,8 @@ pub(crate) enum FleetCommand {
     Move(MoveArgs),
     /// Move all sessions away from a node, which takes no new ones until it is started again
     Drain(DrainArgs),
+    /// Give up what the fleet has of a node that is gone for good: its sessions, their events and conversations
+    Forget(ForgetArgs),
     /// Print a configuration for nats-server in which each node has its own rights; needs no daemon
     Accounts(AccountsArgs),
 }
@@ -117,6 +129,16 @@ pub(crate) struct MoveArgs {
 #[derive(Debug, Args)]
 pub(crate) struct DrainArgs {
     /// Name of the node
+    pub(crate) node: String,
+}
+
+/// Arguments of `fleet forget`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    agent-proxy fleet forget b\n\n\
+    Where node b comes back after all, it has its sessions again, and their events begin where its own log has them.")]
+pub(crate) struct ForgetArgs {
+    /// Name of the node, whose lease has to be over
     pub(crate) node: String,
 }
 

@@ -52,7 +52,9 @@ pub(crate) use daemon::{
     serve_definition,
 };
 use durability::DurabilityArgs;
-pub(crate) use fleet::{AccountsArgs, DrainArgs, FleetArgs, FleetCommand, FleetCommandArgs, MoveArgs, PlacementArgs};
+pub(crate) use fleet::{
+    AccountsArgs, DrainArgs, FleetArgs, FleetCommand, FleetCommandArgs, ForgetArgs, MoveArgs, PlacementArgs,
+};
 pub(crate) use help::HelpArgs;
 pub(crate) use hooks::{HooksAgent, HooksAgentArgs, HooksArgs, HooksCommand, HooksEventsArgs};
 pub(crate) use listing::{FormatArgs, ListingFormat, TemplatePart};
@@ -152,7 +154,7 @@ pub(crate) enum CliCommand {
     /// session is ended, and it prints how. Only one daemon has a socket; the socket is 0600, and its
     /// directory is created 0700, so it is yours alone. Agents get PATH, HOME, USER, SHELL, LANG, LC_*, TZ and TMPDIR of
     /// the daemon's environment, and what `start --env` adds. SIGHUP, as when a terminal is closed, ends nothing: the daemon opens
-    /// --log-file anew and reads its configuration again.
+    /// --log-file anew and reads its configuration and its webhooks again.
     Serve(ServeArgs),
     /// End the daemon with all its sessions; print how each ended
     ///

@@ -12,9 +12,9 @@ pub(crate) struct SupervisionArgs {
     /// Sessions that may be there at once; a start beyond that waits in the queue, or is refused (exit code 8)
     #[arg(long, value_name = "N")]
     max_sessions: Option<usize>,
-    /// Of these, sessions of one `start --user`
+    /// Of these, sessions of one `start --user`; in a fleet those of all nodes count
     #[arg(long, value_name = "N")]
-    max_per_user: Option<usize>,
+    pub(crate) max_per_user: Option<usize>,
     /// Of these, sessions of one agent
     #[arg(long, value_name = "N")]
     max_per_agent: Option<usize>,

@@ -39,7 +39,7 @@ pub(super) async fn ask_standalone(
     let builder = environment::foreground_builder(child, environment::base());
     let manager = configuration.apply_to(builder).build().await?;
     let done = async {
-        let mut handler = AnswerHandler::start(&manager, args.handler.as_deref()).await?;
+        let mut handler = AnswerHandler::start(&manager, args.handler.as_deref(), args.context).await?;
         let asked = manager.ask_with(config, prompt, &mut handler, StreamOptions::default());
         let asked = tokio::select! {
             asked = asked => asked,
@@ -75,7 +75,7 @@ pub(super) async fn ask_with_handler(
     let mut interrupts = InterruptStream::new()?;
     let manager = ProxyManager::builder(child).base_env(environment::base()).build().await?;
     let done = async {
-        let mut handler = AnswerHandler::start(&manager, args.handler.as_deref()).await?;
+        let mut handler = AnswerHandler::start(&manager, args.handler.as_deref(), args.context).await?;
         let asked = tokio::select! {
             asked = forward_calls(client, &id, &request, &mut handler) => asked,
             _ = interrupts.next() => {
@@ -102,7 +102,11 @@ fn question(args: &AskArgs) -> Result<(SessionId, PromptRequest), ProblemDetails
     let id = args.session().unwrap_or_default();
     let id = id.parse().map_err(|error| ProblemDetails::usage(format!("{id:?}: {error}")))?;
     let parts = prompting::parts(args.text(), &args.attachments)?;
-    Ok((id, PromptRequest { text: String::new(), parts, ..PromptRequest::default() }))
+    let (callback, context) = match &args.callback {
+        Some(url) => (Some(url.clone()), args.context.clone().unwrap_or_default()),
+        None => (None, Value::Null),
+    };
+    Ok((id, PromptRequest { text: String::new(), parts, callback, context, ..PromptRequest::default() }))
 }
 
 fn path(session: &SessionId) -> String {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::client;
 use crate::{
-    args::{AccountsArgs, DrainArgs, FleetCommand, FleetCommandArgs, FormatArgs, GlobalArgs, MoveArgs},
+    args::{AccountsArgs, DrainArgs, FleetCommand, FleetCommandArgs, ForgetArgs, FormatArgs, GlobalArgs, MoveArgs},
     command_failure::CommandFailure,
     render, term,
 };
@@ -43,6 +43,14 @@ pub(super) async fn run(global: &GlobalArgs, args: FleetCommandArgs) -> Result<(
                 term::error_line(format_args!("{} stays: {}", text(&row["sessionId"]), text(&row["reason"])));
             }
             Ok(())
+        }
+        FleetCommand::Forget(ForgetArgs { node }) => {
+            let path = format!("/v1/fleet/nodes/{}/forget", path_segment(&node));
+            let forgotten: Value = client(global)?.post(&path, &json!({})).await?;
+            if global.json {
+                return term::json(&forgotten);
+            }
+            forgotten["sessions"].as_array().into_iter().flatten().try_for_each(|session| term::line(text(session)))
         }
         FleetCommand::Accounts(args) => accounts(&args),
     }

@@ -36,6 +36,8 @@ pub(super) struct AnswerHandler(Option<RunningHandler>);
 #[derive(Debug)]
 struct RunningHandler {
     session: SessionHandle,
+    /// Fields of the caller's own, which each line has.
+    context: Option<Value>,
     /// Task that prints the command's output.
     output: JoinHandle<()>,
     /// Set once the command has ended; it gets no further lines.
@@ -68,7 +70,11 @@ impl AnswerHandler {
     ///
     /// # Errors
     /// When the shell cannot be started.
-    pub(super) async fn start(manager: &ProxyManager, command: Option<&str>) -> Result<Self, CommandFailure> {
+    pub(super) async fn start(
+        manager: &ProxyManager,
+        command: Option<&str>,
+        context: Option<Value>,
+    ) -> Result<Self, CommandFailure> {
         let Some(command) = command else { return Ok(Self(None)) };
         let config = AgentSessionConfig {
             command: vec!["/bin/sh".to_owned(), "-c".to_owned(), command.to_owned()],
@@ -78,13 +84,19 @@ impl AnswerHandler {
         };
         let session = manager.start_session(config).await?;
         let output = tokio::spawn(forward_output(session.subscribe()));
-        Ok(Self(Some(RunningHandler { session, output, has_exited: false, missed: None })))
+        Ok(Self(Some(RunningHandler { session, context, output, has_exited: false, missed: None })))
     }
 
     /// Sends the line of a call to the command, unless it has ended.
     pub(super) async fn send_call(&mut self, line: &Value) {
-        let Some(RunningHandler { session, has_exited: has_left @ false, missed, .. }) = &mut self.0 else { return };
-        let Err(error) = session.prompt(line.to_string(), PromptMode::Refuse).await else { return };
+        let Some(RunningHandler { session, context, has_exited: has_left @ false, missed, .. }) = &mut self.0 else {
+            return;
+        };
+        let text = match context {
+            Some(context) => call_with(line, context).to_string(),
+            None => line.to_string(),
+        };
+        let Err(error) = session.prompt(text, PromptMode::Refuse).await else { return };
         match classify(line, &error) {
             HandlerFailure::Exited => *has_left = true,
             HandlerFailure::Backpressure => {}
@@ -146,6 +158,13 @@ impl StreamHandler for AnswerHandler {
     async fn on_failed(&mut self, error: &Error) {
         self.send_call(&call("failed", json!({ "error": ProblemDetails::from(error.clone()) }))).await;
     }
+}
+
+/// Adds the caller's fields to a line.
+fn call_with(line: &Value, context: &Value) -> Value {
+    let mut line = line.clone();
+    line["context"] = context.clone();
+    line
 }
 
 /// Prints the command's output, to its end.

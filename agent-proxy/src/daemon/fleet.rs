@@ -17,6 +17,8 @@ pub(super) struct NodeDescription<'a> {
     pub(super) addresses: Vec<String>,
     /// Directory with its sessions.
     pub(super) state_dir: Option<&'a Path>,
+    /// Most sessions of one user.
+    pub(super) max_per_user: Option<usize>,
 }
 
 #[cfg(feature = "fleet")]
@@ -81,7 +83,7 @@ mod node {
     use fleet::{EngineAddress, FleetConfig, FleetMember, FleetReplicator, JoinError, NodeName, SHORTEST_LEASE};
     use ipc_protocol::ErrorChain;
     use proxy_manager::replication::Replication;
-    use proxy_server::FleetGateway;
+    use proxy_server::{FleetGateway, FleetSettings};
 
     use super::{FleetArgs, ManagerBuilder, NodeDescription, Path, ProblemDetails, ProxyManager, ServerOptions};
 
@@ -131,7 +133,7 @@ mod node {
             if args.lease < SHORTEST_LEASE {
                 return Err(ProblemDetails::usage(format!("--lease is {SHORTEST_LEASE:?} at the least")));
             }
-            let NodeDescription { agents, addresses, state_dir } = description;
+            let NodeDescription { agents, addresses, state_dir, max_per_user } = description;
             let config = FleetConfig {
                 engine: EngineAddress {
                     servers: args.fleet.clone(),
@@ -149,6 +151,8 @@ mod node {
                 capacity: args.capacity,
                 agents,
                 takes_over: args.take_over,
+                layers: layers(manager).await,
+                log_max_age: args.fleet_log_max_age,
             };
             let member = FleetMember::join(config).await.map_err(|error| problem(&error))?;
             if let Some(FleetShipping(replicator)) = shipping {
@@ -156,7 +160,12 @@ mod node {
                 // They can be claimed from now on.
                 manager.resume_commands();
             }
-            let gateway = FleetGateway::new(member, manager.clone());
+            let settings = FleetSettings {
+                max_per_user,
+                workspace_hook: args.workspace_hook.clone(),
+                ships_events: state_dir.is_some(),
+            };
+            let gateway = FleetGateway::new(member, manager.clone(), settings);
             Ok(Some(Self { gateway, keeps_sessions: state_dir.is_some() }))
         }
 
@@ -179,6 +188,20 @@ mod node {
         pub(in super::super) async fn leave(self) {
             self.gateway.leave(self.keeps_sessions).await;
         }
+    }
+
+    /// Layers of containment that this machine can do. What cannot be found out is left out.
+    async fn layers(manager: &ProxyManager) -> Vec<String> {
+        let mut layers = vec!["baseline"];
+        match manager.capabilities().await {
+            Ok(capabilities) => {
+                layers.extend(capabilities.cgroup.is_ok().then_some("cgroup"));
+                layers.extend(capabilities.strict.is_ok().then_some("strict"));
+                layers.extend(capabilities.landlock.is_ok().then_some("landlock"));
+            }
+            Err(error) => tracing::warn!(error = %ErrorChain(&error), "the layers of this machine are unknown"),
+        }
+        layers.into_iter().map(str::to_owned).collect()
     }
 
     fn problem(error: &JoinError) -> ProblemDetails {

@@ -40,6 +40,7 @@ use tokio_rustls::TlsAcceptor;
 use self::{
     bounds::ConnectionBounds,
     fleet::{FleetNode, FleetShipping, NodeDescription},
+    hangup::ReloadTargets,
     issuer_address::IssuerAddress,
     log_file::LogFile,
     network::NetworkListener,
@@ -88,7 +89,8 @@ pub(crate) async fn serve(
         false => Some(network_access(&args.network, &configuration_directory, as_json)?),
     };
     let policy = args.network.read_policy()?;
-    let webhooks = configuration.directory().ok().map(webhooks::read).transpose()?.flatten();
+    let webhook_directory = configuration.directory().ok().cloned();
+    let webhooks = webhook_directory.as_ref().map(webhooks::read).transpose()?.unwrap_or_default();
     let users = UserDaemons::prepare(&args.network)?;
     let audit_file = audit_file(&args, &configuration_directory);
     let hidden =
@@ -143,7 +145,6 @@ pub(crate) async fn serve(
     let agents = configuration.agents().into_iter().filter(|agent| agent.usable).map(|agent| agent.id).collect();
     let configuration = ConfigurationReloader::new(configuration);
     let log_file = log.as_ref().map(|log| log.path().to_owned());
-    tokio::spawn(hangup::follow(hangup, log, manager.clone(), configuration.clone()));
     let addresses: Vec<SocketAddr> = networks.iter().filter_map(|network| network.address().ok()).collect();
     let daemon = DaemonDescription {
         started_at,
@@ -151,15 +152,24 @@ pub(crate) async fn serve(
         addresses: addresses.iter().map(|address| format!("{scheme}://{address}")).collect(),
         state_dir,
         log_file,
+        node: args.fleet.node.clone().filter(|_| !args.fleet.fleet.is_empty()),
     };
-    let description =
-        NodeDescription { agents, addresses: daemon.addresses.clone(), state_dir: daemon.state_dir.as_deref() };
+    let description = NodeDescription {
+        agents,
+        addresses: daemon.addresses.clone(),
+        state_dir: daemon.state_dir.as_deref(),
+        max_per_user: args.supervision.max_per_user,
+    };
     let node = FleetNode::join(&args.fleet, description, &manager, shipping).await?;
     let metrics = ServerMetrics::start(&manager);
-    let webhooks = match webhooks {
-        Some(config) => Some(webhooks::start(&manager, config, daemon.state_dir.as_deref(), metrics.clone()).await?),
-        None => None,
+    let webhooks = webhooks::start(&manager, webhooks, daemon.state_dir.as_deref(), metrics.clone()).await?;
+    let targets = ReloadTargets {
+        log,
+        configuration: configuration.clone(),
+        webhooks: webhooks.clone(),
+        directory: webhook_directory,
     };
+    tokio::spawn(hangup::follow(hangup, manager.clone(), targets));
     let traces = args.otlp_endpoint.as_deref().map(|endpoint| traces::start(&manager, endpoint)).transpose()?;
     let options = ServerOptions::default().with_configuration(configuration).with_stop(stopping.clone());
     let doctor = doctor_probe(doctor_child, socket, configuration_directory.as_ref().ok());
@@ -168,7 +178,7 @@ pub(crate) async fn serve(
     let logins = LoginStore::default();
     let options = policy.into_iter().fold(options.with_logins(logins.clone()), ServerOptions::with_policy);
     let options = audit.iter().cloned().fold(options, ServerOptions::with_audit);
-    let options = webhooks.into_iter().fold(options, ServerOptions::with_webhooks);
+    let options = options.with_webhooks(webhooks);
     let options = node.iter().fold(options, |options, node| node.add_to(options));
     let mut router = proxy_server::router(manager.clone(), options);
     if let Some(node) = &node {

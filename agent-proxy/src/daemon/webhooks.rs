@@ -14,21 +14,21 @@ const FILE: &str = "webhooks.toml";
 /// Longest answer of a receiver, of which nothing is used.
 const MAX_ANSWER: usize = 64 << 10;
 
-/// Reads the file; `None` where there is none.
+/// Reads the file, and the secrets that it names. Without a file there are no webhooks. Blocks.
 ///
 /// # Errors
 /// `invalid-config` with the place.
-pub(super) fn read(directory: &ConfigDir) -> Result<Option<WebhookConfig>, ProblemDetails> {
+pub(super) fn read(directory: &ConfigDir) -> Result<WebhookConfig, ProblemDetails> {
     let path = directory.path().join(FILE);
     let wrong =
         |why: &dyn std::fmt::Display| ProblemDetails::new("invalid-config", format!("{}: {why}", path.display()));
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(WebhookConfig::default()),
         Err(error) => return Err(wrong(&error)),
     };
     let file: WebhookFile = toml::from_str(&text).map_err(|error| wrong(&error))?;
-    file.resolve(directory, |name| std::env::var(name).ok()).map(Some)
+    file.resolve(directory, |name| std::env::var(name).ok())
 }
 
 /// Begins to take and send webhooks.
@@ -43,6 +43,21 @@ pub(super) async fn start(
 ) -> Result<Webhooks, ProblemDetails> {
     let send: WebhookSend = Arc::new(|request| Box::pin(post(request)));
     Webhooks::start(manager, config, state_dir, send, Some(metrics)).await
+}
+
+/// Reads the file again. Returns what is different now.
+///
+/// # Errors
+/// As [`read`] and [`Webhooks::reload`]: the webhooks stay as they were.
+pub(super) async fn reload(
+    webhooks: &Webhooks,
+    manager: &ProxyManager,
+    directory: &ConfigDir,
+) -> Result<Vec<String>, ProblemDetails> {
+    let directory = directory.clone();
+    let read = tokio::task::spawn_blocking(move || read(&directory)).await;
+    let config = read.map_err(|error| ProblemDetails::failed(format!("reading {FILE} broke off: {error}")))??;
+    webhooks.reload(manager, config).await
 }
 
 async fn post(request: WebhookRequest) -> io::Result<u16> {

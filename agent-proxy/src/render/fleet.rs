@@ -12,6 +12,8 @@ const NODES: &[Column] = &[
     Column { key: "silent", heading: "LAST BEAT", fit: ColumnFit::Number, from: 0 },
     Column { key: "labels", heading: "LABELS", fit: ColumnFit::End, from: 0 },
     Column { key: "agents", heading: "AGENTS", fit: ColumnFit::End, from: 80 },
+    Column { key: "layers", heading: "LAYERS", fit: ColumnFit::End, from: 120 },
+    Column { key: "backlog", heading: "BACKLOG", fit: ColumnFit::Number, from: 120 },
     Column { key: "version", heading: "VERSION", fit: ColumnFit::Whole, from: 120 },
     Column { key: "addresses", heading: "ADDRESSES", fit: ColumnFit::End, from: 120 },
 ];
@@ -42,6 +44,8 @@ pub(crate) fn nodes(nodes: Vec<Value>) -> Listing {
             ago(&node),
             printable(&labels.join(" "), false),
             words(&node["agents"]),
+            words(&node["layers"]),
+            node["backlog"].as_u64().unwrap_or_default().to_string(),
             text(&node["version"]),
             words(&node["addresses"]),
         ];
@@ -90,11 +94,11 @@ mod tests {
     fn a_node_is_a_row() {
         let node = json!({
             "node": "b", "presence": "alive", "sessions": 3, "capacity": 40, "silentSeconds": 2, "labels": { "gpu": "1" },
-            "agents": ["command", "pi"], "version": "0.1.0", "addresses": [], "draining": false
+            "agents": ["command", "pi"], "layers": ["baseline", "cgroup"], "backlog": 7, "version": "0.1.0", "addresses": [], "draining": false
         });
         assert_eq!(
             nodes(vec![node]).rows[0].cells,
-            ["b", "alive", "3/40", "2 s ago", "gpu=1", "command pi", "0.1.0", ""]
+            ["b", "alive", "3/40", "2 s ago", "gpu=1", "command pi", "baseline cgroup", "7", "0.1.0", ""]
         );
     }
 

@@ -15,7 +15,7 @@ use crate::{
 
 /// Looks again and again, by running the program, until it is so.
 #[track_caller]
-fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + DEADLINE;
     loop {
         if let Some(found) = found() {
@@ -26,24 +26,24 @@ fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
 }
 
 /// Flags of a node.
-fn flags<'a>(address: &'a str, name: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+pub(crate) fn flags<'a>(address: &'a str, name: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     [&["--fleet", address, "--node", name, "--lease", "6s"], more].concat()
 }
 
-fn serve<'a>(place: &'a Place, engine: &Engine, name: &str, more: &[&str]) -> Daemon<'a> {
+pub(crate) fn serve<'a>(place: &'a Place, engine: &Engine, name: &str, more: &[&str]) -> Daemon<'a> {
     place.serve_with(&flags(&engine.address(), name, more))
 }
 
 /// Rows of `fleet nodes` or `fleet sessions`.
 #[track_caller]
-fn rows(daemon: &Daemon<'_>, what: &str) -> Vec<Value> {
+pub(crate) fn rows(daemon: &Daemon<'_>, what: &str) -> Vec<Value> {
     let listed = daemon.run(&["fleet", what, "--json"]).exits(0).json();
     listed.as_array().unwrap_or_else(|| panic!("{listed}")).clone()
 }
 
 /// Node that has a session, as a daemon sees it.
 #[track_caller]
-fn owner(daemon: &Daemon<'_>, session: &str) -> Option<String> {
+pub(crate) fn owner(daemon: &Daemon<'_>, session: &str) -> Option<String> {
     let rows = rows(daemon, "sessions");
     let row = rows.iter().find(|row| row["sessionId"] == session)?;
     Some(row["node"].as_str().expect("a name").to_owned())
@@ -51,7 +51,7 @@ fn owner(daemon: &Daemon<'_>, session: &str) -> Option<String> {
 
 /// Waits until a daemon sees so many nodes alive.
 #[track_caller]
-fn until_alive(daemon: &Daemon<'_>, nodes: usize) {
+pub(crate) fn until_alive(daemon: &Daemon<'_>, nodes: usize) {
     until("the nodes see each other", || {
         let alive = rows(daemon, "nodes").iter().filter(|node| node["presence"] == "alive").count();
         (alive == nodes).then_some(())
@@ -59,7 +59,7 @@ fn until_alive(daemon: &Daemon<'_>, nodes: usize) {
 }
 
 #[track_caller]
-fn refused(ran: Ran, kind: &str) -> String {
+pub(crate) fn refused(ran: Ran, kind: &str) -> String {
     let problem = ran.problem();
     assert_eq!(problem["type"], kind, "{problem}");
     problem["detail"].as_str().expect("text").to_owned()
@@ -108,7 +108,8 @@ fn an_owner_that_is_killed_is_named_and_carries_a_kill_out_when_it_is_back() {
     let Some(engine) = Engine::start() else { return };
     let (here, there) = (Place::new(), Place::new());
     let state = there.directory.join("state");
-    let more = ["--state-dir", state.to_str().expect("text")];
+    let audit = there.directory.join("audit.jsonl");
+    let more = ["--state-dir", state.to_str().expect("text"), "--audit-file", audit.to_str().expect("text")];
     let a = serve(&here, &engine, "a", &[]);
     let b = serve(&there, &engine, "b", &more);
     until_alive(&a, 2);
@@ -128,6 +129,14 @@ fn an_owner_that_is_killed_is_named_and_carries_a_kill_out_when_it_is_back() {
 
     let b = serve(&there, &engine, "b", &more);
     until("the kill is carried out", || rows(&a, "sessions")[0]["kill"].is_null().then_some(()));
+    // Who asked for it, and where, is in its audit log.
+    let call = until("it is in the audit log", || {
+        let text = std::fs::read_to_string(&audit).expect("the audit log");
+        let mut calls = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        calls.find(|call| !call["askedAtNode"].is_null())
+    });
+    assert_eq!((&call["caller"], &call["askedAtNode"], &call["session"]), (&json!("host"), &json!("a"), &json!("s-1")));
+    assert_eq!((&call["route"], &call["outcome"]), (&json!("/v1/sessions/{id}/kill"), &json!("done")), "{call}");
     until_alive(&a, 2);
     let recorded = a.run(&["sessions", "--all", "--json"]).exits(0).json();
     assert_eq!((&recorded[0]["sessionId"], &recorded[0]["status"]), (&json!("s-1"), &json!("ended")), "{recorded}");
@@ -351,13 +360,13 @@ fn a_daemon_without_a_fleet_says_so() {
     assert!(refused(started, "unsupported").contains("no fleet"));
 }
 
-fn state(place: &Place) -> [String; 2] {
+pub(crate) fn state(place: &Place) -> [String; 2] {
     ["--state-dir".to_owned(), place.directory.join("state").to_str().expect("text").to_owned()]
 }
 
 /// Text of a session's events, as a daemon has them.
 #[track_caller]
-fn texts(daemon: &Daemon<'_>, session: &str, from: &str) -> (Vec<u64>, String) {
+pub(crate) fn texts(daemon: &Daemon<'_>, session: &str, from: &str) -> (Vec<u64>, String) {
     let events = daemon.run(&["events", session, "--json", "--from", from]).exits(0).envelopes();
     let text = events.iter().filter_map(|envelope| match &envelope.event {
         Event::Text { text } => Some(text.as_str()),
@@ -390,6 +399,28 @@ fn events_are_read_where_their_owner_is_dead() {
 }
 
 #[test]
+fn the_last_events_of_a_node_that_ends_are_in_the_fleets_log() {
+    let Some(engine) = Engine::start() else { return };
+    let (here, there) = (Place::new(), Place::new());
+    let (state_a, state_b) = (state(&here), state(&there));
+    let a = serve(&here, &engine, "a", &state_a.each_ref().map(String::as_str));
+    let b = serve(&there, &engine, "b", &state_b.each_ref().map(String::as_str));
+    until_alive(&a, 2);
+    for id in ["s-1", "s-2", "s-3"] {
+        a.run(&["start", "--id", id, "--node", "b", "--agent", "command", "--", "cat"]).exits(0);
+        a.run(&["prompt", id, "hello"]).exits(0);
+    }
+    b.end(Signal::SIGTERM).exits(0);
+    for id in ["s-1", "s-2", "s-3"] {
+        let events = a.run(&["events", id, "--json"]).exits(0).envelopes();
+        let offsets: Vec<u64> = events.iter().map(|envelope| envelope.offset).collect();
+        assert_eq!(offsets, (1..=events.len() as u64).collect::<Vec<_>>());
+        let last = &events.last().expect("some").event;
+        assert!(matches!(last, Event::SessionEnded { .. }), "{id}: {last:?}");
+    }
+}
+
+#[test]
 fn a_session_moves_with_its_conversation_and_its_events_go_on() {
     let Some(engine) = Engine::start() else { return };
     let (here, there) = (lasting::place(), lasting::place());
@@ -415,6 +446,28 @@ fn a_session_moves_with_its_conversation_and_its_events_go_on() {
     assert_eq!((&drained["moved"][0]["to"], &drained["stay"]), (&json!("b"), &json!([])), "{drained}");
     assert_eq!(owner(&a, "s-1").as_deref(), Some("b"));
     b.run(&["prompt", "s-1", "say three"]).exits(0);
+}
+
+#[test]
+fn prompts_that_wait_go_on_waiting_at_the_next_owner() {
+    let Some(engine) = Engine::start() else { return };
+    let (here, there) = (lasting::place(), lasting::place());
+    let (state_a, state_b) = (state(&here), state(&there));
+    let a = serve(&here, &engine, "a", &state_a.each_ref().map(String::as_str));
+    let b = serve(&there, &engine, "b", &state_b.each_ref().map(String::as_str));
+    until_alive(&a, 2);
+    until_alive(&b, 2);
+    a.run(&["start", "--id", "s-1", "--node", "b", "--agent", "kept", "--home", "own"]).exits(0);
+    a.run(&["prompt", "s-1", "say one", "--queue"]).exits(0);
+    a.run(&["prompt", "s-1", "say two\nwait", "--no-wait"]).exits(0);
+    for text in ["say three", "say four"] {
+        a.run(&["prompt", "s-1", text, "--queue", "--no-wait"]).exits(0);
+    }
+    a.run(&["fleet", "move", "s-1", "--to", "a"]).exits(0);
+    until("both are done", || texts(&a, "s-1", "0").1.ends_with("three\nfour\n").then_some(()));
+    let (offsets, text) = texts(&b, "s-1", "0");
+    assert_eq!(offsets, (1..=*offsets.last().expect("some")).collect::<Vec<_>>(), "one stream, without a hole");
+    assert_eq!(text, "one\ntwo\nthree\nfour\n", "each once");
 }
 
 #[test]
@@ -447,6 +500,29 @@ fn a_session_of_a_node_that_died_goes_on_elsewhere() {
         (rows(&b, "sessions")[0]["node"] == "a" && b.run(&["status", "s-1", "--json"]).status.success()).then_some(())
     });
     b.run(&["prompt", "s-1", "say three"]).exits(0);
+}
+
+#[test]
+fn a_session_whose_lease_was_over_goes_on_at_its_node_where_nobody_has_taken_it() {
+    let Some(engine) = Engine::start() else { return };
+    let place = lasting::place();
+    let state = state(&place);
+    let flags: Vec<&str> = state.iter().map(String::as_str).chain(["--take-over"]).collect();
+    let a = serve(&place, &engine, "a", &flags);
+    a.run(&["start", "--id", "s-1", "--agent", "kept", "--home", "own"]).exits(0);
+    a.run(&["prompt", "s-1", "say one"]).exits(0);
+    let agent = a.run(&["ps", "s-1", "-q"]).exits(0).stdout;
+    let agent = process(agent.lines().next().expect("a process").parse().expect("a pid"));
+
+    // Nobody acknowledges its beats: its own fork server ends the session.
+    let server = nix::unistd::Pid::from_raw(engine.pid(0));
+    nix::sys::signal::kill(server, Signal::SIGSTOP).expect("it is there");
+    gone(agent);
+    nix::sys::signal::kill(server, Signal::SIGCONT).expect("it is there");
+    until("a prompt resumes it", || a.run(&["prompt", "s-1", "history"]).status.success().then_some(()));
+    let (offsets, text) = texts(&a, "s-1", "0");
+    assert_eq!(offsets, (1..=*offsets.last().expect("some")).collect::<Vec<_>>());
+    assert!(text.contains("1 before"), "{text}");
 }
 
 #[test]

@@ -406,6 +406,11 @@ impl Daemon<'_> {
         self.running.as_ref().expect("it runs").signal(signal);
     }
 
+    /// Its standard error, line by line.
+    pub(crate) fn stderr(&mut self) -> Stderr {
+        self.running.as_mut().expect("it runs").stderr()
+    }
+
     /// Has it drain: itself, and what it says of that.
     pub(crate) fn drain(mut self) -> (Running, Stderr) {
         let mut running = self.running.take().expect("it runs");

@@ -13,9 +13,9 @@ mod daemon;
 mod demo;
 mod durable;
 #[path = "../../../fleet/tests/engine/mod.rs"]
-#[expect(dead_code, reason = "tests of the crate `fleet` use more of it")]
 mod engine;
 mod fleet;
+mod fleet_moves;
 mod harness;
 mod hooks;
 mod issuer;

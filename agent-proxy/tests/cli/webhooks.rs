@@ -435,3 +435,107 @@ fn what_a_receiver_refuses_is_tried_again_or_given_up_with_a_marker_and_no_redir
     };
     assert_eq!(next.body["data"]["text"].as_str().map(str::trim), Some("two"));
 }
+
+#[test]
+fn a_sender_has_its_rate_and_who_has_no_secret_uses_up_nothing_of_it() {
+    let place = Place::new();
+    configure(&place, "[in.ci]\nsender = 'hmac'\nsecret_file = 'hook.secret'\nper_minute = 2\n");
+    let state = place.directory.join("state").display().to_string();
+    let (daemon, address) = place.serve_network(&["--state-dir", &state, "--insecure"]);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+    let post = |id: &str| send(address, "POST /v1/hooks/ci", &signed(id, now, "{}"), "{}");
+    for at in 0..10 {
+        let mut wrong = signed(&format!("wrong-{at}"), now, "{}");
+        wrong[2] = "webhook-signature: v1,AAAA".to_owned();
+        assert_eq!(send(address, "POST /v1/hooks/ci", &wrong, "{}").status, 401);
+    }
+    assert_eq!((post("d-1").status, post("d-2").status), (202, 202));
+    let limited = post("d-3");
+    assert_eq!((limited.status, &limited.body["type"]), (429, &json!("rate-limited")), "{}", limited.text);
+    assert!(limited.text.contains("per_minute of [in.ci]"), "{}", limited.text);
+    let after = limited.head.to_lowercase();
+    let after = after.lines().find_map(|line| line.strip_prefix("retry-after: ")).expect("a time").trim().to_owned();
+    assert!((1..=30).contains(&after.parse::<u64>().expect("seconds")), "{after}");
+    let listed = daemon.run(&["webhooks", "--json"]).exits(0).json();
+    assert_eq!(listed[0]["counts"], json!({"accepted": 2, "limited": 1, "refused": 10}), "{listed}");
+}
+
+#[test]
+fn webhooks_are_read_again_on_a_hangup_and_a_bad_file_changes_nothing() {
+    let (place, old, new) = (Place::new(), Receiver::new(), Receiver::new());
+    let state = place.directory.join("state").display().to_string();
+    let (mut daemon, address) = place.serve_network(&["--state-dir", &state, "--insecure", "-v"]);
+    let mut log = daemon.stderr();
+    let hook = |id: &str| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+        send(address, "POST /v1/hooks/ci", &signed(id, now, "{}"), "{}").status
+    };
+    assert_eq!(hook("d-1"), 501);
+    let incoming = "[in.ci]\nsender = 'hmac'\nsecret_file = 'hook.secret'\n";
+    let file = |receiver: &Receiver| {
+        format!(
+            "{incoming}[out.ops]\nurl = 'http://{}/hook'\nsecret_file = 'hook.secret'\nevents = ['turn:ended']\nretry_after = '10ms'\n",
+            receiver.address
+        )
+    };
+    configure(&place, &file(&old));
+    daemon.signal(Signal::SIGHUP);
+    assert!(log.until("changes=\"in.ci added, out.ops added\""), "it was read");
+    assert_eq!(hook("d-1"), 202);
+
+    // What the old one did not take, the new one gets, with its id; and then the next.
+    old.answer.store(503, Ordering::SeqCst);
+    drop(daemon.start_fake("s"));
+    daemon.run(&["prompt", "s", "say one"]).exits(0);
+    let tried = old.next();
+    configure(&place, &file(&new));
+    daemon.signal(Signal::SIGHUP);
+    assert!(log.until("changes=\"out.ops changed\""), "it was read");
+    let taken = new.next();
+    assert_eq!((&taken.id, taken.offset()), (&tried.id, tried.offset()));
+    daemon.run(&["prompt", "s", "say two"]).exits(0);
+    assert_eq!(new.next().body["data"]["text"].as_str().map(str::trim), Some("two"));
+
+    // A secret that is missing, and a word that is none: what was in use stays, with its counts.
+    for wrong in ["[in.ci]\nsender = 'hmac'\nsecret_file = 'none.secret'\n", "[in.ci]\nsender = 'nobody'\n"] {
+        fs::write(place.config().join("webhooks.toml"), wrong).expect("written");
+        daemon.signal(Signal::SIGHUP);
+        assert!(log.until("the webhooks stay as they were"), "{wrong}");
+    }
+    assert_eq!(hook("d-2"), 202);
+    let listed = daemon.run(&["webhooks", "--json"]).exits(0).json();
+    let counts: Vec<&Value> = listed.as_array().expect("a list").iter().map(|one| &one["counts"]).collect();
+    assert_eq!(counts[1], &json!({"accepted": 2}), "{listed}");
+    assert_eq!(counts[0]["delivered"], 2, "{listed}");
+
+    fs::remove_file(place.config().join("webhooks.toml")).expect("there");
+    daemon.signal(Signal::SIGHUP);
+    assert!(log.until("changes=\"in.ci removed, out.ops removed\""), "it was read");
+    assert_eq!(hook("d-3"), 501);
+    assert_eq!(daemon.run(&["webhooks", "--json"]).exits(0).json(), json!([]));
+}
+
+#[test]
+fn an_ask_of_the_command_line_has_a_callback_with_its_context() {
+    let (place, receiver) = (Place::new(), Receiver::new());
+    let toml = format!("[callbacks]\nhosts = ['{}']\nsecret_file = 'hook.secret'\n", receiver.address);
+    configure(&place, &toml);
+    let state = place.directory.join("state").display().to_string();
+    let daemon = place.serve_with(&["--state-dir", &state]);
+    drop(daemon.start_fake("s"));
+    let (url, context) = (format!("http://{}/back", receiver.address), r#"{"ticket":7}"#);
+    let ran = daemon.run(&["ask", "s", "say done", "--callback", &url, "--context", context]).exits(0);
+    assert_eq!(ran.stdout, "done\n");
+    let called = receiver.next();
+    assert_eq!((&called.body["type"], &called.body["data"]["context"]), (&json!("ask:ended"), &json!({"ticket": 7})));
+    // Each call of a handler has it too.
+    let file = place.directory.join("calls");
+    let handler = format!("cat >{}", file.display());
+    daemon.run(&["ask", "s", "say done", "--handler", &handler, "--context", context]).exits(0);
+    let calls = fs::read_to_string(&file).expect("written");
+    let lines: Vec<Value> = calls.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert!(lines.len() >= 2 && lines.iter().all(|line| line["context"] == json!({"ticket": 7})), "{calls}");
+    let refused = daemon.run(&["ask", "s", "say done", "--callback", "http://10.0.0.1/x"]).exits(8);
+    assert!(refused.stderr.contains("[callbacks]"), "{}", refused.stderr);
+    daemon.run(&["ask", "say done", "--callback", &url]).exits(2);
+}

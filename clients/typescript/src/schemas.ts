@@ -665,7 +665,8 @@ export interface components {
          *         "http://127.0.0.1:8480"
          *       ],
          *       "stateDir": "/var/lib/agent-proxy",
-         *       "logFile": null
+         *       "logFile": null,
+         *       "node": null
          *     }
          */
         DaemonDescription: {
@@ -682,6 +683,11 @@ export interface components {
             stateDir: string | null;
             /** @description Log file; `null` where it logs on standard error. */
             logFile: string | null;
+            /**
+             * @description Name of the node that it is of a fleet; `null` without one.
+             * @default null
+             */
+            node: string | null;
         };
         /**
          * @description Check of one feature.
@@ -870,6 +876,10 @@ export interface components {
          *       ],
          *       "takesOver": false,
          *       "draining": false,
+         *       "layers": [
+         *         "text"
+         *       ],
+         *       "backlog": 0,
          *       "presence": "alive",
          *       "silentSeconds": 0,
          *       "isSelf": false
@@ -909,6 +919,17 @@ export interface components {
             takesOver: boolean;
             /** @description True if it takes no new sessions. */
             draining: boolean;
+            /**
+             * @description Layers of containment that its machine can do.
+             * @default []
+             */
+            layers: string[];
+            /**
+             * Format: uint64
+             * @description Events of its sessions that the fleet's log did not have at its last beat.
+             * @default 0
+             */
+            backlog: number;
             /** @description Whether it is there. */
             presence: components["schemas"]["NodePresence"];
             /**
@@ -927,6 +948,9 @@ export interface components {
          *       "presence": null,
          *       "silentSeconds": null,
          *       "epoch": 0,
+         *       "phase": "running",
+         *       "agent": "acp",
+         *       "labels": {},
          *       "userId": "ada",
          *       "snapshot": null,
          *       "kill": null
@@ -949,12 +973,32 @@ export interface components {
              * @description Number of times that the session changed hands, with its start.
              */
             epoch: number;
+            /** @description Whether it runs, as its node told last. */
+            phase: components["schemas"]["SessionPhase"];
+            /** @description Catalog id of its agent, once that is known. */
+            agent: string | null;
+            /** @description Labels that its node has to have. */
+            labels: {
+                [key: string]: string;
+            };
             /** @description User label. */
             userId: string | null;
             /** @description Object with its conversation, where another node can go on with it. */
             snapshot: string | null;
             /** @description Kill that was asked for while the node was silent. */
             kill: components["schemas"]["RememberedKill"] | null;
+        };
+        /**
+         * @description Answer to `POST /v1/fleet/nodes/{node}/forget`.
+         * @example {
+         *       "sessions": [
+         *         "s-1"
+         *       ]
+         *     }
+         */
+        ForgottenNode: {
+            /** @description Sessions of which the fleet has nothing any more. */
+            sessions: components["schemas"]["SessionId"][];
         };
         /**
          * @description Stream without a session, as it is listed.
@@ -1191,7 +1235,7 @@ export interface components {
          * @description Cause of a kill.
          * @example killSession
          */
-        KillCause: "killSession" | "killAll" | "killProcess" | "agentExit" | "failed" | "shutdown" | "suspend" | "hostDied" | "proxyDied" | "forkServerDied" | "abortTurn" | "limit" | "recovery";
+        KillCause: "killSession" | "killAll" | "killProcess" | "agentExit" | "failed" | "shutdown" | "suspend" | "hostDied" | "proxyDied" | "forkServerDied" | "abortTurn" | "limit" | "recovery" | "lease";
         /**
          * @description Body of `POST /v1/sessions/{id}/kill`.
          * @example {
@@ -3193,6 +3237,11 @@ export interface components {
             options: components["schemas"]["PermissionOption"][];
         };
         /**
+         * @description Whether a session runs.
+         * @example running
+         */
+        SessionPhase: "running" | "suspended" | "ended";
+        /**
          * @description Record of a session. With a state directory it outlives the manager, until the session is deleted.
          * @example {
          *       "sessionId": "s-1",
@@ -4000,7 +4049,7 @@ export interface components {
             direction: string;
             /** @description The sender, or `url` or `command`. */
             kind: string;
-            /** @description Deliveries since the server's start, by outcome: `accepted`, `duplicate`, `verified`, `refused`, `failed` of one that comes in; `delivered`, `retried`, `abandoned` of one that goes out. */
+            /** @description Deliveries since the server's start, by outcome: `accepted`, `duplicate`, `verified`, `limited`, `refused`, `failed` of one that comes in; `delivered`, `retried`, `abandoned` of one that goes out. */
             counts: {
                 [key: string]: number;
             };
@@ -4146,6 +4195,7 @@ export type ExitStatus = components['schemas']['ExitStatus'];
 export type FileChange = components['schemas']['FileChange'];
 export type FleetNode = components['schemas']['FleetNode'];
 export type FleetSession = components['schemas']['FleetSession'];
+export type ForgottenNode = components['schemas']['ForgottenNode'];
 export type FreeStreamInfo = components['schemas']['FreeStreamInfo'];
 export type Hardening = components['schemas']['Hardening'];
 export type HealthResponse = components['schemas']['HealthResponse'];
@@ -4239,6 +4289,7 @@ export type SessionMetrics = components['schemas']['SessionMetrics'];
 export type SessionMount = components['schemas']['SessionMount'];
 export type SessionOrder = components['schemas']['SessionOrder'];
 export type SessionPermission = components['schemas']['SessionPermission'];
+export type SessionPhase = components['schemas']['SessionPhase'];
 export type SessionRecord = components['schemas']['SessionRecord'];
 export type SessionSandbox = components['schemas']['SessionSandbox'];
 export type SessionSnapshot = components['schemas']['SessionSnapshot'];

@@ -1,5 +1,7 @@
 //! A nats-server of the test's own, from $NATS_SERVER or the cache that tests/fleet/nats-server fills.
 
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
 use std::{
     io::{BufRead as _, BufReader, Write as _},
     net::TcpListener,
@@ -46,10 +48,15 @@ fn program() -> Option<PathBuf> {
     let program = std::env::var_os("NATS_SERVER").map(PathBuf::from).or_else(cache);
     let found = program.filter(|program| program.is_file());
     if found.is_none() {
-        // Lost only with the terminal itself.
-        let _ = writeln!(std::io::stdout(), "NOT RUN: fleet: no nats-server: tests/fleet/nats-server installs it");
+        not_run("no nats-server: tests/fleet/nats-server installs it");
     }
     found
+}
+
+/// Says that a test is not run, and why.
+pub(crate) fn not_run(why: &str) {
+    // Lost only with the terminal itself.
+    let _ = writeln!(std::io::stdout(), "NOT RUN: fleet: {why}");
 }
 
 impl Engine {

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use ipc_protocol::{KillCause, KillOptions, WireError};
-use rustix::time::{ClockId, clock_gettime};
+use registry::boot_time;
 
 use super::{ForkServer, SessionGuard};
 
@@ -44,12 +44,6 @@ impl SessionLease {
     }
 }
 
-/// Returns the time since the machine's boot, suspends included.
-pub(super) fn boot_time() -> Duration {
-    let now = clock_gettime(ClockId::Boottime);
-    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
-}
-
 impl ForkServer<'_> {
     /// Returns the time of the next look at the lease.
     pub(super) fn next_lease_check(&self) -> Option<Instant> {
@@ -75,7 +69,7 @@ impl ForkServer<'_> {
             match self.guards.iter_mut().find(|guard| guard.guards_proxy(process.pid)) {
                 Some(guard) => guard.shorten_grace(KillOptions::NOW),
                 None => {
-                    let (origin, cause) = ((process, proxy.forks), KillCause::Limit);
+                    let (origin, cause) = ((process, proxy.forks), KillCause::Lease);
                     let guard =
                         SessionGuard::of_proxy(&proxy.session, &proxy.enclosure, origin, cause, KillOptions::NOW);
                     self.guards.push(guard);

@@ -160,7 +160,7 @@ impl SessionHistory {
         // Events that an earlier manager committed are in the log only.
         let known = queue.waiting.front().map_or(through, |batch| through.min(batch.first - 1));
         self.last.fetch_max(known.min(self.assigned()), Ordering::AcqRel);
-        if queue.closes && self.last_offset() >= self.assigned() {
+        if queue.closes && self.has_shown_all(&queue) {
             self.ring().closed = true;
         }
         drop(queue);
@@ -174,12 +174,19 @@ impl SessionHistory {
     pub(super) fn close_behind_events(&self) {
         if let Some(gate) = self.replicated().filter(|_| !self.is_fenced()) {
             let mut queue = gate.queue();
-            if self.last_offset() < self.assigned() {
+            if !self.has_shown_all(&queue) {
                 queue.closes = true;
                 return;
             }
         }
         self.close();
+    }
+
+    /// Returns true if nothing is to come that readers have not: neither a batch that waits, nor events that an earlier manager
+    /// committed. What the log refused for good never comes.
+    fn has_shown_all(&self, queue: &GateQueue) -> bool {
+        let committed = || self.log.get().and_then(|log| log.head(&self.session)).map_or(0, |head| head.last);
+        self.last_offset() >= self.assigned() || (queue.waiting.is_empty() && self.last_offset() >= committed())
     }
 
     /// Fences the history: nothing more becomes readable, who waits for that is told, and readers come to the end.
@@ -318,6 +325,39 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn readers_come_to_the_end_where_the_log_refused_the_last_events() {
+        for is_acknowledged_before in [true, false] {
+            let place = Place::owned(1);
+            let (history, mut writer) = place.history();
+            let mut events = Subscription::one(history.clone(), 1);
+            append(&mut writer, 1);
+            if is_acknowledged_before {
+                place.acknowledge(&history, 1);
+            }
+            // The disk refuses this one: the log's next offset is another.
+            let refused = Arc::new(Envelope {
+                offset: 2,
+                created_at: std::time::UNIX_EPOCH,
+                session: place.session.clone(),
+                turn: None,
+                metadata: None,
+                event: Event::SessionBusy {},
+            });
+            history.assigned.store(2, Ordering::Release);
+            let error = LogError::Closed { session: place.session.as_ref().clone() };
+            let batch = CommittedBatch { envelopes: vec![refused], weight: 0, then: None, is_news: false };
+            history.admit(2, Err(error), batch);
+            drop(writer);
+            if !is_acknowledged_before {
+                assert_eq!(now(&mut events).await, (vec![], false), "there is one to come");
+                place.acknowledge(&history, 1);
+            }
+            assert_eq!(now(&mut events).await, (vec![1], true));
+            tokio::time::timeout(Duration::from_secs(10), history.wait_published()).await.expect("nobody waits for it");
+        }
+    }
+
+    #[tokio::test]
     async fn a_fenced_history_shows_nothing_more_and_tells_who_waits() {
         let place = Place::owned(1);
         let (history, mut writer) = place.history();
@@ -350,6 +390,10 @@ mod tests {
         }
         let (history, mut writer) = place.history();
         assert_eq!((history.last_offset(), history.assigned()), (1, 3));
+        // One that has read all there is to read is no further.
+        let mut early = Subscription::one(history.clone(), 1);
+        assert_eq!(early.next().await.expect("the first").offset, 1);
+        assert!(tokio::time::timeout(Duration::from_millis(50), early.next()).await.is_err(), "nothing is readable");
         append(&mut writer, 1);
         place.acknowledge(&history, 3);
         assert_eq!(history.last_offset(), 3);
@@ -360,6 +404,10 @@ mod tests {
             seen.push(events.next().await.expect("more").offset);
         }
         assert_eq!(seen, [1, 2, 3, 4], "without a gap");
+        for offset in 2..=4 {
+            let event = early.next().await.expect("more");
+            assert_eq!((event.offset, event.event.kind()), (offset, "session:idle".into()), "{event:?}");
+        }
     }
 
     #[tokio::test]

@@ -241,8 +241,9 @@ impl SessionHistory {
     /// Resolves when the event with this offset is readable.
     pub(crate) async fn wait_readable(&self, offset: u64) {
         let mut wake = self.wake.subscribe();
-        // Fails only without a history. What is fenced is never readable.
-        let _ = wake.wait_for(|()| self.last_offset() >= offset || self.is_fenced()).await;
+        // Fails only without a history. What is fenced, or refused by the log at the end, is never readable.
+        let is_over = || self.is_fenced() || self.ring().closed;
+        let _ = wake.wait_for(|()| self.last_offset() >= offset || is_over()).await;
     }
 
     /// Resolves when all appended events are readable, or the log has taken too long.
@@ -304,7 +305,7 @@ impl SessionHistory {
         let before = out.len();
         let mut limit = limit;
         if *next < ring.first && limit > 0 {
-            if self.gate.is_some() && *next > self.last_offset() {
+            if self.is_withheld(*next) {
                 return if ring.closed { CursorRead::End } else { CursorRead::Nothing };
             }
             if self.log.is_open() {
@@ -326,9 +327,14 @@ impl SessionHistory {
         }
     }
 
+    /// Returns true if the event at `next` is not readable yet, in a fleet: it is in the log, or will be, and is not acknowledged.
+    fn is_withheld(&self, next: u64) -> bool {
+        self.gate.is_some() && next > self.last_offset()
+    }
+
     /// Returns true if the event at `next` has to be read from the log.
     fn is_in_log(&self, next: u64) -> bool {
-        next < self.ring().first && self.log.is_open()
+        next < self.ring().first && !self.is_withheld(next) && self.log.is_open()
     }
 
     /// Reads a page of the log from `next` on. Blocks.
@@ -337,11 +343,14 @@ impl SessionHistory {
     /// An error if the log cannot be read now, but perhaps later.
     fn read_log(&self, next: u64) -> std::result::Result<HistoryPage, LogError> {
         let Some(log) = self.log.get() else { return Ok(self.ring_page(next)) };
+        // Looked at before the log is: events that become readable meanwhile are no gap.
+        let is_withheld = self.is_withheld(next);
         let read = match &self.gate {
             Some(_) => log.acknowledged().read(&self.session, next - 1, ReadLimit::default()),
             None => log.read(&self.session, next - 1, ReadLimit::default()),
         };
         match read {
+            Ok(page) if page.events.is_empty() && is_withheld => Ok(HistoryPage::default()),
             // The log failed to take these events; their marker may not be there yet.
             Ok(page) if page.events.is_empty() => Ok(match page.gap(next - 1) {
                 Some(gap) => HistoryPage { gap: Some(gap), events: Vec::new() },

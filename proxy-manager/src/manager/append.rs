@@ -1,13 +1,13 @@
 //! Events appended by others, and the actions they request.
 
 use std::{
-    collections::HashSet,
+    collections::{HashSet, VecDeque},
     sync::{Arc, Weak},
     time::Duration,
 };
 
 use event_log::{EventLog, LogError, ReadLimit};
-use ipc_protocol::{AbortPolicy, Event, Json, KillOptions, Prompt, SessionId};
+use ipc_protocol::{AbortPolicy, Envelope, Event, Json, KillOptions, Prompt, SessionId};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, oneshot},
     time::timeout,
@@ -78,6 +78,34 @@ pub(super) struct UnfinishedActions {
 }
 
 impl UnfinishedActions {
+    /// Finds the prompts that wait among the newest events of a session that another manager had. Its notes of what it had begun are
+    /// its own: a prompt of the queue counts as begun once a turn with its text has, since they are begun in their order.
+    pub(super) fn of_last_owner(events: &[Envelope]) -> Self {
+        let mut waiting: VecDeque<(AcceptedPrompt, Result<SessionAction, String>, String)> = VecDeque::new();
+        for envelope in events {
+            match &envelope.event {
+                Event::ActionFailed { action, .. } => waiting.retain(|(accepted, ..)| accepted.name != *action),
+                Event::TurnStarted { prompt, .. } => {
+                    waiting.pop_front_if(|(.., text)| text == prompt);
+                }
+                Event::External { kind, payload, .. } => {
+                    let Some(action) = actions::parse(kind, payload) else { continue };
+                    let Ok(SessionAction { verb: ActionVerb::Prompt { prompt, mode: PromptMode::Queue, .. }, .. }) =
+                        &action
+                    else {
+                        continue;
+                    };
+                    let (at, metadata, text) = (envelope.created_at, envelope.metadata.clone(), prompt.text());
+                    let accepted = AcceptedPrompt::new(kind.as_ref(), envelope.offset, None);
+                    waiting.push_back((AcceptedPrompt { at, metadata, ..accepted }, action, text));
+                }
+                _ => {}
+            }
+        }
+        let prompts = waiting.into_iter().map(|(accepted, action, _)| (accepted, action)).collect();
+        Self { prompts, ..Self::default() }
+    }
+
     /// The prompt whose turn goes on without its host, perhaps.
     pub(super) fn take_begun(&mut self) -> Option<(AcceptedPrompt, u64)> {
         self.begun.take()
@@ -607,9 +635,38 @@ mod tests {
     use std::{sync::mpsc, time::SystemTime};
 
     use event_log::{EventBatch, LogOptions, MemoryLimits};
-    use ipc_protocol::Envelope;
 
     use super::*;
+
+    #[test]
+    fn prompts_that_the_last_owner_did_not_begin_wait() {
+        let prompt = |text: &str| Event::External {
+            kind: "agent:action:prompt:called".into(),
+            version: 1,
+            payload: Json::from(&serde_json::json!({ "content": text })),
+        };
+        let started = |text: &str| Event::TurnStarted { prompt: text.to_owned(), attachments: Vec::new() };
+        let events = [
+            prompt("one"),
+            started("one"),
+            prompt("two"),
+            prompt("two"),
+            prompt("three"),
+            // Of somebody who did not wait in the queue.
+            started("another"),
+            started("two"),
+            Event::ActionFailed { action: name_of("agent:action:prompt:called", 5), error: String::new() },
+            prompt("four"),
+        ];
+        let session: Arc<SessionId> = Arc::new("s".parse().expect("a valid id"));
+        let envelope = |(offset, event): (u64, Event)| {
+            let (created_at, session) = (SystemTime::now(), session.clone());
+            Envelope { offset, created_at, session, turn: None, metadata: None, event }
+        };
+        let events: Vec<Envelope> = (1..).zip(events).map(envelope).collect();
+        let waits = UnfinishedActions::of_last_owner(&events).prompts;
+        assert_eq!(waits.iter().map(|(accepted, _)| accepted.offset).collect::<Vec<_>>(), [4, 9]);
+    }
 
     #[test]
     fn what_was_missed_is_looked_for_from_where_it_is_known_to_be_done() {

@@ -601,6 +601,7 @@ impl ProxyManager {
         if let Err(error) = blocking("removing the sessions' homes", move || homes.close()).await {
             tracing::warn!(%error, "failed to remove temporary homes");
         }
+        self.finish_shipping().await;
         for session in self.inner.session_table.all() {
             // This manager appends nothing more to a suspended session.
             session.history().close();

@@ -5,7 +5,7 @@ use std::{
     future::Future,
     path::{Path, PathBuf},
     sync::Arc,
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use agents::{AgentSpec, conversations::ConversationLocation};
@@ -17,7 +17,10 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{ManagerInner, ProxyManager, SessionHandle, session_commands::after_end_of, session_records::write_notice};
+use super::{
+    ManagerInner, ProxyManager, SessionHandle, append::UnfinishedActions, session_commands::after_end_of,
+    session_records::write_notice,
+};
 use crate::{
     blocking::{READING, blocking},
     description::SessionState,
@@ -31,6 +34,11 @@ use crate::{
     session::{ManagedSession, TranscriptCounts},
     session_store::{RecordState, SessionRecord, SessionStatus},
 };
+
+/// Longest wait, at the end of a manager, for the fleet to have the last events of its sessions.
+const LAST_SHIPPING: Duration = Duration::from_secs(5);
+/// Time between two looks at that.
+const SHIPPING_PAUSE: Duration = Duration::from_millis(20);
 
 /// Claim of a session that is about to start. Unless it is used, the session is forgotten again.
 pub(super) struct SessionClaim {
@@ -75,6 +83,32 @@ impl ProxyManager {
         })
     }
 
+    /// The fleet, for calls that ship what there is: also while this manager ends.
+    fn shipping(&self) -> Result<&Arc<ReplicationState>> {
+        match self.replication() {
+            Err(Error::ShutDown) => self.inner.streams.replication.as_ref().ok_or(Error::ShutDown),
+            replication => replication,
+        }
+    }
+
+    /// Waits until the fleet has the last events of all sessions, a while at most, and only while it answers. Those that it has not
+    /// then are shipped by the next manager.
+    pub(super) async fn finish_shipping(&self) {
+        let Some(replication) = &self.inner.streams.replication else { return };
+        self.flush_log().await;
+        let is_shipped = || self.replicated_streams().iter().all(|stream| stream.acknowledged >= stream.last);
+        let shipped = async {
+            while !is_shipped() && !replication.is_out() {
+                sleep(SHIPPING_PAUSE).await;
+            }
+        };
+        if timeout(LAST_SHIPPING, shipped).await.is_err() || !is_shipped() {
+            tracing::warn!(
+                "the fleet does not have the last events of all sessions: they are shipped by the next start"
+            );
+        }
+    }
+
     /// Lists the streams of sessions that were claimed here. Events of those with `acknowledged` below `last` are to be shipped.
     pub fn replicated_streams(&self) -> Vec<ReplicatedStream> {
         let log = self.inner.streams.log.get();
@@ -102,7 +136,7 @@ impl ProxyManager {
         events: usize,
         bytes: usize,
     ) -> Result<UnacknowledgedEvents> {
-        self.replication()?;
+        self.shipping()?;
         let log = self.inner.streams.log.get().ok_or(Error::ShutDown)?;
         let head = log.head(session).ok_or_else(|| LogError::Unknown { session: session.clone() })?;
         let is_fenced = self.inner.history_of(session).is_some_and(|history| history.is_fenced());
@@ -133,7 +167,7 @@ impl ProxyManager {
     /// # Cancel safety
     /// A dropped future may still take effect; call it again then.
     pub async fn acknowledge(&self, session: &SessionId, through: u64) -> Result<()> {
-        self.replication()?;
+        self.shipping()?;
         let id = session.clone();
         self.inner.change_stream("acknowledging events", move |log, done| log.acknowledge(&id, through, done)).await?;
         match self.inner.history_of(session) {
@@ -150,7 +184,7 @@ impl ProxyManager {
     /// # Errors
     /// See [`ProxyManager`].
     pub fn set_fleet_available(&self, available: std::result::Result<(), String>) -> Result<()> {
-        let replication = self.replication()?;
+        let replication = self.shipping()?;
         match replication.set_available(available) {
             FleetChange::None => {}
             FleetChange::OutageBegan(number) => {
@@ -299,7 +333,7 @@ impl ProxyManager {
     pub async fn take_over(&self, taken: TakeOver) -> Result<SessionHandle> {
         self.replication()?;
         let ManagerInner { session_table, roster, streams, deadlines, .. } = &*self.inner;
-        let TakeOver { export, epoch, tail, keeps_local_tail } = taken;
+        let TakeOver { export, epoch, tail, keeps_local_tail, recent_events } = taken;
         let SessionExport { record, conversation, .. } = export;
         let mut record = *record;
         let id = record.session_id.clone();
@@ -334,6 +368,7 @@ impl ProxyManager {
             return Err(error);
         }
         tenancy.iter().for_each(HomeTenancy::retain);
+        UnfinishedActions::of_last_owner(&recent_events).load(&session);
         let mut log = session.history().reopen();
         log.push(0, Event::SessionSuspended { reason, receipt: None });
         log.keep_open();
@@ -404,6 +439,25 @@ impl ProxyManager {
 }
 
 impl ManagerInner {
+    /// Has the fleet know that a session is about to be deleted.
+    ///
+    /// # Errors
+    /// [`Error::FleetUnavailable`], [`Error::Deadline`].
+    pub(super) async fn announce_deletion(&self, session: &SessionId) -> Result<()> {
+        let head = self.streams.log.get().and_then(|log| log.head(session));
+        let replicated = self.streams.replication.as_ref().filter(|_| head.is_some_and(|head| head.epoch > 0));
+        let Some(replication) = replicated else { return Ok(()) };
+        let after = self.deadlines.control;
+        match timeout(after, replication.replicator().forgetting(session)).await {
+            Err(_) => {
+                Err(Error::Deadline { operation: format!("announcing the deletion of session {session}"), after })
+            }
+            // What another manager has is left to it.
+            Ok(Ok(()) | Err(ClaimError::Owned { .. })) => Ok(()),
+            Ok(Err(ClaimError::Unavailable { reason })) => Err(Error::FleetUnavailable { reason }),
+        }
+    }
+
     /// Notes that a session is known here no longer.
     pub(super) fn notify_forgotten(&self, session: &SessionId) {
         if let Some(replication) = &self.streams.replication {

@@ -1,6 +1,7 @@
-//! Commands of a session before its start and after its end, for what it works on: a worktree, a database, a mount.
+//! Commands of a session before its start and after its end, for what it works on: a worktree, a database, a mount. In a fleet, the one that
+//! brings its workspace from another machine.
 //!
-//! Each runs as a session of its own, `ID.before-start` or `ID.after-end`, of the agent `command`: seen, bounded, and proven gone as any
+//! Each runs as a session of its own, `ID.before-start`, `ID.after-end` or `ID.workspace-EPOCH`, of the agent `command`: seen, bounded, and proven gone as any
 //! other, in the containment and under the limits of its session, though outside its sandbox and its container. One before a start takes a
 //! place among the sessions while it runs; those after an end take none, and run so many at a time.
 
@@ -22,6 +23,7 @@ use crate::{
     blocking::READING,
     error::{Error, Result},
     manager::SessionHandle,
+    replication::Epoch,
     session::{ManagedSession, SessionTask},
     session_store::{RecordState, SessionFilter, SessionRecord, SessionStatus},
 };
@@ -48,15 +50,18 @@ const END: &str = "AGENT_PROXY_OF_END";
 pub(super) enum CommandPoint {
     BeforeStart,
     AfterEnd,
+    /// It has come from another machine, and is to go on here.
+    Workspace,
 }
 
 impl CommandPoint {
-    const ALL: [Self; 2] = [Self::BeforeStart, Self::AfterEnd];
+    const OF_SESSIONS: [Self; 2] = [Self::BeforeStart, Self::AfterEnd];
 
     fn suffix(self) -> &'static str {
         match self {
             Self::BeforeStart => "before-start",
             Self::AfterEnd => "after-end",
+            Self::Workspace => "workspace",
         }
     }
 
@@ -69,6 +74,8 @@ impl CommandPoint {
         match self {
             Self::BeforeStart => lifecycle.before_start.as_deref(),
             Self::AfterEnd => lifecycle.after_end.as_deref(),
+            // The machine's, and not the session's.
+            Self::Workspace => None,
         }
     }
 }
@@ -97,7 +104,7 @@ fn check(config: &AgentSessionConfig) -> Result<()> {
 
 /// Refuses a caller's id that would be a command's.
 pub(super) fn check_id(id: &SessionId) -> Result<()> {
-    let ending = CommandPoint::ALL
+    let ending = CommandPoint::OF_SESSIONS
         .map(CommandPoint::suffix)
         .into_iter()
         .find(|suffix| id.as_str().strip_suffix(suffix).is_some_and(|rest| rest.ends_with('.')));
@@ -118,10 +125,16 @@ fn existing(cwd: &Path) -> String {
 }
 
 /// Makes the configuration of a command's session.
-fn command_config(point: CommandPoint, of: &AgentSessionConfig, cwd: &str, end: &str) -> Option<AgentSessionConfig> {
-    let command = point.command_of(&of.lifecycle)?;
+fn command_config(
+    point: CommandPoint,
+    id: SessionId,
+    command: &str,
+    of: &AgentSessionConfig,
+    cwd: &str,
+    variables: &[(&str, &str)],
+) -> AgentSessionConfig {
     let mut config = AgentSessionConfig::new("command");
-    config.session_id = point.session_of(&of.session_id)?;
+    config.session_id = id;
     // Nobody writes to it.
     config.command = ["/bin/sh".to_owned(), "-c".to_owned(), format!("exec </dev/null\n{command}")].into();
     config.agent_type = Some(point.suffix().to_owned());
@@ -129,18 +142,18 @@ fn command_config(point: CommandPoint, of: &AgentSessionConfig, cwd: &str, end: 
     config.workspace_id.clone_from(&of.workspace_id);
     config.cwd = Some(existing(Path::new(cwd)));
     config.env = of.env.clone();
-    for (name, value) in [(SESSION, of.session_id.as_str()), (CWD, cwd), (END, end)] {
-        config.env.0.insert(name.to_owned(), value.to_owned());
-    }
     config.not_secret.clone_from(&of.not_secret);
-    config.not_secret.extend([SESSION, CWD, END].map(|name| format!("env.{name}")));
+    for (name, value) in [(SESSION, of.session_id.as_str()), (CWD, cwd)].iter().chain(variables) {
+        config.env.0.insert((*name).to_owned(), (*value).to_owned());
+        config.not_secret.insert(format!("env.{name}"));
+    }
     config.limits = Limits { wall_clock_ms: None, ..of.limits.clone() };
     config.containment = of.containment;
     config.hardening = of.hardening;
     config.depth = of.depth;
     config.lifecycle.title = Some(format!("{} of {}", point.suffix(), of.session_id));
     config.lifecycle.idle_suspend_ms = Some(0);
-    Some(config)
+    config
 }
 
 /// Returns true for a command after the end of a session.
@@ -198,7 +211,7 @@ impl ProxyManager {
         if let Some(profile) = config.profile.as_deref().and_then(|name| defaults.profiles.get(name).ok()) {
             profile.apply_commands(&mut config.lifecycle);
         }
-        if CommandPoint::ALL.iter().all(|point| point.command_of(&config.lifecycle).is_none()) {
+        if CommandPoint::OF_SESSIONS.iter().all(|point| point.command_of(&config.lifecycle).is_none()) {
             return Box::pin(self.begin(config, StartKind::New { takes_warm })).await;
         }
         check(&config)?;
@@ -327,9 +340,39 @@ impl ProxyManager {
         });
     }
 
+    /// Runs the shell command that brings the workspace of a session which another machine had, before it is resumed here. It is a session
+    /// of its own, `ID.workspace-EPOCH`, bounded and contained as the command before a start; it begins in the nearest directory of the
+    /// session's that is here, and has `variables` besides AGENT_PROXY_OF_SESSION and AGENT_PROXY_OF_CWD. It is deleted once it has done
+    /// its work, and is there to be looked at where it has failed.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSession`]; [`Error::InvalidConfig`] for an id that is too long; [`Error::CommandFailed`]; those of a start.
+    ///
+    /// # Cancel safety
+    /// The command is ended if the future is dropped.
+    pub async fn bring_workspace(&self, session: &SessionId, command: &str, variables: &[(&str, &str)]) -> Result<()> {
+        self.ensure_ready()?;
+        let record = self.record(session)?;
+        let cwd = record.config.cwd.clone().unwrap_or_else(|| self.agent_defaults().cwd.clone());
+        // Each owner has one of its own: that of the machine before may be there still.
+        let epoch = self.replicated_stream(session).map_or(Epoch(0), |stream| stream.epoch);
+        let id = format!("{session}.{}-{epoch}", CommandPoint::Workspace.suffix());
+        let too_long = |_| {
+            let reason = format!("the command that brings its workspace runs as session {id}, whose name is too long");
+            Error::InvalidConfig { field: "sessionId", reason }
+        };
+        let id: SessionId = id.parse().map_err(too_long)?;
+        let config = command_config(CommandPoint::Workspace, id.clone(), command, &record.config, &cwd, variables);
+        Box::pin(self.run_to_end(CommandPoint::Workspace, config)).await?;
+        if let Err(error) = Box::pin(self.delete_session(&id)).await {
+            tracing::debug!(session = %id, error = %error.chain(), "failed to delete the session of a command");
+        }
+        Ok(())
+    }
+
     /// Deletes the sessions of a session's commands that have ended.
     pub(super) async fn delete_commands(&self, id: &SessionId) {
-        for id in CommandPoint::ALL.iter().filter_map(|point| point.session_of(id)) {
+        for id in CommandPoint::OF_SESSIONS.iter().filter_map(|point| point.session_of(id)) {
             if self.inner.roster.get(&id).is_none() {
                 continue;
             }
@@ -351,7 +394,15 @@ impl ProxyManager {
         reason: &str,
     ) -> Result<()> {
         let cwd = cwd.map_or_else(|| self.agent_defaults().cwd.clone(), str::to_owned);
-        let Some(config) = command_config(point, of, &cwd, reason) else { return Ok(()) };
+        let Some((command, id)) = point.command_of(&of.lifecycle).zip(point.session_of(&of.session_id)) else {
+            return Ok(());
+        };
+        let config = command_config(point, id, command, of, &cwd, &[(END, reason)]);
+        self.run_to_end(point, config).await
+    }
+
+    /// Runs the session of a command.
+    async fn run_to_end(&self, point: CommandPoint, config: AgentSessionConfig) -> Result<()> {
         let id = config.session_id.clone();
         // One that was ended before it was done.
         if self.inner.roster.get(&id).is_some() {
@@ -359,7 +410,7 @@ impl ProxyManager {
         }
         let table = &self.inner.session_table;
         let (_reserved, _turn) = match point {
-            CommandPoint::BeforeStart => (table.reserve(&id)?, None),
+            CommandPoint::BeforeStart | CommandPoint::Workspace => (table.reserve(&id)?, None),
             CommandPoint::AfterEnd => {
                 (table.reserve_for_command(&id)?, self.inner.after_end_turns.acquire().await.ok())
             }

@@ -390,8 +390,9 @@ impl ManagerInner {
     /// Forgets what is kept of a session; says whether there was anything.
     ///
     /// # Errors
-    /// [`Error::Log`]; [`Error::Deadline`], after which they are deleted as soon as the log continues.
+    /// [`Error::FleetUnavailable`]; [`Error::Log`]; [`Error::Deadline`], after which they are deleted as soon as the log continues.
     pub(super) async fn forget(&self, session: &SessionId) -> Result<bool> {
+        self.announce_deletion(session).await?;
         let (then, record_deleted) = write_notice();
         let had_record = self.roster.forget_then(session, Some(then));
         let Some(log) = self.streams.log.get() else { return Ok(had_record) };

@@ -285,7 +285,8 @@ impl ProxyManager {
     /// # Errors
     /// [`Error::NotEnded`]; [`Error::WorkspaceUnapplied`]; [`Error::UnknownSession`] if neither the session nor a home of it exists; [`Error::System`]
     /// if the home cannot be removed: the session is then still known; [`Error::Log`] if its events cannot be deleted:
-    /// call it again; [`Error::Deadline`] if that takes too long: they are deleted once the event log continues. Else
+    /// call it again; [`Error::Deadline`] if that takes too long: they are deleted once the event log continues; in a fleet
+    /// [`Error::FleetUnavailable`], while others may go on with the session. Else
     /// see [`ProxyManager`].
     ///
     /// # Cancel safety
@@ -312,6 +313,8 @@ impl ProxyManager {
             let reason = "it is being deleted".to_owned();
             known.give_up_queue(&Error::Ended { session: session.clone(), reason });
         }
+        // Before anything of it is gone: a node that goes on with it would have what is left.
+        self.inner.announce_deletion(session).await?;
         let (homes, id) = (self.inner.homes.clone(), session.clone());
         let had_home = blocking("removing a session's home", move || homes.delete(&id)).await??;
         let had_workspace = self.remove_workspace(session).await?;

@@ -24,7 +24,8 @@
 //! | a node has restarted | [`ProxyManager::replicated_streams`](crate::ProxyManager::replicated_streams): those that it no longer owns are to be fenced, the others shipped |
 //!
 //! # Limits
-//! * Prompts that wait in the queue of a session are in its stream, and are not carried to its next owner: who sent them has no turn.
+//! * Prompts that wait in the queue of a session are in its stream, and go on waiting at its next owner: see
+//!   [`TakeOver::recent_events`]. One that was begun and that nobody saw begin is begun again there.
 //! * A conversation moves only from a home of the session's own. Secrets move nowhere: a resume that needs some is given them again.
 //! * Streams without a session are not claimed: they stay local, until a session goes on with one.
 //! * A fork server of an earlier release, adopted with its sessions, knows no lease.
@@ -35,7 +36,7 @@ mod state;
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use ipc_protocol::{Receipt, SessionId};
+use ipc_protocol::{Envelope, Receipt, SessionId};
 use serde::{Deserialize, Serialize};
 
 pub use self::export::{ConversationFile, SessionExport};
@@ -56,6 +57,9 @@ impl fmt::Display for Epoch {
 /// Result of a [`Replicator::claim`].
 pub type ClaimFuture<'a> = Pin<Box<dyn Future<Output = Result<Epoch, ClaimError>> + Send + 'a>>;
 
+/// Result of a [`Replicator::forgetting`].
+pub type ForgetFuture<'a> = Pin<Box<dyn Future<Output = Result<(), ClaimError>> + Send + 'a>>;
+
 /// The fleet, as a manager sees it. Its calls come from the manager's tasks and from the thread that writes the event log: those
 /// without a future must not block, and should do no more than mark a session and wake a task. They may come while the manager is
 /// being built, before the fleet has it.
@@ -66,6 +70,15 @@ pub trait Replicator: Send + Sync + fmt::Debug {
     /// The start or resume fails with the error. It waits no longer than its own deadline; a claim whose future was dropped may
     /// have been made.
     fn claim<'a>(&'a self, session: &'a SessionId, purpose: ClaimPurpose) -> ClaimFuture<'a>;
+
+    /// Notes that a session is about to be deleted here, before anything of it is: nobody may go on with it from what the fleet has of it,
+    /// also if this manager dies before it says [`Replicator::forgotten`].
+    ///
+    /// The deletion fails with the error.
+    fn forgetting<'a>(&'a self, session: &'a SessionId) -> ForgetFuture<'a> {
+        let _ = session;
+        Box::pin(std::future::ready(Ok(())))
+    }
 
     /// Notes that the local log has this session's events up to offset `last`, and that some of them may not be acknowledged.
     /// Called once for each commit, in order within a session.
@@ -197,6 +210,9 @@ pub struct TakeOver {
     /// True if nobody else had the session since this manager had it: events that the local log has beyond `tail` are retained,
     /// and are to be shipped. Else they are put aside.
     pub keeps_local_tail: bool,
+    /// Newest events of the fleet's log up to `tail`, in order, as far back as they were read: prompts among them that wait in the
+    /// session's queue go on waiting here.
+    pub recent_events: Vec<Envelope>,
 }
 
 /// Instant up to which this manager's lease lasts, as time since the machine's boot, suspends included (`CLOCK_BOOTTIME`).
@@ -206,8 +222,7 @@ pub struct LeaseDeadline(pub Duration);
 impl LeaseDeadline {
     /// Time since boot now, on the clock of leases. To be read before the renewal is sent, and `lasts` added to it.
     pub fn now() -> Duration {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
+        registry::boot_time()
     }
 }
 

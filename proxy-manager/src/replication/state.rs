@@ -85,6 +85,11 @@ impl ReplicationState {
         Some((reason_of(outage), self.replication.on_unavailable == UnavailablePolicy::End))
     }
 
+    /// Returns true while the fleet is unavailable.
+    pub(crate) fn is_out(&self) -> bool {
+        self.fleet().outage.is_some()
+    }
+
     /// Reason why sessions are degraded, if they are.
     pub(crate) fn degraded(&self) -> Option<String> {
         self.fleet().outage.as_ref().filter(|outage| outage.is_degraded).map(reason_of)

@@ -293,6 +293,8 @@ impl SessionEnding {
                     (kill.reason, left.map(|left| Box::new(Receipt { cause, ..*left })))
                 }
                 None if self.is_guard_dead => (EndReason::ForkServerDied, left),
+                // The fork server has ended it by itself: the lease on the host's sessions was over, as if the host had died.
+                None if left.as_ref().is_some_and(|left| left.cause == KillCause::Lease) => (EndReason::HostDied, left),
                 None => (EndReason::ProxyDied(exit), left),
             },
         };

@@ -21,6 +21,22 @@ export const openPermissions = computed(() => {
   return open;
 });
 
+/** The fleet of the node that answers, as that sees it: its name, the nodes, and by session the node that has it; null without one. */
+export const fleet = signal(null);
+/** Name of the node; null until it is known, false for a daemon that is none. */
+let node = null;
+let fleetAt = 0;
+
+export const nodeOf = (session) => fleet.value?.owners.get(session.sessionId) ?? null;
+
+/** Asks for the nodes and the owners. A list without them is a list still. */
+async function loadFleet() {
+  node ??= (await get("v1/health")).daemon?.node ?? false;
+  if (!node) return;
+  const [nodes, owned] = await Promise.all([get("v1/fleet/nodes"), get("v1/fleet/sessions")]);
+  fleet.value = { node, nodes, owners: new Map(owned.map((session) => [session.sessionId, session.node])) };
+}
+
 let records = new Map();
 let recordsAt = 0;
 let uses = new Map();
@@ -65,6 +81,10 @@ async function load() {
   if (time - recordsAt > 15_000 || (hasNew && time - recordsAt > 900)) {
     recordsAt = time;
     get("v1/records").then((kept) => { records = new Map(kept.map((record) => [record.sessionId, record])); refresh(); }, () => null);
+  }
+  if (node !== false && time - fleetAt >= PERIOD - 100) {
+    fleetAt = time;
+    loadFleet().catch(() => null);
   }
   const list = await get("v1/sessions", measured ? { processUse: true } : {});
   if (measured) {

@@ -1,7 +1,7 @@
 // The machine: how the daemon is, what this system offers, which agents are there, and the metrics at a glance.
 import { html, useEffect, useState, Copy } from "../lib/ui.js";
 import { get, call } from "../lib/api.js";
-import { offers, doctor, loadDoctor, loadOffers, sessions, isLive } from "../lib/state.js";
+import { offers, doctor, loadDoctor, loadOffers, sessions, isLive, fleet } from "../lib/state.js";
 import { sessionLink } from "../lib/route.js";
 import { safe, bytes, count, cost, span } from "../lib/text.js";
 import { reasonText } from "../lib/conversation.js";
@@ -39,6 +39,7 @@ export function Machine() {
   return html`<section class="machine" aria-label="Machine">
     <h1>Machine</h1>
     <${Health} health=${health}/>
+    <${Nodes}/>
     <${Glance} metrics=${metrics}/>
     <${Doctor}/>
     <${Agents}/>
@@ -53,6 +54,20 @@ function Health({ health }) {
     <p><span class=${`state ${bad.length ? "state-failed" : "state-idle"}`}>${bad.length ? "degraded" : "well"}</span>${" "}
       version ${safe(health.version, 40)} · pid ${health.pid} · ${health.sessions} ${health.sessions === 1 ? "session" : "sessions"}${health.waiting ? ` · ${health.waiting} starts wait` : ""}</p>
     ${bad.map((line) => html`<p class="error">${safe(line, 500)}</p>`)}</section>`;
+}
+
+/** Nodes of the fleet, where this daemon is one of them. */
+function Nodes() {
+  if (!fleet.value) return null;
+  const verdict = (node) => node.presence !== "alive" ? ["missing", `✗ ${node.presence}`] : node.draining ? ["info", "· draining"] : ["ok", "✓ alive"];
+  const labels = (node) => Object.entries(node.labels ?? {}).map(([key, value]) => `${key}=${value}`).join(" ");
+  return html`<section aria-labelledby="nodes"><h2 id="nodes">Nodes of the fleet</h2><div class="table-scroll" tabindex="0" role="region" aria-label="Table of the nodes"><table class="plain"><thead><tr><th scope="col">Node</th><th scope="col">State</th><th scope="col">Sessions</th><th scope="col">Last beat</th><th scope="col">Labels, agents, layers</th><th scope="col">Version, addresses</th></tr></thead>
+    <tbody>${fleet.value.nodes.map((node) => html`<tr key=${node.node}><td><strong>${safe(node.node, 64)}</strong>${node.isSelf && html` <span class="dim">this one</span>`}</td>
+      <td><span class=${`verdict verdict-${verdict(node)[0]}`}>${verdict(node)[1]}</span></td>
+      <td>${count(node.sessions)}${node.capacity ? ` of ${count(node.capacity)}` : ""}${node.backlog > 0 && html`<div class="dim">${count(node.backlog)} events wait</div>`}</td>
+      <td>${span(node.silentSeconds * 1000)} ago</td>
+      <td>${labels(node) && html`<div>${safe(labels(node), 300)}</div>`}<div class="dim">${safe((node.agents ?? []).join(" "), 300)}</div><div class="dim">${safe((node.layers ?? []).join(" "), 100)}</div></td>
+      <td>${safe(node.version, 40)}${(node.addresses ?? []).map((address) => html`<div><code>${safe(address, 200)}</code></div>`)}</td></tr>`)}</tbody></table></div></section>`;
 }
 
 function Glance({ metrics }) {

@@ -1,6 +1,6 @@
 // All sessions: live, sorted, filtered, grouped. Only the rows in sight are drawn.
 import { html, useEffect, useLayoutEffect, useRef, useState, useMemo, StateBadge, ScreenBadge, now } from "../lib/ui.js";
-import { sessions, loaded, listError, titleOf, stateOf, tokensOf, costOf, followAll, isLive } from "../lib/state.js";
+import { sessions, loaded, listError, titleOf, stateOf, tokensOf, costOf, followAll, isLive, fleet, nodeOf } from "../lib/state.js";
 import { caller } from "../lib/api.js";
 import { remembered, remember } from "../lib/settings.js";
 import { useKeys } from "../lib/keys.js";
@@ -14,6 +14,7 @@ const COLUMNS = [
   ["state", "State", (session) => ORDER[stateOf(session)] ?? 9, "c-state"],
   ["title", "Session", (session) => (titleOf(session) ?? session.sessionId).toLowerCase(), "c-title"],
   ["agent", "Agent", (session) => session.agent, "c-agent"],
+  ["node", "Node", (session) => nodeOf(session) ?? "", "c-node"],
   ["model", "Model", (session) => session.currentModel ?? session.model ?? "", "c-model"],
   ["user", "User", (session) => session.userId ?? "", "c-user"],
   ["cwd", "Directory", (session) => session.cwd ?? "", "c-cwd"],
@@ -25,6 +26,9 @@ const COLUMNS = [
   ["processes", "Procs", (session) => session.processUse?.processes ?? -1, "c-procs num"],
   ["age", "Age", (session) => -Date.parse(session.startedAt), "c-age num"],
 ];
+
+/** Columns that are shown: that of the nodes where there is a fleet. */
+const shownColumns = () => COLUMNS.filter(([name]) => name !== "node" || fleet.value);
 
 /** Columns whose largest value is wanted first. */
 const DESCENDING = new Set(["turns", "tokens", "cost", "cpu", "memory", "processes"]);
@@ -74,7 +78,7 @@ export function Sessions() {
       <input ref=${search} type="search" placeholder="Search  /" aria-label="Search the sessions" value=${text} onInput=${(event) => setText(event.target.value)}
         onKeyDown=${(event) => { if (event.key === "Escape") { setText(""); event.target.blur(); } else if (event.key === "ArrowDown" || event.key === "Enter") { event.preventDefault(); move(box.current, 1); } }}/>
       <label class="inline">Group <select value=${group} onChange=${(event) => setGroup(event.target.value)}><option value="">none</option><option value="user">user</option><option value="agent">agent</option></select></label>
-      <label class="inline phone-only">Sort <select value=${chosen} onChange=${(event) => setSort(event.target.value)}>${COLUMNS.map(([name, title]) => html`<option value=${name}>${title}</option>`)}</select></label>
+      <label class="inline phone-only">Sort <select value=${chosen} onChange=${(event) => setSort(event.target.value)}>${shownColumns().map(([name, title]) => html`<option value=${name}>${title}</option>`)}</select></label>
       <span class="spacer"></span>
       <button type="button" class="primary" onClick=${() => go("#/?new")}>New session</button>
     </div>
@@ -101,7 +105,7 @@ function arrange(list, { filter, sort, group, text }) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const found = list.filter((session) => fits(session) && words.every((word) => searchText(session).includes(word)));
   const down = sort.startsWith("-");
-  const value = COLUMNS.find(([name]) => name === sort.replace(/^-/, ""))?.[2] ?? COLUMNS[12][2];
+  const value = COLUMNS.find(([name]) => name === sort.replace(/^-/, ""))?.[2] ?? COLUMNS.at(-1)[2];
   const turn = down ? -1 : 1;
   const keyed = found.map((session) => [value(session), session]);
   keyed.sort(([a, one], [b, other]) => (a < b ? -turn : a > b ? turn : one.sessionId < other.sessionId ? -1 : 1));
@@ -154,7 +158,7 @@ function Rows({ rows, box, sort, onSort }) {
   const chosen = sort.replace(/^-/, "");
   return html`<div class="scroll" ref=${box} onScroll=${measure} tabindex="-1">
     <table class="sessions" aria-rowcount=${rows.length + 1}>
-      <thead><tr>${COLUMNS.map(([name, title, , kind]) => html`<th key=${name} scope="col" class=${kind} aria-sort=${chosen === name ? (sort.startsWith("-") ? "descending" : "ascending") : "none"}>
+      <thead><tr>${shownColumns().map(([name, title, , kind]) => html`<th key=${name} scope="col" class=${kind} aria-sort=${chosen === name ? (sort.startsWith("-") ? "descending" : "ascending") : "none"}>
         <button type="button" onClick=${() => onSort(name)}>${title}<span aria-hidden="true">${chosen === name ? (sort.startsWith("-") ? " ↓" : " ↑") : ""}</span></button></th>`)}</tr></thead>
       <tbody>
         ${from > 0 && html`<tr class="space" aria-hidden="true" style=${{ height: `${from * height}px` }}></tr>`}
@@ -165,7 +169,7 @@ function Rows({ rows, box, sort, onSort }) {
 
 function GroupRow({ row }) {
   const sum = (value) => row.members.reduce((all, session) => all + (value(session) ?? 0), 0);
-  return html`<tr class="group"><th scope="rowgroup" colspan=${COLUMNS.length}><bdi>${safe(row.group, 60)}</bdi> <span class="dim">${row.members.length} · ${count(sum(tokensOf))} tokens · ${percent(sum((session) => session.processUse?.cpuPercent))} · ${bytes(sum((session) => session.processUse?.rssBytes))}</span></th></tr>`;
+  return html`<tr class="group"><th scope="rowgroup" colspan=${shownColumns().length}><bdi>${safe(row.group, 60)}</bdi> <span class="dim">${row.members.length} · ${count(sum(tokensOf))} tokens · ${percent(sum((session) => session.processUse?.cpuPercent))} · ${bytes(sum((session) => session.processUse?.rssBytes))}</span></th></tr>`;
 }
 
 function shortPath(path) {
@@ -186,6 +190,7 @@ function Row({ session, index }) {
       ${session.queued?.length > 0 && html` <span class="dim" title="Prompts that wait">+${session.queued.length}</span>`}
       ${title && html` <span class="dim id">${safe(session.sessionId, 60)}</span>`}</td>
     <td class="c-agent">${safe(session.agent, 40)}</td>
+    ${fleet.value && html`<td class="c-node"><bdi>${safe(nodeOf(session) ?? "–", 64)}</bdi></td>`}
     <td class="c-model"><bdi>${safe(model ?? "–", 60)}</bdi></td>
     <td class="c-user"><bdi>${safe(session.userId ?? "–", 40)}</bdi></td>
     <td class="c-cwd" title=${safe(session.cwd, 400)}><bdi>${shortPath(session.cwd ?? "–")}</bdi></td>

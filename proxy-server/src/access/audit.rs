@@ -70,6 +70,9 @@ pub(crate) struct AuditRecord {
     status: Option<u16>,
     outcome: AuditOutcome,
     duration_ms: u64,
+    /// Node of the fleet at which it was asked for, where that is another one and the request was remembered there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    asked_at_node: Option<String>,
 }
 
 /// How a request ended.
@@ -256,6 +259,7 @@ impl AuditDraft {
             status: status.map(|status| status.as_u16()),
             outcome,
             duration_ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            asked_at_node: None,
         }
     }
 
@@ -270,6 +274,52 @@ impl AuditDraft {
     fn id(&self) -> Option<&str> {
         let route = self.route.as_deref()?;
         route.split('/').zip(self.path.split('/')).find(|(name, _)| *name == "{id}").map(|(_, value)| value)
+    }
+}
+
+/// Kill that was asked for at another node of a fleet while this one was silent, and is carried out now.
+#[cfg(feature = "fleet")]
+pub(crate) struct RememberedCall<'a> {
+    log: &'a AuditLog,
+    session: SessionId,
+    draft: AuditDraft,
+    at_node: String,
+}
+
+#[cfg(feature = "fleet")]
+impl<'a> RememberedCall<'a> {
+    /// Makes the record of a kill that `by` asked for.
+    pub(crate) fn of_kill(log: &'a AuditLog, session: &SessionId, by: &str, at_node: &str) -> Self {
+        let draft = AuditDraft {
+            time: SystemTime::now(),
+            began: Instant::now(),
+            // Its role was checked where it was asked for.
+            identity: Some(Identity::new(by, Role::Operate)),
+            peer: Peer::default(),
+            method: Method::POST,
+            route: Some("/v1/sessions/{id}/kill".to_owned()),
+            path: format!("/v1/sessions/{session}/kill"),
+        };
+        Self { log, session: session.clone(), draft, at_node: at_node.to_owned() }
+    }
+
+    fn line(&self, status: Option<StatusCode>, outcome: AuditOutcome) -> AuditRecord {
+        let asked_at_node = Some(self.at_node.clone());
+        AuditRecord { asked_at_node, ..self.draft.record(status, outcome, Some(self.session.clone())) }
+    }
+
+    /// Appends the event of a call that is about to end its session.
+    pub(crate) async fn announce(&self, manager: &ProxyManager) {
+        append(manager, &self.session, &self.line(None, AuditOutcome::Asked)).await;
+    }
+
+    /// Records its outcome.
+    pub(crate) async fn record(&self, is_done: bool) {
+        let (status, outcome) = match is_done {
+            true => (StatusCode::OK, AuditOutcome::Done),
+            false => (StatusCode::INTERNAL_SERVER_ERROR, AuditOutcome::Failed),
+        };
+        self.log.record(self.line(Some(status), outcome)).await;
     }
 }
 

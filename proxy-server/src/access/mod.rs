@@ -25,15 +25,16 @@ pub use self::{
     token_file::{TokenError, TokenFile, TokenInfo, write_private},
     upstream::{OidcVerifier, TrustedProxy},
 };
+#[cfg(feature = "fleet")]
+pub(crate) use self::{audit::RememberedCall, passed_on::PassedOnCaller, role_check::role_for};
 pub(crate) use self::{
     audit::{AuditState, is_reserved, record},
     caller::{Caller, SessionStarters, with_options},
     login::remove_cookie,
     network::UrlScheme,
+    request_rate::RateBucket,
     role_check::{changes, check_role},
 };
-#[cfg(feature = "fleet")]
-pub(crate) use self::{passed_on::PassedOnCaller, role_check::role_for};
 
 use std::{fmt, str::FromStr};
 

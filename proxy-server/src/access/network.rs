@@ -127,7 +127,7 @@ impl NetworkAccess {
         let peer: Peer = request.extensions.get().copied().unwrap_or_default();
         let limited = |after: std::time::Duration| {
             let detail = format!("too many requests: send the next one in {} ms", after.as_millis().max(1));
-            ProblemDetails::new("rate-limited", detail)
+            ProblemDetails::rate_limited(detail, after)
         };
         self.check_host(headers)?;
         // A wrong token costs a hash, and cannot be guessed. To count those of an address would shut out who has a token there.

@@ -25,17 +25,42 @@ enum RateKey {
     Failures(Option<IpAddr>),
 }
 
+/// Bucket of tokens: one for each request, refilled over time.
 #[derive(Clone, Copy, Debug)]
-struct Bucket {
+pub(crate) struct RateBucket {
     left: f64,
     at: Instant,
+}
+
+impl RateBucket {
+    /// Creates a full one.
+    pub(crate) fn full(burst: f64, now: Instant) -> Self {
+        Self { left: burst, at: now }
+    }
+
+    /// Takes a token.
+    ///
+    /// # Errors
+    /// The time until there is one.
+    pub(crate) fn take(&mut self, per_second: f64, burst: f64, now: Instant) -> Result<(), Duration> {
+        *self = Self { left: self.refilled(per_second, burst, now), at: now };
+        if self.left < 1.0 {
+            return Err(Duration::from_secs_f64((1.0 - self.left) / per_second));
+        }
+        self.left -= 1.0;
+        Ok(())
+    }
+
+    fn refilled(&self, per_second: f64, burst: f64, now: Instant) -> f64 {
+        (self.left + now.duration_since(self.at).as_secs_f64() * per_second).min(burst)
+    }
 }
 
 /// Rates of all callers. A clone has the same.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestRates {
     per_second: f64,
-    buckets: Arc<Mutex<HashMap<RateKey, Bucket>>>,
+    buckets: Arc<Mutex<HashMap<RateKey, RateBucket>>>,
 }
 
 impl RequestRates {
@@ -60,7 +85,7 @@ impl RequestRates {
         let key = RateKey::Failures(address);
         let left = lock(&self.buckets)
             .get(&key)
-            .map(|bucket| refilled(*bucket, FAILURES_PER_SECOND, FAILURE_BURST, Instant::now()));
+            .map(|bucket| bucket.refilled(FAILURES_PER_SECOND, FAILURE_BURST, Instant::now()));
         match left {
             Some(left) if left < 1.0 => Err(Duration::from_secs_f64((1.0 - left) / FAILURES_PER_SECOND)),
             _ => Ok(()),
@@ -82,19 +107,8 @@ impl RequestRates {
                 buckets.clear();
             }
         }
-        let bucket = buckets.entry(key).or_insert(Bucket { left: burst, at: now });
-        bucket.left = refilled(*bucket, per_second, burst, now);
-        bucket.at = now;
-        if bucket.left < 1.0 {
-            return Err(Duration::from_secs_f64((1.0 - bucket.left) / per_second));
-        }
-        bucket.left -= 1.0;
-        Ok(())
+        buckets.entry(key).or_insert_with(|| RateBucket::full(burst, now)).take(per_second, burst, now)
     }
-}
-
-fn refilled(bucket: Bucket, per_second: f64, burst: f64, now: Instant) -> f64 {
-    (bucket.left + now.duration_since(bucket.at).as_secs_f64() * per_second).min(burst)
 }
 
 #[cfg(test)]

@@ -11,10 +11,11 @@ use super::{Identity, Role};
 use crate::ProblemDetails;
 
 /// Routes that need another role than their method says.
-const ROLES: [(&str, Role); 8] = [
+const ROLES: [(&str, Role); 9] = [
     ("/v1/import", Role::Admin),
     ("/v1/stop", Role::Admin),
     ("/v1/fleet/nodes/{node}/drain", Role::Admin),
+    ("/v1/fleet/nodes/{node}/forget", Role::Admin),
     ("/v1/fleet/sessions/{id}/take", Role::Admin),
     // They are asked for with GET, and start sessions, or type.
     ("/instance/{name}", Role::Operate),
@@ -74,6 +75,7 @@ mod tests {
             (Method::POST, "/agents/v1/stop", Role::Admin),
             (Method::POST, "/v1/import", Role::Admin),
             (Method::POST, "/v1/fleet/nodes/{node}/drain", Role::Admin),
+            (Method::POST, "/v1/fleet/nodes/{node}/forget", Role::Admin),
             (Method::POST, "/v1/fleet/sessions/{id}/take", Role::Admin),
             (Method::POST, "/v1/fleet/sessions/{id}/move", Role::Operate),
             (Method::POST, "/v1/logout", Role::Read),

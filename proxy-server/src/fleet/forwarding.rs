@@ -8,6 +8,7 @@ use axum::{
 };
 use fleet::exchange::{AnswerBody, ExchangeAnswer, ExchangeRequest, ReceivedAnswer};
 use futures_util::StreamExt as _;
+use hyper::body::Body as _;
 use serde::{Deserialize, Serialize};
 
 use crate::{ProblemDetails, access::PassedOnCaller, requests::RouteResult};
@@ -101,11 +102,13 @@ pub(super) fn decode(request: ExchangeRequest) -> RouteResult<Request> {
 /// Encodes the answer to another node.
 pub(super) fn encode_answer(response: Response) -> ExchangeAnswer {
     let (parts, body) = response.into_parts();
+    // One whose end is not known yet: events that are followed.
+    let is_stream = body.size_hint().exact().is_none();
     // A header that is no text is nobody's of ours.
     let headers = texts(&parts.headers).unwrap_or_default();
     let head = AnswerHead { status: parts.status.as_u16(), headers };
     let pieces = body.into_data_stream().map(|piece| piece.map(Vec::from).map_err(|error| error.to_string()));
-    ExchangeAnswer { head: serde_json::to_vec(&head).unwrap_or_default(), body: pieces.boxed() }
+    ExchangeAnswer { head: serde_json::to_vec(&head).unwrap_or_default(), is_stream, body: pieces.boxed() }
 }
 
 /// Decodes the answer of another node.
@@ -176,7 +179,7 @@ mod tests {
     #[tokio::test]
     async fn an_answer_comes_back_with_status_headers_and_body() {
         let response = Response::builder().status(201).header("etag", "x").body(Body::from("hello")).expect("one");
-        let ExchangeAnswer { head, mut body } = encode_answer(response);
+        let ExchangeAnswer { head, mut body, .. } = encode_answer(response);
         let mut whole = Vec::new();
         while let Some(piece) = body.next().await {
             whole.extend(piece.expect("a piece"));

@@ -4,6 +4,8 @@
 //! Nodes believe each other who calls: a node says of a request that it passes on whose it is, and the owner checks that caller's role and
 //! policy as its own. So a fleet's engine has to admit nodes alone.
 
+mod all_events;
+mod counters;
 mod forwarding;
 mod housekeeping;
 mod lists;
@@ -12,7 +14,11 @@ mod moving;
 mod placing;
 mod target;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -27,16 +33,17 @@ use futures_util::{FutureExt as _, future::join_all};
 use ipc_protocol::ErrorChain;
 use proxy_manager::{ProxyManager, SessionId};
 use serde_json::Value;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tower::ServiceExt as _;
 
 use self::{
+    counters::{FleetCounters, count},
     forwarding::{OutgoingRequest, PassedOn, decode, decode_answer, encode_answer},
     target::{FleetList, NamedSession, RequestTarget, is_kill},
 };
 use crate::{
     ProblemDetails,
-    access::{Identity, Role, changes},
+    access::{AuditLog, Identity, Role, changes},
     api::KillRequest,
     requests::{JsonBody, MAX_BODY, RouteResult},
     websocket::is_websocket,
@@ -61,14 +68,46 @@ struct Gateway {
     manager: ProxyManager,
     /// Wakes the housekeeping: something may have changed.
     changed: Notify,
-    /// Held while a session is taken over: it may be asked for twice.
-    taking: tokio::sync::Mutex<()>,
+    /// Held while a session is taken over, by session: it may be asked for twice.
+    taking: Mutex<HashMap<SessionId, Arc<tokio::sync::Mutex<()>>>>,
+    /// Sessions that are being given away: what would change them waits.
+    moving: watch::Sender<HashSet<SessionId>>,
+    counters: FleetCounters,
+    /// Log of who changes what.
+    audit: OnceLock<AuditLog>,
+    settings: FleetSettings,
+}
+
+/// Settings of a node that its own server carries out.
+#[derive(Clone, Debug, Default)]
+pub struct FleetSettings {
+    /// Most sessions of one user that run on all nodes together.
+    pub max_per_user: Option<usize>,
+    /// Shell command that brings the workspace of a session that goes on here.
+    pub workspace_hook: Option<String>,
+    /// True if this node's events are in the fleet's log.
+    pub ships_events: bool,
 }
 
 impl FleetGateway {
     /// Creates the gateway of a member, whose sessions are this manager's.
-    pub fn new(member: FleetMember, manager: ProxyManager) -> Self {
-        Self(Arc::new(Gateway { member, manager, changed: Notify::new(), taking: tokio::sync::Mutex::default() }))
+    pub fn new(member: FleetMember, manager: ProxyManager, settings: FleetSettings) -> Self {
+        let (changed, taking, counters) = (Notify::new(), Mutex::default(), FleetCounters::default());
+        let (moving, audit) = (watch::Sender::default(), OnceLock::new());
+        Self(Arc::new(Gateway { member, manager, changed, taking, moving, counters, audit, settings }))
+    }
+
+    /// Records in an audit log what this node does by itself for callers.
+    pub(crate) fn audit_in(&self, audit: &AuditLog) {
+        // It has one server.
+        let _ = self.0.audit.set(audit.clone());
+    }
+
+    /// Returns the lock of a session that is taken over.
+    fn taking(&self, session: &SessionId) -> Arc<tokio::sync::Mutex<()>> {
+        let mut taking = self.0.taking.lock().unwrap_or_else(PoisonError::into_inner);
+        taking.retain(|_, lock| Arc::strong_count(lock) > 1);
+        taking.entry(session.clone()).or_default().clone()
     }
 
     /// Answers other nodes with these routes, and keeps the rows of this node's sessions true, until [`FleetGateway::leave`].
@@ -125,7 +164,7 @@ impl FleetGateway {
     async fn find_owner(&self, named: &NamedSession, identity: Option<&Identity>) -> RouteResult<Option<OwnedSession>> {
         let Ok(session) = named.id.parse::<SessionId>() else { return Ok(None) };
         let user = identity.and_then(|identity| identity.user.as_deref());
-        let sees = |owned: &OwnedSession| user.is_none() || owned.record.user.as_deref() == user;
+        let sees = |owned: &OwnedSession| user.is_none() || owned.record.facts.user.as_deref() == user;
         let is_elsewhere = |owned: &OwnedSession| owned.record.node != *self.0.member.name();
         if let Some(owned) = self.0.member.owner(&session) {
             return Ok(Some(owned).filter(|owned| is_elsewhere(owned) && sees(owned)));
@@ -165,17 +204,25 @@ impl FleetGateway {
             },
         };
         let is_taken = owned.record.epoch > 1 && owned.record.node == *self.0.member.name();
-        let sees = user.is_none() || owned.record.user.as_deref() == user;
+        let sees = user.is_none() || owned.record.facts.user.as_deref() == user;
         (is_taken && sees).then_some(owned.session)
     }
 
     /// Sends a request to another node, and returns its answer, whatever that is.
     async fn send(&self, node: &NodeName, request: OutgoingRequest) -> RouteResult<Response> {
         let is_change = changes(&request.method, request.uri.path());
+        let counters = &self.0.counters;
         if self.0.member.node(node).is_none_or(|node| node.presence != NodePresence::Alive) {
+            count(&counters.silent);
             return Err(self.silent(node, "its answer is not waited for"));
         }
         let answer = self.0.member.send(node, &request.encode()?).await;
+        count(match &answer {
+            Ok(_) => &counters.forwarded,
+            Err(ExchangeError::NobodyListens { .. } | ExchangeError::NoAnswer { .. }) => &counters.silent,
+            Err(ExchangeError::Refused { .. } | ExchangeError::TooLong { .. }) => &counters.refused,
+            Err(ExchangeError::BrokenOff { .. } | ExchangeError::Engine(_)) => &counters.failed,
+        });
         let mut response = decode_answer(answer.map_err(|error| self.exchange_problem(node, error, is_change))?)?;
         if let Ok(value) = HeaderValue::from_str(node.as_str()) {
             response.headers_mut().insert(NODE, value);
@@ -201,6 +248,13 @@ impl FleetGateway {
                     self.addresses(node)
                 );
                 ProblemDetails::new("body-too-large", detail)
+            }
+            ExchangeError::Refused { .. } => {
+                let detail = format!(
+                    "{error}: nothing was done; try again, or follow its sessions at that node itself{}",
+                    self.addresses(node)
+                );
+                ProblemDetails::new("overloaded", detail)
             }
             ExchangeError::BrokenOff { .. } => ProblemDetails::failed(error.to_string()),
             ExchangeError::Engine(error) => unreachable(error),
@@ -244,8 +298,15 @@ async fn dispatch(State(gateway): State<FleetGateway>, request: Request, next: N
     let answered = match target {
         RequestTarget::Start => placing::start(&gateway, request, next, is_passed_on).await,
         RequestTarget::List(list) if !is_passed_on => list_all(&gateway, list, request, next).await,
-        RequestTarget::Session(named) if !is_passed_on => to_owner(&gateway, &named, request, next).await,
-        RequestTarget::Session(named) => answer_here(&gateway, &named, request, next).await,
+        RequestTarget::AllEvents if !is_passed_on => all_events::read(&gateway, request, next).await,
+        RequestTarget::Session(named) => {
+            // A kill does not wait, nor does who looks.
+            let has_moved = changes(&method, &path) && !is_kill(&method, &path) && gateway.until_moved(&named).await;
+            match is_passed_on && !has_moved {
+                true => answer_here(&gateway, &named, request, next).await,
+                false => to_owner(&gateway, &named, request, next).await,
+            }
+        }
         RequestTarget::Node(node) if !is_passed_on && node != gateway.0.member.name().as_str() => {
             to_node(&gateway, &node, request).await
         }

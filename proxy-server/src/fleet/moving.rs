@@ -9,22 +9,36 @@ use axum::{
     http::{Extensions, HeaderMap, Method, Uri},
     response::Response,
 };
-use fleet::{NodeName, PlacementRequest};
-use ipc_protocol::ErrorChain;
+use fleet::{EngineError, NodeName, OwnedSession, OwnershipRecord, SessionFacts};
+use futures_util::StreamExt as _;
+use ipc_protocol::{Envelope, ErrorChain};
 use proxy_manager::{
     KillOptions, SessionId, SessionStatus,
     replication::{Epoch, SessionExport, TakeOver},
 };
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
-use super::{FleetGateway, forwarding::OutgoingRequest, placing::no_node, unreachable};
+use super::{
+    FleetGateway, counters::count, forwarding::OutgoingRequest, housekeeping::phase, placing::no_node,
+    target::NamedSession, unreachable,
+};
 use crate::{ProblemDetails, api::MovedSession, requests::RouteResult};
 
 /// Time for the last events of a session to be in the fleet's log.
 const SHIPPING_TIME: Duration = Duration::from_secs(30);
+/// Newest events of a session among which prompts that wait are looked for, and the time for it.
+const MAX_RECENT: u64 = 2000;
+const RECENT_TIME: Duration = Duration::from_secs(5);
+/// Sessions of a node that moves all of its own which move at once.
+const MOVES_AT_ONCE: usize = 4;
+/// Time for which a request waits for a session to have moved.
+const MOVE_TIME: Duration = Duration::from_secs(60);
 /// Time between two looks at that.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Variables of the hook that brings a workspace: the node that had the session, where that is known, and this one.
+const FROM_NODE: &str = "AGENT_PROXY_FROM_NODE";
+const TO_NODE: &str = "AGENT_PROXY_TO_NODE";
 
 impl FleetGateway {
     /// Moves a session of this node to another one: the one named, or the one that suits it.
@@ -33,10 +47,29 @@ impl FleetGateway {
     /// `no-node`; `unsupported` for a session whose conversation cannot leave this machine; `node-silent` where the other node did not take it
     /// at once: it is that node's all the same, and is suspended until it is resumed there.
     pub(crate) async fn move_session(&self, session: &SessionId, to: Option<NodeName>) -> RouteResult<MovedSession> {
+        let moved = self.give_away(session, to).await;
+        count(if moved.is_ok() { &self.0.counters.moved } else { &self.0.counters.not_moved });
+        moved
+    }
+
+    async fn give_away(&self, session: &SessionId, to: Option<NodeName>) -> RouteResult<MovedSession> {
         let (member, manager) = (&self.0.member, &self.0.manager);
+        // A prompt would resume it here.
+        let _moving = self.begin_move(session).ok_or_else(|| {
+            ProblemDetails::new("busy", format!("session {session} is being moved already: wait until that is done"))
+        })?;
         let record = manager.record(session)?;
-        let request = PlacementRequest { agent: Some(record.config.agent.clone()), node: to, ..Default::default() };
-        let to = member.place(&request, std::slice::from_ref(member.name())).map_err(no_node)?;
+        let owned = member.owner_now(session).await.map_err(unreachable)?;
+        let owned = owned.filter(|owned| owned.record.node == *member.name()).ok_or_else(|| {
+            ProblemDetails::failed(format!("session {session} is not node {}'s: try again", member.name()))
+        })?;
+        let facts = SessionFacts {
+            agent: Some(record.config.agent.clone()).filter(|agent| !agent.is_empty()),
+            phase: phase(record.status()),
+            ..owned.record.facts
+        };
+        let owned = OwnershipRecord { facts, ..owned.record };
+        let to = member.place_elsewhere(&owned, to).map_err(no_node)?;
         let resume = match record.status() {
             SessionStatus::Ended => {
                 let detail = format!("session {session} has ended: only one that goes on can move");
@@ -68,7 +101,7 @@ impl FleetGateway {
             }
         };
         manager.fence(session).await?;
-        let uri: Uri = format!("/v1/fleet/sessions/{session}/take?resume={resume}")
+        let uri: Uri = format!("/v1/fleet/sessions/{session}/take?resume={resume}&from={}", member.name())
             .parse()
             .map_err(|error| ProblemDetails::failed(format!("the request makes no sense: {error}")))?;
         let request = OutgoingRequest {
@@ -88,33 +121,44 @@ impl FleetGateway {
         self.drain();
         let sessions = self.0.manager.list_sessions().into_iter();
         let living = sessions.filter(|session| SessionStatus::from(&session.state) != SessionStatus::Ended);
-        let mut moved = Vec::new();
-        for session in living.map(|session| session.metadata.session_id) {
+        let moves = living.map(|session| session.metadata.session_id).map(|session| async move {
             let outcome = self.move_session(&session, None).await;
-            moved.push((session, outcome));
-        }
-        moved
+            (session, outcome)
+        });
+        futures_util::stream::iter(moves).buffered(MOVES_AT_ONCE).collect().await
     }
 
     /// Takes over a session whose row another node has given to this one.
     ///
     /// # Errors
-    /// `failed` for a row that does not say what is to be taken; the manager's.
-    pub(crate) async fn take_session(&self, session: &SessionId, resume: bool) -> RouteResult<()> {
+    /// `failed` for a row that does not say what is to be taken; `command-failed` where its workspace was not brought, and it is suspended
+    /// here; the manager's.
+    pub(crate) async fn take_session(
+        &self,
+        session: &SessionId,
+        resume: bool,
+        from: Option<NodeName>,
+    ) -> RouteResult<()> {
         let (gateway, session) = (self.clone(), session.clone());
         // Half of it is none of it.
-        let work = tokio::spawn(async move { gateway.take_whole(&session, resume).await });
+        let work = tokio::spawn(async move {
+            let taken = gateway.take_whole(&session, resume, from).await;
+            gateway.0.changed.notify_one();
+            taken
+        });
         work.await.unwrap_or_else(|error| Err(ProblemDetails::failed(format!("the work broke off: {error}"))))
     }
 
-    async fn take_whole(&self, session: &SessionId, resume: bool) -> RouteResult<()> {
+    async fn take_whole(&self, session: &SessionId, resume: bool, from: Option<NodeName>) -> RouteResult<()> {
         let (member, manager) = (&self.0.member, &self.0.manager);
         let _starting = member.begin_start(session);
-        let _one_at_a_time = self.0.taking.lock().await;
+        let taking = self.taking(session);
+        let _one_at_a_time = taking.lock().await;
         if !self.is_here(session) {
             let owned = member.owner_now(session).await.map_err(unreachable)?;
             // One that was deleted has its row for a moment.
-            let owned = owned.filter(|owned| owned.record.node == *member.name() && !member.is_forgotten(session));
+            let is_given = |owned: &OwnedSession| owned.record.node == *member.name() && !owned.record.is_deleted;
+            let owned = owned.filter(|owned| is_given(owned) && !member.is_forgotten(session));
             let Some((epoch, object)) = owned.and_then(|owned| Some((owned.record.epoch, owned.record.snapshot?)))
             else {
                 let detail =
@@ -124,13 +168,78 @@ impl FleetGateway {
             let bytes = member.snapshot(&object).await.map_err(unreachable)?;
             let export = SessionExport::from_bytes(&bytes)?;
             let tail = member.log().tail(session).await.map_err(unreachable)?.last;
-            let taken = TakeOver { export, epoch: Epoch(epoch), tail, keeps_local_tail: false };
+            let recent_events = self.recent_events(session, tail).await;
+            let taken = TakeOver { export, epoch: Epoch(epoch), tail, keeps_local_tail: false, recent_events };
             manager.take_over(taken).await?;
+            self.bring_workspace(session, from.as_ref()).await?;
         }
         if resume {
-            manager.resume_session(session).await?;
+            match manager.resume_session(session).await {
+                // A prompt was as fast.
+                Ok(_) | Err(proxy_manager::Error::NotSuspended { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
+    }
+
+    /// Reads the newest events of a session from the fleet's log: prompts that wait are among them. None where that takes too long.
+    async fn recent_events(&self, session: &SessionId, tail: u64) -> Vec<Envelope> {
+        let from = tail.saturating_sub(MAX_RECENT);
+        let read = async {
+            let mut reader = self.0.member.log().read(session, from).await?;
+            let mut events: Vec<Envelope> = Vec::new();
+            while events.last().map_or(from, |event| event.offset) < tail {
+                let batch = reader.next().await?;
+                let lines = batch.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
+                events.extend(lines.filter_map(|line: Value| Envelope::from_json(line).ok()));
+            }
+            Ok(events)
+        };
+        match timeout(RECENT_TIME, read).await {
+            Ok(Ok(mut events)) => {
+                events.retain(|event| event.offset > from && event.offset <= tail);
+                events
+            }
+            Ok(Err(error)) => {
+                let error: EngineError = error;
+                tracing::warn!(%session, error = %ErrorChain(&error), "prompts that wait in a session's queue may be missed");
+                Vec::new()
+            }
+            Err(_) => {
+                tracing::warn!(%session, "prompts that wait in a session's queue may be missed: its events are not read in time");
+                Vec::new()
+            }
+        }
+    }
+
+    /// Has what would change a session wait from now on; `None` where it is being given away already.
+    fn begin_move(&self, session: &SessionId) -> Option<MoveGuard> {
+        let begun = self.0.moving.send_if_modified(|moving| moving.insert(session.clone()));
+        begun.then(|| MoveGuard { gateway: self.clone(), session: session.clone() })
+    }
+
+    /// Waits while a session of this node is being given away. Returns true if it was.
+    pub(super) async fn until_moved(&self, named: &NamedSession) -> bool {
+        let is_it = |session: &SessionId| match named.may_be_beginning {
+            true => session.as_str().starts_with(&named.id),
+            false => session.as_str() == named.id,
+        };
+        let mut moving = self.0.moving.subscribe();
+        if !moving.borrow().iter().any(is_it) {
+            return false;
+        }
+        // Who waits longer is told by whoever has the session then.
+        let _ = timeout(MOVE_TIME, moving.wait_for(|moving| !moving.iter().any(is_it))).await;
+        true
+    }
+
+    /// Brings the workspace of a session that has come here, with the hook if there is one.
+    async fn bring_workspace(&self, session: &SessionId, from: Option<&NodeName>) -> RouteResult<()> {
+        let Some(command) = &self.0.settings.workspace_hook else { return Ok(()) };
+        let from = from.map_or("", NodeName::as_str);
+        let variables = [(FROM_NODE, from), (TO_NODE, self.0.member.name().as_str())];
+        Ok(self.0.manager.bring_workspace(session, command, &variables).await?)
     }
 
     /// Waits until the fleet's log has all of a session's events.
@@ -149,6 +258,20 @@ impl FleetGateway {
             sleep(PAUSE).await;
         }
         Ok(())
+    }
+}
+
+/// Session that is being given away: as long as this lives, what would change it waits.
+struct MoveGuard {
+    gateway: FleetGateway,
+    session: SessionId,
+}
+
+impl Drop for MoveGuard {
+    fn drop(&mut self) {
+        self.gateway.0.moving.send_modify(|moving| {
+            moving.remove(&self.session);
+        });
     }
 }
 

@@ -7,9 +7,12 @@ use axum::{
     extract::{Query, Request},
     http::{HeaderMap, Uri, header},
     middleware::Next,
-    response::Response,
+    response::{IntoResponse as _, Response},
 };
-use fleet::{ClaimError, NodeName, PlacementError, PlacementRequest, StartKeyRecord};
+use fleet::{
+    ClaimError, NodeName, PlacementError, PlacementRequest, SessionClaim, SessionFacts, SessionPhase, StartKeyRecord,
+};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use proxy_manager::{AgentSessionConfig, ResumeFrom, SessionId};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
@@ -41,6 +44,7 @@ pub(super) async fn start(
     let mut request = outgoing(request).await?;
     let placement = Query::<PlacementQuery>::try_from_uri(&request.uri);
     let Query(placement) = placement.map_err(|error| ProblemDetails::usage(error.to_string()))?;
+    let labels = parse_labels(&placement.label)?;
     // The route itself knows nothing of it.
     request.uri = with_path(&Uri::from_static("/v1/sessions"), str::to_owned);
     // What does not parse is told by the route.
@@ -51,9 +55,9 @@ pub(super) async fn start(
         });
     let Some((fields, config)) = parsed else { return Ok(next.run(incoming(request)?).await) };
     if is_passed_on {
-        return start_here(gateway.clone(), config, request, next).await;
+        return start_here(gateway.clone(), config, labels, request, next).await;
     }
-    let start = PlacedStart { gateway, placement, fields, config };
+    let start = PlacedStart { gateway, placement, labels, fields, config };
     start.run(request, next).await
 }
 
@@ -61,6 +65,8 @@ pub(super) async fn start(
 struct PlacedStart<'a> {
     gateway: &'a FleetGateway,
     placement: PlacementQuery,
+    /// Labels that its node has to have.
+    labels: BTreeMap<String, String>,
     /// Body as it came, with the id of the session once that is known.
     fields: Map<String, Value>,
     config: AgentSessionConfig,
@@ -87,12 +93,24 @@ impl PlacedStart<'_> {
         }
         self.fields.insert("sessionId".into(), self.config.session_id.as_str().into());
         request.body = serde_json::to_vec(&self.fields).unwrap_or_default();
+        // The node writes them to the session's row.
+        let labels = utf8_percent_encode(&self.placement.label, NON_ALPHANUMERIC).to_string();
+        let for_node = with_path(&Uri::from_static("/v1/sessions"), |path| match labels.is_empty() {
+            true => path.to_owned(),
+            false => format!("{path}?label={labels}"),
+        });
         let mut next = Some(next);
         let mut refused: Vec<NodeName> = Vec::new();
         loop {
             let answer = match next.take_if(|_| node == *member.name()) {
-                Some(next) => start_here(gateway.clone(), self.config.clone(), request.clone(), next).await,
-                None => gateway.send(&node, request.clone()).await,
+                Some(next) => {
+                    start_here(gateway.clone(), self.config.clone(), self.labels.clone(), request.clone(), next).await
+                }
+                None => {
+                    let request = OutgoingRequest { uri: for_node.clone(), ..request.clone() };
+                    let answer = gateway.send(&node, request).await;
+                    answer.map_err(|problem| self.explain_key(&node, problem))
+                }
             };
             let is_full = matches!(&answer, Ok(answer) if answer.status() == 429)
                 || matches!(&answer, Err(problem) if problem.status == 429);
@@ -108,6 +126,17 @@ impl PlacedStart<'_> {
                 Err(_) => return answer,
             }
         }
+    }
+
+    /// Says what to do where the node of a key is silent.
+    fn explain_key(&self, node: &NodeName, mut problem: ProblemDetails) -> ProblemDetails {
+        if let Some(key) = self.config.lifecycle.key.as_deref().filter(|_| problem.kind == "node-silent") {
+            problem.detail.push_str(&format!(
+                ". The conversation of the key {key:?} is there: wait for that node, start with another key, or, where it never comes back, \
+                 `agent-proxy fleet forget {node}` gives up its sessions and their keys"
+            ));
+        }
+        problem
     }
 
     /// Notes how deep a session is that one of this node's own sessions starts: no other node can tell.
@@ -126,13 +155,13 @@ impl PlacedStart<'_> {
 
     /// Finds what the start asks of its node. One that goes on with a conversation goes to where that is.
     async fn placement_request(&self, identity: Option<&Identity>) -> RouteResult<PlacementRequest> {
-        let PlacementQuery { node, label } = &self.placement;
-        let node = node.as_deref().map(str::parse::<NodeName>).transpose();
+        let node = self.placement.node.as_deref().map(str::parse::<NodeName>).transpose();
         let node = node.map_err(|error| ProblemDetails::usage(error.to_string()))?;
         let mut placement = PlacementRequest {
             agent: self.fields.contains_key("agent").then(|| self.config.agent.clone()),
             node,
-            labels: parse_labels(label)?,
+            labels: self.labels.clone(),
+            ..PlacementRequest::default()
         };
         let owner = match &self.config.resume {
             Some(resume) => match &resume.from {
@@ -146,9 +175,16 @@ impl PlacedStart<'_> {
             (Some(owner), _) => Some(owner),
             (None, Some(key)) => {
                 let user = identity.and_then(|identity| identity.user.as_deref()).or(self.config.user_id.as_deref());
-                let key = hash(&[user.unwrap_or_default().as_bytes(), key.as_bytes()]);
-                let node = member.place(&placement, &[]).map_err(no_node)?;
-                Some(member.remember_conversation(&key, &node).await.map_err(unreachable)?)
+                let key = key_of(user, key);
+                let node = match member.session_with_key(&key) {
+                    // Whether it is there, or fits, is that node's to say.
+                    Some(owned) => owned.record.node,
+                    None => {
+                        let node = member.place(&placement, &[]).map_err(no_node)?;
+                        member.node_with_key(&key, &node).await.map_err(unreachable)?
+                    }
+                };
+                Some(node)
             }
             (None, None) => None,
         };
@@ -189,6 +225,7 @@ fn parse_labels(text: &str) -> RouteResult<BTreeMap<String, String>> {
 async fn start_here(
     gateway: FleetGateway,
     config: AgentSessionConfig,
+    labels: BTreeMap<String, String>,
     request: OutgoingRequest,
     next: Next,
 ) -> RouteResult<Response> {
@@ -197,13 +234,25 @@ async fn start_here(
         let session = config.session_id;
         let identity = request.extensions.get::<Identity>();
         let user = identity.and_then(|identity| identity.user.clone()).or(config.user_id);
+        let facts = SessionFacts {
+            key: config.lifecycle.key.as_deref().map(|key| key_of(user.as_deref(), key)),
+            user,
+            agent: Some(config.agent).filter(|agent| !agent.is_empty()),
+            phase: SessionPhase::Running,
+        };
+        check_key(&gateway, &facts)?;
         let _starting = member.begin_start(&session);
-        let claimed = match gateway.is_here(&session) {
-            true => member.claim(&session, user.as_deref()).await,
-            false => member.claim_start(&session, user.as_deref()).await,
+        let is_here = gateway.is_here(&session);
+        check_given(&gateway, &session, is_here)?;
+        let claimed = match is_here {
+            true => member.claim_as(&session, &facts, &labels).await,
+            false => member.claim_start_as(&session, &facts, &labels).await,
         };
         let claim = claimed.map_err(|error| refused_claim(&session, error))?;
-        let response = next.run(incoming(request)?).await;
+        let response = match check_started(&gateway, &session, &facts, claim).await {
+            Ok(()) => next.run(incoming(request)?).await,
+            Err(problem) => problem.into_response(),
+        };
         // A row that was there is another start's, or a session's.
         if !response.status().is_success()
             && claim.is_new
@@ -216,6 +265,57 @@ async fn start_here(
         Ok(response)
     });
     work.await.unwrap_or_else(|error| Err(ProblemDetails::failed(format!("the work broke off: {error}"))))
+}
+
+/// Refuses a start with a key whose session has moved, as this node knows better than the one that sent the start here.
+fn check_key(gateway: &FleetGateway, facts: &SessionFacts) -> RouteResult<()> {
+    let owned = facts.key.as_deref().and_then(|key| gateway.member().session_with_key(key));
+    match owned {
+        Some(owned) if owned.record.node != *gateway.member().name() => {
+            let detail = format!(
+                "session {}, which has the key, has moved to node {}: send the start again",
+                owned.session, owned.record.node
+            );
+            Err(ProblemDetails::new("other-node", detail))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses the id of a session that another node has given to this one, and that goes on here in a moment.
+fn check_given(gateway: &FleetGateway, session: &SessionId, is_here: bool) -> RouteResult<()> {
+    if !gateway.member().is_given(session, is_here) {
+        return Ok(());
+    }
+    let detail = format!(
+        "a session {session} exists: it was given to node {}, and goes on there in a moment: give this one another id",
+        gateway.member().name()
+    );
+    Err(ProblemDetails::new("duplicate-session", detail))
+}
+
+/// Checks what counts over the whole fleet, once the session's row is there: of two starts at once the later one sees the other.
+async fn check_started(
+    gateway: &FleetGateway,
+    session: &SessionId,
+    facts: &SessionFacts,
+    claim: SessionClaim,
+) -> RouteResult<()> {
+    // Its row may have come since the first look.
+    check_given(gateway, session, gateway.is_here(session))?;
+    let (Some(most), Some(user)) = (gateway.0.settings.max_per_user, facts.user.as_deref()) else { return Ok(()) };
+    // One that runs already counts once.
+    if !claim.is_new {
+        return Ok(());
+    }
+    let running = gateway.member().count_of_user(user, claim, session).await.map_err(unreachable)?;
+    if running < most {
+        return Ok(());
+    }
+    let detail = format!(
+        "user {user} has {running} sessions on the nodes of the fleet, and may have {most}: end one; `serve --max-per-user` sets the limit"
+    );
+    Err(ProblemDetails::new("too-many-sessions", detail))
 }
 
 fn refused_claim(session: &SessionId, error: ClaimError) -> ProblemDetails {
@@ -234,6 +334,11 @@ fn refused_claim(session: &SessionId, error: ClaimError) -> ProblemDetails {
 pub(super) fn no_node(error: PlacementError) -> ProblemDetails {
     let advice = "`agent-proxy fleet nodes` shows what there is";
     ProblemDetails::new("no-node", format!("no node for the session: {error}: {advice}"))
+}
+
+/// Name of a user's key in the rows of sessions.
+pub(super) fn key_of(user: Option<&str>, key: &str) -> String {
+    hash(&[user.unwrap_or_default().as_bytes(), key.as_bytes()])
 }
 
 /// Name of a start that may be sent again: its caller's key.

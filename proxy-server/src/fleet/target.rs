@@ -12,6 +12,8 @@ pub(super) enum RequestTarget {
     Start,
     /// List of what all nodes have.
     List(FleetList),
+    /// Events of all sessions: those of the fleet's log.
+    AllEvents,
     /// One session: its owner answers.
     Session(NamedSession),
     /// Another node, or this one.
@@ -51,6 +53,7 @@ impl RequestTarget {
             (&Method::GET, "/v1/sessions") => return Self::List(FleetList::Sessions),
             (&Method::GET, "/v1/records") => return Self::List(FleetList::Records),
             (&Method::GET, "/v1/permissions") => return Self::List(FleetList::Permissions),
+            (&Method::GET, "/v1/events") => return Self::AllEvents,
             _ => {}
         }
         if let Some((node, "drain")) = path.strip_prefix("/v1/fleet/nodes/").and_then(|rest| rest.split_once('/')) {
@@ -85,6 +88,7 @@ mod tests {
             (Method::POST, "/v1/sessions", RequestTarget::Start),
             (Method::GET, "/v1/sessions", RequestTarget::List(FleetList::Sessions)),
             (Method::GET, "/v1/permissions", RequestTarget::List(FleetList::Permissions)),
+            (Method::GET, "/v1/events", RequestTarget::AllEvents),
             (Method::GET, "/v1/sessions/s-1", session("s-1", 13..16, true)),
             (Method::POST, "/v1/sessions/s%2D1/kill", session("s-1", 13..18, true)),
             (Method::GET, "/v1/streams/s-1/events", session("s-1", 12..15, false)),

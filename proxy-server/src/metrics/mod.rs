@@ -1,5 +1,6 @@
 //! Metrics for Prometheus: what sessions have done, counted from their events, and what there is now.
 
+mod fleet;
 mod readers;
 mod recorder;
 mod snapshot;
@@ -7,7 +8,7 @@ mod snapshot;
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -19,6 +20,8 @@ use prometheus_client::{
 use proxy_manager::ProxyManager;
 use tokio::task::JoinHandle;
 
+#[cfg(feature = "fleet")]
+pub(crate) use self::fleet::FleetFigures;
 pub(crate) use self::readers::{CountedReader, ReaderTable};
 use self::{recorder::MetricsRecorder, snapshot::MetricsSnapshot};
 
@@ -35,10 +38,15 @@ pub struct ServerMetrics {
     counted: Arc<CountedMetrics>,
 }
 
+/// Look at a node's fleet.
+type FleetProbe = Box<dyn Fn() -> fleet::FleetFigures + Send + Sync>;
+
 struct CountedMetrics {
     registry: Registry,
     recorder: MetricsRecorder,
     readers: ReaderTable,
+    /// Tells what there is of a fleet, on a node of one.
+    fleet: OnceLock<FleetProbe>,
     /// Task that reads the events.
     reading: Mutex<Option<JoinHandle<()>>>,
 }
@@ -70,9 +78,16 @@ impl ServerMetrics {
                 }
             }
         });
-        let counted =
-            CountedMetrics { registry, recorder, readers: ReaderTable::default(), reading: Mutex::new(Some(reading)) };
+        let (fleet, reading) = (OnceLock::new(), Mutex::new(Some(reading)));
+        let counted = CountedMetrics { registry, recorder, readers: ReaderTable::default(), fleet, reading };
         Self { manager: manager.clone(), counted: Arc::new(counted) }
+    }
+
+    /// Tells of a fleet, too.
+    #[cfg(feature = "fleet")]
+    pub(crate) fn tell_of_fleet(&self, probe: impl Fn() -> FleetFigures + Send + Sync + 'static) {
+        // A manager is one node.
+        let _ = self.counted.fleet.set(Box::new(probe));
     }
 
     /// Counts a request that was refused.
@@ -103,7 +118,11 @@ impl ServerMetrics {
         let mut text = String::new();
         encode_registry(&mut text, &self.counted.registry)?;
         let snapshot = MetricsSnapshot::of(&self.manager, &self.counted.readers).await;
-        encode_registry(&mut text, &snapshot.register())?;
+        let mut registry = snapshot.register();
+        if let Some(probe) = self.counted.fleet.get() {
+            probe().register(&mut registry);
+        }
+        encode_registry(&mut text, &registry)?;
         encode_eof(&mut text)?;
         Ok(text)
     }
@@ -148,7 +167,9 @@ mod tests {
         let mut registry = Registry::with_prefix(PREFIX);
         MetricsRecorder::register(&mut registry).touch_all();
         let mut text = String::new();
-        for registry in [&registry, &MetricsSnapshot::of_each().register()] {
+        let mut now = MetricsSnapshot::of_each().register();
+        fleet::FleetFigures::of_each().register(&mut now);
+        for registry in [&registry, &now] {
             encode_registry(&mut text, registry).expect("written");
         }
         let (series, metrics) = series(&text);

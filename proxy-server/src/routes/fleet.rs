@@ -4,14 +4,14 @@ use axum::{
     extract::{Path, Query, State},
     http::StatusCode,
 };
-use fleet::FleetNode;
+use fleet::{FleetNode, NodeName, NodePresence};
 use proxy_manager::SessionId;
 use serde::Deserialize;
 
 use crate::{
     ApiState, FleetGateway, ProblemDetails,
     access::Caller,
-    api::{DrainedNode, FleetSession, MoveRequest, MovedSession, StayingSession},
+    api::{DrainedNode, FleetSession, ForgottenNode, MoveRequest, MovedSession, StayingSession},
     requests::{Body, JsonBody, RouteResult, parse},
     route_table::api_routes,
 };
@@ -35,6 +35,9 @@ api_routes! { "Fleet", ApiState;
     /// Moves all sessions away from a node that can move, and has it take no new ones until it is started again.
     post "/v1/fleet/nodes/{node}/drain" drain:
         json::<DrainedNode>(200, "What became of its sessions.") problems(&["unsupported", "usage", "node-silent"]);
+    /// Gives up what the fleet has of a node that is gone for good: its sessions with their events, conversations and keys.
+    post "/v1/fleet/nodes/{node}/forget" forget:
+        json::<ForgottenNode>(200, "Its sessions, which are gone.") problems(&["unsupported", "usage", "refused", "not-ended"]);
 }
 
 /// Query of a takeover.
@@ -43,6 +46,8 @@ api_routes! { "Fleet", ApiState;
 struct TakeQuery {
     /// True to resume the session.
     resume: bool,
+    /// Node that had it.
+    from: Option<NodeName>,
 }
 
 async fn move_session(
@@ -61,10 +66,10 @@ async fn take_session(
     caller: Caller,
     State(state): State<ApiState>,
     Path(id): Path<SessionId>,
-    Query(TakeQuery { resume }): Query<TakeQuery>,
+    Query(TakeQuery { resume, from }): Query<TakeQuery>,
 ) -> RouteResult<StatusCode> {
     caller.check_all_users("a session that another node gave to this one")?;
-    gateway(&state)?.take_session(&id, resume).await?;
+    gateway(&state)?.take_session(&id, resume, from).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -83,13 +88,30 @@ async fn drain(caller: Caller, State(state): State<ApiState>) -> RouteResult<Jso
     Ok(JsonBody(DrainedNode { moved, stay }))
 }
 
+async fn forget(
+    caller: Caller,
+    State(state): State<ApiState>,
+    Path(node): Path<String>,
+) -> RouteResult<JsonBody<ForgottenNode>> {
+    caller.check_all_users("a node")?;
+    let node: NodeName = node.parse().map_err(|error| ProblemDetails::usage(format!("{error}")))?;
+    let gateway = gateway(&state)?.clone();
+    if gateway.member().node(&node).is_some_and(|known| known.presence == NodePresence::Alive) {
+        let detail = format!("node {node} is alive: only one that is gone for good can be forgotten: stop it first");
+        return Err(ProblemDetails::new("not-ended", detail));
+    }
+    let work = tokio::spawn(async move { gateway.member().forget_node(&node).await });
+    let sessions = work.await.map_err(|error| ProblemDetails::failed(format!("the work broke off: {error}")))?;
+    Ok(JsonBody(ForgottenNode { sessions: sessions.map_err(crate::fleet::unreachable)? }))
+}
+
 async fn nodes(State(state): State<ApiState>) -> RouteResult<JsonBody<Vec<FleetNode>>> {
     Ok(JsonBody(gateway(&state)?.member().nodes()))
 }
 
 async fn sessions(caller: Caller, State(state): State<ApiState>) -> RouteResult<JsonBody<Vec<FleetSession>>> {
     let member = gateway(&state)?.member();
-    let owned = member.sessions().into_iter().filter(|owned| caller.sees(owned.record.user.as_deref()));
+    let owned = member.sessions().into_iter().filter(|owned| caller.sees(owned.record.facts.user.as_deref()));
     let described = owned.map(|owned| {
         let node = member.node(&owned.record.node);
         FleetSession {
@@ -98,7 +120,10 @@ async fn sessions(caller: Caller, State(state): State<ApiState>) -> RouteResult<
             presence: node.as_ref().map(|node| node.presence),
             silent_seconds: node.map(|node| node.silent_seconds),
             epoch: owned.record.epoch,
-            user_id: owned.record.user,
+            phase: owned.record.facts.phase,
+            agent: owned.record.facts.agent,
+            labels: owned.record.labels,
+            user_id: owned.record.facts.user,
             snapshot: owned.record.snapshot,
             kill: owned.record.kill,
         }

@@ -60,6 +60,14 @@ pub(crate) fn router(state: ApiState) -> Router {
     let routes = routes.with_state(state.clone());
     #[cfg(feature = "fleet")]
     let gateway = state.fleet.clone();
+    #[cfg(feature = "fleet")]
+    if let Some(gateway) = &gateway {
+        state.audit.iter().for_each(|audit| gateway.audit_in(audit));
+        if let Some(metrics) = &metrics {
+            let gateway = gateway.clone();
+            metrics.tell_of_fleet(move || gateway.figures());
+        }
+    }
     let answer_time = state.answer_time;
     let counted = metrics.clone();
     let router = stop

@@ -46,7 +46,7 @@ struct WebhookReceipt {
 }
 
 fn webhooks(state: &ApiState) -> RouteResult<&Webhooks> {
-    state.webhooks.as_ref().ok_or_else(|| {
+    state.webhooks.as_ref().filter(|webhooks| !webhooks.is_empty()).ok_or_else(|| {
         ProblemDetails::new(
             "unsupported",
             "this server has no webhooks: write webhooks.toml into its configuration directory",
@@ -59,7 +59,7 @@ async fn receive(
     Path(name): Path<String>,
     request: Request<axum::body::Body>,
 ) -> RouteResult<Response> {
-    let webhooks = webhooks(&state)?;
+    let webhooks = webhooks(&state)?.clone();
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, MAX_DELIVERY).await.map_err(|error| {
         ProblemDetails::new(

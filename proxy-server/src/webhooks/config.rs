@@ -4,6 +4,7 @@
 //! [in.github]
 //! sender = "github"                 # github, slack, hmac
 //! secret_file = "github.secret"     # or secret_env = "GITHUB_SECRET"
+//! per_minute = 600
 //!
 //! [out.ops]
 //! url = "https://ops.example/agents"   # or command = ["notify", "--json"]
@@ -19,12 +20,20 @@
 //! base_url = "https://agents.example"
 //! ```
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    time::Duration,
+};
 
 use agents::ConfigDir;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-use super::signature::{WebhookKey, WebhookSender};
+use super::{
+    CALLBACKS,
+    outgoing::Receiver,
+    signature::{WebhookKey, WebhookSender},
+};
 use crate::ProblemDetails;
 
 /// Time after which a delivery is given up, unless another is configured.
@@ -35,6 +44,9 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time in which a link has to be used.
 const LINK_LIFE: Duration = Duration::from_secs(60 * 60);
+
+/// Deliveries of a sender that are taken in a minute, unless others are configured.
+const DELIVERIES_PER_MINUTE: u32 = 600;
 
 /// What a webhook of ours is sent for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -77,6 +89,8 @@ struct IncomingEntry {
     secret_env: Option<String>,
     #[serde(default)]
     stream: Option<String>,
+    #[serde(default)]
+    per_minute: Option<u32>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -143,7 +157,7 @@ fn duration<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Duration>, D::
 }
 
 /// Configuration with its secrets.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WebhookConfig {
     pub(super) incoming: BTreeMap<String, IncomingHook>,
     pub(super) outgoing: Vec<OutgoingHook>,
@@ -152,16 +166,18 @@ pub struct WebhookConfig {
 }
 
 /// Sender whose webhooks are taken.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct IncomingHook {
     pub(super) sender: WebhookSender,
     pub(super) key: WebhookKey,
     /// Name of the stream; `{a.b}` in it stands for what the event's payload has there.
     pub(super) stream: String,
+    /// Deliveries that are taken in a minute, and at once.
+    pub(super) per_minute: u32,
 }
 
 /// Receiver of our webhooks.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OutgoingHook {
     pub(super) name: String,
     pub(super) target: WebhookTarget,
@@ -171,7 +187,7 @@ pub(super) struct OutgoingHook {
 }
 
 /// Place to which a message goes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum WebhookTarget {
     /// An address, with the secret of the signature.
     Url(String, WebhookKey),
@@ -180,7 +196,7 @@ pub(super) enum WebhookTarget {
 }
 
 /// Times of a delivery.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RetryPolicy {
     /// Pause before the second try; each further one doubles, up to five minutes.
     pub(super) first: Duration,
@@ -190,7 +206,7 @@ pub(super) struct RetryPolicy {
 }
 
 /// Calls that callers of `ask` get.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CallbackConfig {
     pub(super) hosts: Vec<String>,
     pub(super) key: WebhookKey,
@@ -198,7 +214,7 @@ pub(super) struct CallbackConfig {
 }
 
 /// Links that answer a permission request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LinkConfig {
     pub(super) base_url: Option<String>,
     pub(super) life: Duration,
@@ -214,6 +230,33 @@ impl WebhookConfig {
     /// Returns true if messages are sent: that takes a state directory.
     pub fn sends(&self) -> bool {
         !self.outgoing.is_empty() || self.callbacks.is_some()
+    }
+
+    /// Returns true if nothing is taken or sent.
+    pub(super) fn is_empty(&self) -> bool {
+        self.incoming.is_empty() && !self.sends() && self.links == LinkConfig::default()
+    }
+
+    /// Returns the receivers by name, with their times.
+    pub(super) fn receivers(&self) -> BTreeMap<String, (Receiver, RetryPolicy)> {
+        let hooks = self.outgoing.iter().cloned().map(|hook| (hook.name.clone(), Receiver::of(hook)));
+        let callbacks = self.callbacks.clone().map(|callbacks| {
+            let receiver = Receiver::Callbacks { hosts: callbacks.hosts, key: callbacks.key };
+            (CALLBACKS.to_owned(), (receiver, callbacks.retry))
+        });
+        hooks.chain(callbacks).collect()
+    }
+
+    /// Lists the entries that differ in another configuration, by their place in the file.
+    pub(super) fn changes(&self, new: &Self) -> Vec<String> {
+        let outgoing = |config: &Self| -> BTreeMap<String, OutgoingHook> {
+            config.outgoing.iter().map(|hook| (hook.name.clone(), hook.clone())).collect()
+        };
+        let mut changes = differences("in", &self.incoming, &new.incoming);
+        changes.extend(differences("out", &outgoing(self), &outgoing(new)));
+        changes.extend((self.callbacks != new.callbacks).then(|| "callbacks changed".to_owned()));
+        changes.extend((self.links != new.links).then(|| "links changed".to_owned()));
+        changes
     }
 }
 
@@ -244,7 +287,11 @@ impl WebhookFile {
             check_name(&place, &name)?;
             let stream = entry.stream.unwrap_or_else(|| format!("hooks/{name}"));
             let key = key(&place, entry.secret_file, entry.secret_env)?;
-            config.incoming.insert(name, IncomingHook { sender: entry.sender, key, stream });
+            let per_minute = entry.per_minute.unwrap_or(DELIVERIES_PER_MINUTE);
+            if per_minute == 0 {
+                return Err(invalid(&place, "per_minute: give 1 or more, or remove the entry"));
+            }
+            config.incoming.insert(name, IncomingHook { sender: entry.sender, key, stream, per_minute });
         }
         for (name, entry) in self.out {
             let place = format!("out.{name}");
@@ -274,6 +321,18 @@ impl WebhookFile {
         config.links = LinkConfig { base_url, life: self.links.life.unwrap_or(LINK_LIFE) };
         Ok(config)
     }
+}
+
+/// Lists the names that are not the same in two tables.
+fn differences<T: PartialEq>(table: &str, old: &BTreeMap<String, T>, new: &BTreeMap<String, T>) -> Vec<String> {
+    let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    let of_name = |name: &String| match (old.get(name), new.get(name)) {
+        (Some(old), Some(new)) if old == new => None,
+        (Some(_), Some(_)) => Some(format!("{table}.{name} changed")),
+        (Some(_), None) => Some(format!("{table}.{name} removed")),
+        (None, _) => Some(format!("{table}.{name} added")),
+    };
+    names.into_iter().filter_map(of_name).collect()
 }
 
 impl RetryPolicy {

@@ -38,7 +38,7 @@ impl Webhooks {
     /// Takes a delivery.
     ///
     /// # Errors
-    /// `unknown-route` for a name that is not configured; `invalid-signature` with the reason; those of the event log.
+    /// `unknown-route` for a name that is not configured; `invalid-signature` with the reason; `rate-limited`; those of the event log.
     pub(crate) async fn receive(
         &self,
         manager: &ProxyManager,
@@ -46,13 +46,22 @@ impl Webhooks {
         headers: &HeaderMap,
         body: Bytes,
     ) -> RouteResult<Response> {
-        let Some(hook) = self.0.config.incoming.get(name) else {
+        let active = self.active();
+        let Some(hook) = active.config.incoming.get(name) else {
             let detail = format!("no webhook is called {name:?}: add [in.{name}] to webhooks.toml");
             return Err(ProblemDetails::new("unknown-route", detail));
         };
-        let received = hook.receive(manager, name, headers, &body).await;
+        // Who has no secret cannot use up the rate of who has.
+        let received = match hook.verify(name, headers, &body) {
+            Ok(delivery) => match self.count_delivery(name, hook.per_minute) {
+                Ok(()) => hook.receive(manager, name, headers, &body, &delivery).await,
+                Err(problem) => Err(problem),
+            },
+            Err(problem) => Err(problem),
+        };
         let outcome = match &received {
             Ok((outcome, _)) => outcome,
+            Err(problem) if problem.kind == "rate-limited" => "limited",
             Err(problem) => {
                 tracing::info!(hook = name, why = problem.detail, "a webhook is refused");
                 if problem.status < 500 { "refused" } else { "failed" }
@@ -63,17 +72,24 @@ impl Webhooks {
     }
 }
 
+fn invalid_signature(name: &str, why: &dyn std::fmt::Display) -> ProblemDetails {
+    ProblemDetails::new("invalid-signature", format!("webhook {name:?}: {why}"))
+}
+
 impl IncomingHook {
+    fn verify(&self, name: &str, headers: &HeaderMap, body: &[u8]) -> RouteResult<SignedDelivery> {
+        let delivery = self.sender.verify(&self.key, headers, body, SystemTime::now());
+        delivery.map_err(|error| invalid_signature(name, &error))
+    }
+
     async fn receive(
         &self,
         manager: &ProxyManager,
         name: &str,
         headers: &HeaderMap,
         body: &[u8],
+        delivery: &SignedDelivery,
     ) -> RouteResult<(&'static str, Response)> {
-        let invalid = |why: String| ProblemDetails::new("invalid-signature", format!("webhook {name:?}: {why}"));
-        let delivery = self.sender.verify(&self.key, headers, body, SystemTime::now());
-        let delivery = delivery.map_err(|error| invalid(error.to_string()))?;
         let content = parse(headers, body)?;
         if let (WebhookSender::Slack, Some("url_verification")) = (self.sender, content["type"].as_str()) {
             let challenge = content["challenge"].as_str().unwrap_or_default().to_owned();
@@ -86,10 +102,10 @@ impl IncomingHook {
             RequestStart::New(guard) | RequestStart::Interrupted(_, guard) => Some(guard),
             RequestStart::Answered(_) if self.sender == WebhookSender::Github => None,
             RequestStart::Answered(_) | RequestStart::Reused => {
-                return Err(invalid("this signature was used already: it is a replay".to_owned()));
+                return Err(invalid_signature(name, &"this signature was used already: it is a replay"));
             }
         };
-        let is_new = match self.append(manager, name, &delivery, content).await {
+        let is_new = match self.append(manager, name, delivery, content).await {
             Ok(is_new) => is_new,
             Err(problem) => {
                 // Nothing was done with it, or it is found in the stream: the sender may send it again.

@@ -9,7 +9,7 @@ use std::{
     fmt::Write as _,
     io,
     path::Path,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
 
@@ -108,9 +108,11 @@ pub(super) struct PermissionLinks {
     key: WebhookKey,
     base_url: String,
     life: Duration,
-    /// Hashes of used links, and the ends of their lives.
-    used: Mutex<HashMap<String, u64>>,
+    used: UsedLinks,
 }
+
+/// Hashes of used links, and the ends of their lives. A clone has the same.
+type UsedLinks = Arc<Mutex<HashMap<String, u64>>>;
 
 /// Links for one request.
 #[derive(Clone, Debug, Serialize)]
@@ -120,11 +122,11 @@ pub(super) struct LinkPair {
 }
 
 impl PermissionLinks {
-    /// Takes the key in a file, which is made if it is not there. Blocks.
+    /// Takes the key in a file, which is made if it is not there, and the links that others have seen used. Blocks.
     ///
     /// # Errors
     /// The file cannot be read or written.
-    pub(super) fn open(file: &Path, base_url: String, life: Duration) -> io::Result<Self> {
+    pub(super) fn open(file: &Path, base_url: String, life: Duration, others: Option<&Self>) -> io::Result<Self> {
         let bytes = match std::fs::read(file) {
             Ok(bytes) if bytes.len() >= 32 => bytes,
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -135,7 +137,8 @@ impl PermissionLinks {
                 bytes
             }
         };
-        Ok(Self { key: WebhookKey::of(bytes), base_url, life, used: Mutex::default() })
+        let used = others.map(|others| others.used.clone()).unwrap_or_default();
+        Ok(Self { key: WebhookKey::of(bytes), base_url, life, used })
     }
 
     /// Makes the links for a request, as of a time.
@@ -264,9 +267,11 @@ mod tests {
     fn a_link_is_one_of_ours_until_it_expires() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("links.key");
-        let open =
-            || PermissionLinks::open(&file, "https://agents.example".into(), Duration::from_secs(60)).expect("opened");
-        let (links, now) = (open(), SystemTime::now());
+        let open = |others: Option<&PermissionLinks>| {
+            PermissionLinks::open(&file, "https://agents.example".into(), Duration::from_secs(60), others)
+                .expect("opened")
+        };
+        let (links, now) = (open(None), SystemTime::now());
         let session: SessionId = "s-1".parse().expect("an id");
         let LinkPair { allow, deny } = links.create(&session, "permission-1", now);
         let token = |link: &str| link.split_once("/v1/permission-link?token=").expect("a link").1.to_owned();
@@ -274,7 +279,7 @@ mod tests {
         assert_ne!(allow, deny);
         assert!(links.parse(&allow, now).expect("ours").allows && !links.parse(&deny, now).expect("ours").allows);
         // After a restart as well.
-        assert!(open().parse(&allow, now).is_ok());
+        assert!(open(None).parse(&allow, now).is_ok());
         assert_eq!(links.parse(&allow, now + Duration::from_secs(61)), Err(LinkError::Expired));
         let (grant, _) = allow.split_once('.').expect("two parts");
         let (_, signature) = deny.split_once('.').expect("two parts");
@@ -284,6 +289,8 @@ mod tests {
         let grant = links.parse(&allow, now).expect("ours");
         assert!(links.consume(&allow, &grant, now) && !links.consume(&allow, &grant, now));
         assert_eq!(links.parse(&allow, now), Err(LinkError::Used));
+        // With another configuration, too.
+        assert_eq!(open(Some(&links)).parse(&allow, now), Err(LinkError::Used));
     }
 
     #[test]

@@ -11,37 +11,36 @@ mod signature;
 mod turn;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     fmt,
     fs::DirBuilder,
     future::Future,
     io,
     os::unix::fs::DirBuilderExt as _,
-    path::Path,
+    path::{Path, PathBuf},
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use axum::response::Response;
-use proxy_manager::{FeedStart, Json, ProxyManager};
+use proxy_manager::{Json, ProxyManager};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::{sync::Mutex as AsyncMutex, task::spawn_blocking};
 
-use self::{
-    config::{RetryPolicy, WebhookTarget},
-    cursor::{CursorFile, DeliveryCursor},
-    links::PermissionLinks,
-    message::{AskCallback, CALLBACK_MEMBER},
-    outgoing::{DeliveryContext, DeliveryWorker, Receiver},
-};
 pub use self::{
     config::{WebhookConfig, WebhookFile},
     signature::WebhookSender,
 };
+use self::{
+    cursor::CursorFile,
+    links::PermissionLinks,
+    message::{AskCallback, CALLBACK_MEMBER},
+    outgoing::{DeliveryContext, DeliveryTask, FeedPlace, Receiver},
+};
 pub(crate) use self::{incoming::MAX_DELIVERY, links::LinkForm};
-use crate::{ProblemDetails, ServerMetrics, requests::RouteResult};
+use crate::{ProblemDetails, ServerMetrics, access::RateBucket, requests::RouteResult};
 
 /// Folder of cursors and the key of links, in the state directory.
 const FOLDER: &str = "webhooks";
@@ -81,11 +80,22 @@ pub type WebhookSend =
 pub struct Webhooks(Arc<WebhookState>);
 
 struct WebhookState {
+    /// Folder of cursors and keys; `None` without a state directory.
+    folder: Option<PathBuf>,
+    send: WebhookSend,
+    counts: DeliveryCounts,
+    active: Mutex<Arc<ActiveWebhooks>>,
+    /// Rates of the senders.
+    rates: Mutex<HashMap<String, RateBucket>>,
+    /// Deliveries by the receiver's name. One reload at a time has them.
+    tasks: AsyncMutex<HashMap<String, DeliveryTask>>,
+}
+
+/// Configuration that is in use.
+#[derive(Debug, Default)]
+struct ActiveWebhooks {
     config: WebhookConfig,
     links: Option<Arc<PermissionLinks>>,
-    counts: DeliveryCounts,
-    /// Tasks of the receivers.
-    _workers: JoinSet<()>,
 }
 
 impl fmt::Debug for Webhooks {
@@ -105,8 +115,8 @@ pub struct WebhookStatus {
     pub direction: String,
     /// The sender, or `url` or `command`.
     pub kind: String,
-    /// Deliveries since the server's start, by outcome: `accepted`, `duplicate`, `verified`, `refused`, `failed` of one that comes in;
-    /// `delivered`, `retried`, `abandoned` of one that goes out.
+    /// Deliveries since the server's start, by outcome: `accepted`, `duplicate`, `verified`, `limited`, `refused`, `failed` of one that
+    /// comes in; `delivered`, `retried`, `abandoned` of one that goes out.
     pub counts: BTreeMap<String, u64>,
     /// Messages that wait, as far as they are read.
     pub waiting: usize,
@@ -123,14 +133,23 @@ pub(super) struct DeliveryCounts {
 
 impl DeliveryCounts {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(bool, String), WebhookStatus>> {
-        self.statuses.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.statuses)
     }
 
-    fn add(&self, name: &str, direction: &str, kind: &str) {
-        let (name, direction, kind) = (name.to_owned(), direction.to_owned(), kind.to_owned());
-        let status = WebhookStatus { name: name.clone(), direction, kind, ..WebhookStatus::default() };
-        let key = (status.direction == "in", name);
-        self.lock().insert(key, status);
+    /// Lists these senders and receivers, with what was counted of them before.
+    fn list(&self, senders: Vec<(&str, &str)>, receivers: Vec<(&str, &Receiver)>) {
+        let mut statuses = self.lock();
+        let mut known = std::mem::take(&mut *statuses);
+        let mut add = |name: &str, direction: &str, kind: &str| {
+            let key = (direction == "in", name.to_owned());
+            let status = known.remove(&key).unwrap_or_default();
+            let (name, direction, kind) = (name.to_owned(), direction.to_owned(), kind.to_owned());
+            statuses.insert(key, WebhookStatus { name, direction, kind, ..status });
+        };
+        senders.into_iter().for_each(|(name, kind)| add(name, "in", kind));
+        for (name, receiver) in receivers {
+            add(name, if name == CALLBACKS { "callbacks" } else { "out" }, receiver.kind());
+        }
     }
 
     fn update(&self, is_in: bool, name: &str, update: impl FnOnce(&mut WebhookStatus)) {
@@ -159,12 +178,54 @@ impl DeliveryCounts {
     }
 }
 
+impl WebhookState {
+    /// Makes the folder, if the configuration needs one. Returns `None` if it does not, and there is no state directory.
+    async fn prepare_folder(&self, config: &WebhookConfig) -> Result<Option<PathBuf>, ProblemDetails> {
+        let Some(folder) = self.folder.clone() else {
+            if !config.is_empty() {
+                let detail =
+                    "webhooks.toml: webhooks are stored in the event log: start the server with --state-dir DIRECTORY";
+                return Err(ProblemDetails::new("invalid-config", detail));
+            }
+            return Ok(None);
+        };
+        let path = folder.clone();
+        let make = move || DirBuilder::new().recursive(true).mode(0o700).create(path);
+        spawn_blocking(make).await.map_err(io::Error::other).flatten().map_err(|error| failed(&folder, &error))?;
+        Ok(Some(folder))
+    }
+}
+
+fn failed(folder: &Path, error: &dyn fmt::Display) -> ProblemDetails {
+    ProblemDetails::failed(format!("webhooks: the files in {} cannot be used: {error}", folder.display()))
+}
+
+fn cursor_file(folder: &Path, name: &str) -> CursorFile {
+    CursorFile::new(folder.join(format!("{name}.json")))
+}
+
+async fn open_links(
+    folder: &Path,
+    config: &WebhookConfig,
+    before: Option<Arc<PermissionLinks>>,
+) -> Result<Option<Arc<PermissionLinks>>, ProblemDetails> {
+    let Some(base) = config.links.base_url.clone() else { return Ok(None) };
+    let (file, life) = (folder.join("links.key"), config.links.life);
+    let open = move || PermissionLinks::open(&file, base, life, before.as_deref());
+    let opened = spawn_blocking(open).await.map_err(io::Error::other).flatten();
+    opened.map(|links| Some(Arc::new(links))).map_err(|error| failed(folder, &error))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Webhooks {
     /// Takes webhooks, and begins to send ours: with the events that come from now on, and those since the last start that were not
     /// delivered.
     ///
     /// # Errors
-    /// `invalid-config` where ours are to be sent without a state directory; `failed` where its files cannot be used.
+    /// `invalid-config` where webhooks are configured without a state directory; `failed` where its files cannot be used.
     pub async fn start(
         manager: &ProxyManager,
         config: WebhookConfig,
@@ -172,81 +233,101 @@ impl Webhooks {
         send: WebhookSend,
         metrics: Option<ServerMetrics>,
     ) -> Result<Self, ProblemDetails> {
-        let counts = DeliveryCounts { metrics, ..DeliveryCounts::default() };
-        for (name, hook) in &config.incoming {
-            let sender = match hook.sender {
-                WebhookSender::Github => "github",
-                WebhookSender::Slack => "slack",
-                WebhookSender::Hmac => "hmac",
-            };
-            counts.add(name, "in", sender);
+        let webhooks = Self(Arc::new(WebhookState {
+            folder: state_dir.map(|directory| directory.join(FOLDER)),
+            send,
+            counts: DeliveryCounts { metrics, ..DeliveryCounts::default() },
+            active: Mutex::default(),
+            rates: Mutex::default(),
+            tasks: AsyncMutex::default(),
+        }));
+        webhooks.reload(manager, config).await?;
+        Ok(webhooks)
+    }
+
+    /// Uses another configuration from now on, and returns what is different. Entries that are the same go on undisturbed. A receiver that
+    /// changed goes on where it was, once the tries that run have ended.
+    ///
+    /// # Errors
+    /// As [`Webhooks::start`]: the configuration before stays in use.
+    pub async fn reload(&self, manager: &ProxyManager, config: WebhookConfig) -> Result<Vec<String>, ProblemDetails> {
+        let state = &*self.0;
+        let mut tasks = state.tasks.lock().await;
+        let before = self.active();
+        let changes = before.config.changes(&config);
+        if changes.is_empty() {
+            return Ok(changes);
         }
-        let mut workers = JoinSet::new();
-        let Some(state_dir) = state_dir else {
-            if config.sends() || !config.incoming.is_empty() {
-                let detail =
-                    "webhooks.toml: webhooks are stored in the event log: start the server with --state-dir DIRECTORY";
-                return Err(ProblemDetails::new("invalid-config", detail));
-            }
-            return Ok(Self(Arc::new(WebhookState { config, links: None, counts, _workers: workers })));
+        let folder = state.prepare_folder(&config).await?;
+        let same_links = before.config.links == config.links;
+        let links = match (&folder, same_links) {
+            (_, true) => before.links.clone(),
+            (Some(folder), false) => open_links(folder, &config, before.links.clone()).await?,
+            (None, false) => None,
         };
-        let folder = state_dir.join(FOLDER);
-        let failed = |what: &str, error: &dyn fmt::Display| {
-            ProblemDetails::failed(format!("webhooks: {what} in {} failed: {error}", folder.display()))
-        };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&folder)
-            .map_err(|error| failed("making a folder", &error))?;
-        let links = config
-            .links
-            .base_url
-            .clone()
-            .map(|base| PermissionLinks::open(&folder.join("links.key"), base, config.links.life).map(Arc::new));
-        let links = links.transpose().map_err(|error| failed("taking the key of links", &error))?;
-        let mut receivers: Vec<(String, Receiver, RetryPolicy)> = Vec::new();
-        for hook in config.outgoing.clone() {
-            let kind = if matches!(hook.target, WebhookTarget::Url(..)) { "url" } else { "command" };
-            counts.add(&hook.name, "out", kind);
-            receivers.push(Receiver::of(hook));
+        let (old, new) = (before.config.receivers(), config.receivers());
+        // Whatever can fail comes first.
+        let mut places = HashMap::new();
+        for name in new.keys().filter(|name| !tasks.contains_key(*name)) {
+            let Some(folder) = &folder else { continue };
+            let place = FeedPlace::find(manager, cursor_file(folder, name)).await;
+            places.insert(name.clone(), place.map_err(|error| failed(folder, &error))?);
         }
-        if let Some(callbacks) = config.callbacks.clone() {
-            counts.add(CALLBACKS, "callbacks", "url");
-            let receiver = Receiver::Callbacks { hosts: callbacks.hosts, key: callbacks.key };
-            receivers.push((CALLBACKS.to_owned(), receiver, callbacks.retry));
-        }
-        for (name, receiver, retry) in receivers {
-            let file = CursorFile::new(folder.join(format!("{name}.json")));
-            let reading = file.clone();
-            let read =
-                spawn_blocking(move || reading.read()).await.map_err(|error| failed("reading a cursor", &error))?;
-            let known = read.map_err(|error| failed(&format!("reading the cursor of {name}"), &error))?;
-            let start = known.as_ref().map_or(FeedStart::Latest, |cursor| FeedStart::After(cursor.position));
-            let feed = manager.follow_all(start).await?;
-            let cursor = match known {
-                Some(cursor) => cursor,
-                None => {
-                    // What is configured now gets what comes from now on, whenever that is delivered.
-                    let cursor = DeliveryCursor { position: feed.position(), ..DeliveryCursor::default() };
-                    let (new, first) = (file.clone(), cursor.clone());
-                    let written = spawn_blocking(move || new.write(&first)).await;
-                    let written = written.map_err(|error| failed("writing a cursor", &error))?;
-                    written.map_err(|error| failed(&format!("writing the cursor of {name}"), &error))?;
-                    cursor
-                }
-            };
+        let incoming = config.incoming.iter().map(|(name, hook)| (name.as_str(), hook.sender.name()));
+        state
+            .counts
+            .list(incoming.collect(), new.iter().map(|(name, (receiver, _))| (name.as_str(), receiver)).collect());
+        lock(&state.rates).retain(|name, _| config.incoming.contains_key(name));
+        *lock(&state.active) = Arc::new(ActiveWebhooks { config, links: links.clone() });
+        tasks.retain(|name, _| new.contains_key(name));
+        for (name, (receiver, retry)) in new {
+            let is_same = same_links && old.get(&name).is_some_and(|old| *old == (receiver.clone(), retry));
             let context = DeliveryContext {
-                name,
+                name: name.clone(),
                 receiver: Arc::new(receiver),
                 retry,
                 links: links.clone(),
-                send: send.clone(),
-                counts: counts.clone(),
+                send: state.send.clone(),
+                counts: state.counts.clone(),
             };
-            workers.spawn(DeliveryWorker::new(context, manager.clone(), feed, file, cursor).run());
+            let task = match (tasks.remove(&name), places.remove(&name), &folder) {
+                (Some(task), ..) if is_same => task,
+                (Some(before), _, Some(folder)) => {
+                    DeliveryTask::replace(before, context, manager.clone(), cursor_file(folder, &name))
+                }
+                (None, Some(place), _) => DeliveryTask::start(context, manager.clone(), place),
+                _ => continue,
+            };
+            tasks.insert(name, task);
         }
-        Ok(Self(Arc::new(WebhookState { config, links, counts, _workers: workers })))
+        Ok(changes)
+    }
+
+    fn active(&self) -> Arc<ActiveWebhooks> {
+        lock(&self.0.active).clone()
+    }
+
+    /// Returns true if nothing is configured.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.active().config.is_empty()
+    }
+
+    /// Counts a delivery of a sender.
+    ///
+    /// # Errors
+    /// `rate-limited` with the time until the next one is taken.
+    fn count_delivery(&self, name: &str, per_minute: u32) -> RouteResult<()> {
+        let (now, most) = (Instant::now(), f64::from(per_minute));
+        let mut rates = lock(&self.0.rates);
+        let bucket = rates.entry(name.to_owned()).or_insert_with(|| RateBucket::full(most, now));
+        bucket.take(most / 60.0, most, now).map_err(|after| {
+            let detail = format!(
+                "webhook {name:?}: more than {per_minute} deliveries a minute: send it again in {} s, or set per_minute of [in.{name}] in \
+                 webhooks.toml",
+                after.as_secs() + 1
+            );
+            ProblemDetails::rate_limited(detail, after)
+        })
     }
 
     fn count_received(&self, name: &str, outcome: &str) {
@@ -264,12 +345,12 @@ impl Webhooks {
 
     /// Shows the page of a link.
     pub(crate) fn show_link(&self, manager: &ProxyManager, token: &str) -> Response {
-        self.0.links.as_ref().map_or_else(links::unknown_link, |links| links.show(manager, token))
+        self.active().links.as_ref().map_or_else(links::unknown_link, |links| links.show(manager, token))
     }
 
     /// Answers by a link.
     pub(crate) async fn answer_link(&self, manager: &ProxyManager, token: &str) -> Response {
-        match &self.0.links {
+        match &self.active().links {
             Some(links) => links.answer(manager, token).await,
             None => links::unknown_link(),
         }
@@ -282,8 +363,8 @@ impl Webhooks {
 /// `usage` for an address that is none; `refused` for a host that is not allowed.
 pub(crate) fn callback_metadata(webhooks: Option<&Webhooks>, url: String, context: Value) -> RouteResult<Value> {
     let host = callback_host(&url)?;
-    let callbacks = webhooks.and_then(|webhooks| webhooks.0.config.callbacks.as_ref());
-    if !callbacks.is_some_and(|callbacks| callbacks.hosts.contains(&host)) {
+    let active = webhooks.map(Webhooks::active).unwrap_or_default();
+    if !active.config.callbacks.as_ref().is_some_and(|callbacks| callbacks.hosts.contains(&host)) {
         let detail = format!(
             "callback: this server calls no address of {host:?}: add it to `hosts` of [callbacks] in webhooks.toml, with the port if \
              the address names one"

@@ -10,10 +10,11 @@ use std::{
 };
 
 use ipc_protocol::ErrorChain;
-use proxy_manager::{Envelope, EventFeed, Json, NewEvent, ProxyManager, SessionId};
+use proxy_manager::{Envelope, EventFeed, FeedStart, Json, NewEvent, ProxyManager, SessionId};
 use serde_json::json;
 use tokio::{
-    task::{JoinSet, spawn_blocking},
+    sync::watch,
+    task::{JoinHandle, JoinSet, spawn_blocking},
     time::sleep,
 };
 
@@ -41,7 +42,7 @@ const LOG_PAUSE: Duration = Duration::from_secs(1);
 const MAX_UNWRITTEN: u64 = 10_000;
 
 /// What a receiver gets.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Receiver {
     /// Events of a kind, of sessions with labels.
     Hook { target: WebhookTarget, events: Vec<WebhookEvent>, labels: SessionLabels },
@@ -50,9 +51,18 @@ pub(super) enum Receiver {
 }
 
 impl Receiver {
-    pub(super) fn of(hook: OutgoingHook) -> (String, Self, RetryPolicy) {
-        let OutgoingHook { name, target, events, labels, retry } = hook;
-        (name, Self::Hook { target, events, labels }, retry)
+    /// Takes a receiver as it is configured.
+    pub(super) fn of(hook: OutgoingHook) -> (Self, RetryPolicy) {
+        let OutgoingHook { name: _, target, events, labels, retry } = hook;
+        (Self::Hook { target, events, labels }, retry)
+    }
+
+    /// Returns its kind, as it is listed.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::Hook { target: WebhookTarget::Command(_), .. } => "command",
+            Self::Hook { .. } | Self::Callbacks { .. } => "url",
+        }
     }
 
     fn wants(&self, manager: &ProxyManager, envelope: &Envelope) -> bool {
@@ -84,7 +94,7 @@ pub(super) struct DeliveryContext {
 type WaitingEvent = (u64, Arc<Envelope>);
 
 /// Worker of a receiver.
-pub(super) struct DeliveryWorker {
+struct DeliveryWorker {
     context: DeliveryContext,
     manager: ProxyManager,
     feed: EventFeed,
@@ -98,29 +108,141 @@ pub(super) struct DeliveryWorker {
     ready: VecDeque<SessionId>,
     /// Positions of all messages that wait.
     open: BTreeSet<u64>,
-    running: JoinSet<(SessionId, u64)>,
+    /// Each with true once its message was taken or given up.
+    running: JoinSet<(SessionId, u64, bool)>,
+    stop: watch::Receiver<()>,
+}
+
+/// Deliveries to one receiver. Dropping it begins no further try; the tries that run come to their end.
+#[derive(Debug)]
+pub(super) struct DeliveryTask {
+    stop: watch::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl DeliveryTask {
+    /// Delivers from a place on.
+    pub(super) fn start(context: DeliveryContext, manager: ProxyManager, place: FeedPlace) -> Self {
+        let (stop, stopped) = watch::channel(());
+        Self { stop, task: tokio::spawn(DeliveryWorker::new(context, manager, place, stopped).run()) }
+    }
+
+    /// Delivers to a receiver that is configured anew: its cursor is read once `before` has written it.
+    pub(super) fn replace(before: Self, context: DeliveryContext, manager: ProxyManager, file: CursorFile) -> Self {
+        let (stop, mut stopped) = watch::channel(());
+        let deliver = async move {
+            before.end().await;
+            let place = loop {
+                match FeedPlace::find(&manager, file.clone()).await {
+                    Ok(place) => break place,
+                    Err(error) => {
+                        tracing::warn!(hook = context.name, %error, "failed to go on with a webhook");
+                        context.counts.set_error(&context.name, &error.to_string());
+                    }
+                }
+                if is_stopped_within(LOG_PAUSE, &mut stopped).await {
+                    return;
+                }
+            };
+            DeliveryWorker::new(context, manager, place, stopped).run().await;
+        };
+        Self { stop, task: tokio::spawn(deliver) }
+    }
+
+    /// Waits until the tries that run have ended, each in its own time, and the cursor says so.
+    async fn end(self) {
+        drop(self.stop);
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "the deliveries of a webhook broke off");
+        }
+    }
+}
+
+/// Returns true if there is to be no further try, and false after a pause.
+async fn is_stopped_within(pause: Duration, stop: &mut watch::Receiver<()>) -> bool {
+    tokio::select! {
+        // Nothing is ever sent: its sender was dropped.
+        _ = stop.changed() => true,
+        () = sleep(pause) => false,
+    }
+}
+
+/// Place of a receiver in the events of all sessions.
+#[derive(Debug)]
+pub(super) struct FeedPlace {
+    feed: EventFeed,
+    file: CursorFile,
+    cursor: DeliveryCursor,
+}
+
+/// Reason why a receiver has no place.
+#[derive(Debug, thiserror::Error)]
+#[error("{operation} of a webhook failed: {cause}")]
+pub(super) struct FeedPlaceError {
+    operation: &'static str,
+    cause: String,
+}
+
+impl FeedPlace {
+    /// Reads the cursor in a file. A receiver that has none gets what comes from now on.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or is none; the events cannot be read.
+    pub(super) async fn find(manager: &ProxyManager, file: CursorFile) -> Result<Self, FeedPlaceError> {
+        let reading = file.clone();
+        let known = on_disk("reading the cursor", move || reading.read()).await?;
+        let start = known.as_ref().map_or(FeedStart::Latest, |cursor| FeedStart::After(cursor.position));
+        let feed =
+            manager.follow_all(start).await.map_err(|error| FeedPlaceError::new("following the events", &error))?;
+        let cursor = match known {
+            Some(cursor) => cursor,
+            None => {
+                // What is configured now gets what comes from now on, whenever that is delivered.
+                let cursor = DeliveryCursor { position: feed.position(), ..DeliveryCursor::default() };
+                let (new, first) = (file.clone(), cursor.clone());
+                on_disk("writing the cursor", move || new.write(&first)).await?;
+                cursor
+            }
+        };
+        Ok(Self { feed, file, cursor })
+    }
+}
+
+async fn on_disk<T: Send + 'static>(
+    operation: &'static str,
+    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> Result<T, FeedPlaceError> {
+    let done = spawn_blocking(work).await.map_err(|error| FeedPlaceError::new(operation, &error))?;
+    done.map_err(|error| FeedPlaceError::new(operation, &error))
+}
+
+impl FeedPlaceError {
+    fn new(operation: &'static str, error: &(dyn std::error::Error + 'static)) -> Self {
+        Self { operation, cause: ErrorChain(error).to_string() }
+    }
 }
 
 impl DeliveryWorker {
-    pub(super) fn new(
-        context: DeliveryContext,
-        manager: ProxyManager,
-        feed: EventFeed,
-        file: CursorFile,
-        cursor: DeliveryCursor,
-    ) -> Self {
+    fn new(context: DeliveryContext, manager: ProxyManager, place: FeedPlace, stop: watch::Receiver<()>) -> Self {
+        let FeedPlace { feed, file, cursor } = place;
         let written = cursor.position;
         let (lanes, ready, open, running) = Default::default();
-        Self { context, manager, feed, file, cursor, written, lanes, ready, open, running }
+        Self { context, manager, feed, file, cursor, written, lanes, ready, open, running, stop }
     }
 
-    /// Delivers until the manager is shut down.
-    pub(super) async fn run(mut self) {
+    /// Delivers until the manager is shut down, or it is stopped and no try runs.
+    async fn run(mut self) {
+        let mut is_stopped = false;
         loop {
-            self.start_deliveries();
+            if !is_stopped {
+                self.start_deliveries();
+            } else if self.running.is_empty() {
+                return;
+            }
             self.context.counts.set_waiting(&self.context.name, self.open.len());
             tokio::select! {
-                page = self.feed.next_page(PAGE), if self.open.len() < MAX_WAITING => match page {
+                _ = self.stop.changed(), if !is_stopped => is_stopped = true,
+                page = self.feed.next_page(PAGE), if !is_stopped && self.open.len() < MAX_WAITING => match page {
                     Ok(page) => self.take(page).await,
                     Err(proxy_manager::Error::ShutDown) => return,
                     Err(error) => {
@@ -129,7 +251,9 @@ impl DeliveryWorker {
                     }
                 },
                 Some(done) = self.running.join_next() => match done {
-                    Ok((session, position)) => self.finish(session, position).await,
+                    Ok((session, position, true)) => self.finish(session, position).await,
+                    // Whoever comes next sends it.
+                    Ok((_, _, false)) => {}
                     Err(error) => {
                         tracing::error!(hook = self.context.name, %error, "a delivery broke off: none follows until the next start");
                         return;
@@ -173,10 +297,10 @@ impl DeliveryWorker {
             let Some((position, envelope)) = self.lanes.get(&session).and_then(VecDeque::front).cloned() else {
                 continue;
             };
-            let (context, manager) = (self.context.clone(), self.manager.clone());
+            let (context, manager, mut stop) = (self.context.clone(), self.manager.clone(), self.stop.clone());
             self.running.spawn(async move {
-                context.deliver(&manager, position, &envelope).await;
-                (session, position)
+                let is_done = context.deliver(&manager, position, &envelope, &mut stop).await;
+                (session, position, is_done)
             });
         }
     }
@@ -203,7 +327,9 @@ impl DeliveryWorker {
                 Ok(Ok(())) => break self.written = self.cursor.position,
                 Ok(Err(error)) => {
                     tracing::warn!(hook = self.context.name, %error, "failed to write the cursor of a webhook");
-                    sleep(LOG_PAUSE).await;
+                    if is_stopped_within(LOG_PAUSE, &mut self.stop).await {
+                        break;
+                    }
                 }
                 // The runtime ends.
                 Err(_) => break,
@@ -213,19 +339,26 @@ impl DeliveryWorker {
 }
 
 impl DeliveryContext {
-    /// Delivers one message, or gives it up.
-    async fn deliver(&self, manager: &ProxyManager, position: u64, envelope: &Envelope) {
+    /// Delivers one message, or gives it up. Returns false if it was stopped before.
+    async fn deliver(
+        &self,
+        manager: &ProxyManager,
+        position: u64,
+        envelope: &Envelope,
+        stop: &mut watch::Receiver<()>,
+    ) -> bool {
         let (target, message) = match &*self.receiver {
             Receiver::Hook { target, .. } => {
-                let Some(kind) = WebhookEvent::of(envelope) else { return };
+                let Some(kind) = WebhookEvent::of(envelope) else { return true };
                 (target.clone(), message::of_event(manager, self.links.as_deref(), kind, position, envelope).await)
             }
             Receiver::Callbacks { hosts, key } => {
-                let Some((url, message)) = message::of_callback(manager, position, envelope).await else { return };
+                let Some((url, message)) = message::of_callback(manager, position, envelope).await else { return true };
                 // It was checked when it was asked for; the configuration may be another now.
                 if !check_url(&url).is_ok_and(|host| hosts.contains(&host)) {
                     let why = "callbacks to its host are not allowed any more";
-                    return self.give_up(manager, envelope, &message, why).await;
+                    self.give_up(manager, envelope, &message, why).await;
+                    return true;
                 }
                 (WebhookTarget::Url(url, key.clone()), message)
             }
@@ -233,12 +366,16 @@ impl DeliveryContext {
         let (began, mut pause) = (Instant::now(), self.retry.first);
         loop {
             let failure = match self.attempt(manager, &target, &message).await {
-                Ok(()) => return self.counts.count(&self.name, "delivered"),
+                Ok(()) => {
+                    self.counts.count(&self.name, "delivered");
+                    return true;
+                }
                 Err(failure) => failure,
             };
             self.counts.set_error(&self.name, &failure.why);
             if failure.is_final || began.elapsed() + pause > self.retry.give_up_after {
-                return self.give_up(manager, envelope, &message, &failure.why).await;
+                self.give_up(manager, envelope, &message, &failure.why).await;
+                return true;
             }
             tracing::info!(
                 hook = self.name,
@@ -248,7 +385,9 @@ impl DeliveryContext {
                 "a webhook is tried again"
             );
             self.counts.count(&self.name, "retried");
-            sleep(pause).await;
+            if is_stopped_within(pause, stop).await {
+                return false;
+            }
             pause = (pause * 2).min(MAX_PAUSE);
         }
     }

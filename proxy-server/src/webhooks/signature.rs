@@ -36,6 +36,17 @@ pub enum WebhookSender {
     Hmac,
 }
 
+impl WebhookSender {
+    /// Returns its name in the configuration.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Github => "github",
+            Self::Slack => "slack",
+            Self::Hmac => "hmac",
+        }
+    }
+}
+
 /// Secret of a webhook. `Debug` hides it.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct WebhookKey(Vec<u8>);

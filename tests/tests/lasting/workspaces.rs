@@ -8,7 +8,7 @@ use std::{
 
 use agent_proxy_tests::sessions::{self, all, event, shell, soon};
 use proxy_manager::{
-    AgentSessionConfig, Error, Event, KillOptions, PromptMode, ProxyManager, SandboxMode, SessionHandle,
+    AgentSessionConfig, Error, Event, HostDeath, KillOptions, PromptMode, ProxyManager, SandboxMode, SessionHandle,
     SessionSandbox, WorkspaceKind, WorkspaceStep,
 };
 
@@ -341,4 +341,70 @@ async fn what_an_overlay_cannot_be_made_with_is_named() {
     let weaker = AgentSessionConfig { containment: Some(proxy_manager::Containment::Cgroup), ..shell("true") };
     assert!(refused(weaker).await.contains("needs the containment strict, and cgroup was asked for"));
     user.place.manager.shutdown().await;
+}
+
+/// A session that outlives its manager goes on in its workspace; an archived one has its changes still.
+#[tokio::test]
+async fn a_workspace_is_adopted_with_its_session_and_kept_with_an_archived_one() {
+    for kind in [WorkspaceKind::Copy, WorkspaceKind::Worktree, WorkspaceKind::Overlay] {
+        adopted_and_archived(kind).await;
+    }
+}
+
+async fn adopted_and_archived(kind: WorkspaceKind) {
+    let mut user = User::of(kind).await;
+    if kind == WorkspaceKind::Worktree {
+        for words in ["init --quiet", "add file", "commit --quiet --message first"] {
+            git(&user.tree, words);
+        }
+    }
+    let on_host_death = HostDeath::Detach { fetch_within_ms: 60_000, spool_bytes: 1 << 20 };
+    let session = user.start(AgentSessionConfig { on_host_death, ..AgentSessionConfig::new("kept") }).await;
+    let id = session.id().clone();
+    assert_eq!(output(&user, &session, "echo first >file; cat file").await, "first", "{kind:?}");
+    let workspace = user.place.manager.workspace(&id).await.expect("a workspace");
+    let proxy = user.place.info(&session).processes.proxy;
+    drop(session);
+    assert_eq!(soon("the end of the host", user.place.manager.shutdown_detaching()).await, []);
+
+    user.place.manager = soon("the next manager", next_manager(&user)).await;
+    let session = user.place.manager.session(&id).expect("adopted");
+    assert_eq!(user.place.info(&session).processes.proxy, proxy, "{kind:?}: it is the same");
+    let adopted = user.place.manager.workspace(&id).await.expect("a workspace");
+    assert_eq!((&adopted.path, adopted.created_at, adopted.kind), (&workspace.path, workspace.created_at, kind));
+    assert_eq!(output(&user, &session, "cat file; echo more >new").await, "first", "{kind:?}");
+    let files = async |user: &User| -> Vec<String> {
+        let diff = user.place.manager.workspace_diff(&id).await.expect("a diff");
+        diff.files.into_iter().map(|file| file.path).collect()
+    };
+    assert_eq!((files(&user).await, user.file().as_str()), (vec!["file".into(), "new".into()], "before\n"), "{kind:?}");
+    assert!(
+        matches!(user.place.manager.drop_workspace(&id).await, Err(Error::NotEnded { .. })),
+        "its agent works there"
+    );
+
+    soon("the kill", session.kill(KillOptions::NOW)).await.expect("killed");
+    let record = user.place.manager.archive_session(&id, true).await.expect("archived");
+    assert!(record.archived);
+    assert_eq!(files(&user).await.len(), 2, "{kind:?}");
+    let refused = user.place.manager.delete_session(&id).await;
+    assert!(matches!(refused, Err(Error::WorkspaceUnapplied { files: 2, .. })), "{refused:?}");
+    user.place.manager.apply_workspace(&id).await.expect("applied");
+    assert_eq!(user.file(), "first\n", "{kind:?}");
+    assert_eq!(fs::read_to_string(user.tree.join("new")).expect("read"), "more\n", "{kind:?}");
+    user.place.manager.delete_session(&id).await.expect("deleted");
+    assert_eq!(user.place.manager.workspaces().await.expect("listed"), []);
+    assert_eq!(fs::read_dir(user.place.scratch.path().join("state/workspaces")).expect("there").count(), 0);
+    user.place.manager.shutdown().await;
+}
+
+/// The next manager of the place, once the one before has given up its state directory.
+async fn next_manager(user: &User) -> ProxyManager {
+    loop {
+        match Place::builder(&user.place.scratch).build().await {
+            Ok(manager) => return manager,
+            Err(Error::Log(_) | Error::StateDirInUse { .. }) => tokio::task::yield_now().await,
+            Err(error) => panic!("{error}"),
+        }
+    }
 }

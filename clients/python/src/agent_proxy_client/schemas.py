@@ -113,6 +113,7 @@ class DaemonDescription(TypedDict):
     addresses: list[str]
     stateDir: str | None
     logFile: str | None
+    node: str | None
 
 
 class DoctorCheck(TypedDict):
@@ -276,6 +277,7 @@ KillCause: TypeAlias = Literal[
     "abortTurn",
     "limit",
     "recovery",
+    "lease",
 ]
 
 
@@ -785,6 +787,9 @@ class SessionMount(TypedDict):
 SessionOrder: TypeAlias = Literal["startedAt", "-startedAt", "id", "-id"]
 
 
+SessionPhase: TypeAlias = Literal["running", "suspended", "ended"]
+
+
 class Busy(TypedDict):
     turn: int
 
@@ -1147,6 +1152,8 @@ class FleetNode(TypedDict):
     agents: list[str]
     takesOver: bool
     draining: bool
+    layers: list[str]
+    backlog: int
     presence: NodePresence
     silentSeconds: int
     isSelf: bool
@@ -1162,9 +1169,20 @@ class FleetSession(TypedDict):
     presence: NodePresence | None
     silentSeconds: int | None
     epoch: int
+    phase: SessionPhase
+    agent: str | None
+    labels: dict[str, str]
     userId: str | None
     snapshot: str | None
     kill: RememberedKill | None
+
+
+class ForgottenNode(TypedDict):
+    """
+    Answer to `POST /v1/fleet/nodes/{node}/forget`.
+    """
+
+    sessions: list[SessionId]
 
 
 class FreeStreamInfo(TypedDict):

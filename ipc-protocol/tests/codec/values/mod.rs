@@ -129,6 +129,7 @@ fn receipt() -> impl Strategy<Value = Box<Receipt>> {
         KillCause::Failed,
         KillCause::Shutdown,
         KillCause::HostDied,
+        KillCause::Lease,
         KillCause::ProxyDied,
         KillCause::ForkServerDied,
         KillCause::AbortTurn,

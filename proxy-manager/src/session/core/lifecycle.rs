@@ -99,7 +99,7 @@ impl LifecyclePolicy {
             EndReason::Suspended => SessionFate::Suspend,
             EndReason::AgentExited(_) if self.is_visit => SessionFate::Suspend,
             // Another manager can go on with it, and this one with another fork server.
-            EndReason::Shutdown if is_durable => SessionFate::Suspend,
+            EndReason::Shutdown | EndReason::HostDied if is_durable => SessionFate::Suspend,
             EndReason::ForkServerDied if !restarts && is_durable => SessionFate::Suspend,
             EndReason::ForkServerDied if !restarts => SessionFate::End,
             EndReason::Killed | EndReason::Shutdown | EndReason::HostDied => SessionFate::End,
@@ -113,6 +113,8 @@ impl LifecyclePolicy {
                 }
                 // A suspended session whose resume failed stays suspended.
                 _ if self.is_resumed && !self.is_ready => SessionFate::Suspend,
+                // Nobody has told how it ended, as where this host stood still meanwhile: no reason to give the conversation up.
+                _ if is_durable && *reason == EndReason::ProxyDied(None) => SessionFate::Suspend,
                 _ => SessionFate::End,
             },
         }
@@ -134,6 +136,20 @@ fn is_crash(reason: &EndReason) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_session_whose_lease_is_over_goes_on_where_its_events_are_kept() {
+        let now = Instant::now();
+        let fate = |is_durable| {
+            let policy = LifecyclePolicy::new(&Lifecycle::default(), false, false);
+            policy.fate(&EndReason::HostDied, is_durable, &mut CrashHistory::default(), now)
+        };
+        assert!(matches!(fate(true), SessionFate::Suspend));
+        let unknown = EndReason::ProxyDied(None);
+        let policy = LifecyclePolicy::new(&Lifecycle::default(), false, false);
+        assert!(matches!(policy.fate(&unknown, true, &mut CrashHistory::default(), now), SessionFate::Suspend));
+        assert!(matches!(fate(false), SessionFate::End));
+    }
 
     #[test]
     fn pauses_double_and_crash_loops_end() {

@@ -227,6 +227,21 @@ async fn a_dead_fork_server_fails_pending_calls_and_waits_for_the_proxys_word() 
 }
 
 #[tokio::test]
+async fn what_the_fork_server_ends_for_its_lease_is_no_crash_of_the_proxy() {
+    let now = tokio::time::Instant::now();
+    for (cause, expected) in [
+        (KillCause::Lease, EndReason::HostDied),
+        (KillCause::ProxyDied, EndReason::ProxyDied(Some(ExitStatus::Signal(9)))),
+    ] {
+        let mut ending = SessionEnding::new(Duration::from_secs(1), Duration::from_secs(1));
+        let left = Receipt { cause, ..guard_receipt(&SessionId::mint()) };
+        ending.record_gone(ProxyGone { exit: Some(ExitStatus::Signal(9)), receipt: Box::new(left) }, now);
+        ending.record_close(now);
+        assert_eq!(ending.outcome(now).expect("enough").reason, expected);
+    }
+}
+
+#[tokio::test]
 async fn when_both_are_dead_nobody_can_tell() {
     let Running { handle, proxy, fork_server } = running().await;
     let mut subscription = handle.subscribe_from(handle.info().last_offset);
