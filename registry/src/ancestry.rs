@@ -28,7 +28,8 @@ pub fn top_of(pid: Pid, tops: &[ProcessId]) -> Result<Option<ProcessId>, String>
     walk(pid, tops, |pid| process_table::find_process(pid)?.ok_or_else(|| io::ErrorKind::NotFound.into()))
 }
 
-fn walk(
+/// Walks from a process to its top, by what `look` says of each: see [`top_of`].
+pub(crate) fn walk(
     pid: Pid,
     tops: &[ProcessId],
     look: impl Fn(Pid) -> io::Result<SeenProcess>,

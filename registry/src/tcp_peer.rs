@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, io, net::SocketAddr};
 use ipc_protocol::{Pid, ProcessId};
 
 use crate::{
-    ancestry::is_below,
+    ancestry::{is_below, walk},
     process_table::{self, SeenProcess},
     procfs,
     socket_table::{SocketLine, canonical, held_sockets},
@@ -57,19 +57,8 @@ pub fn check_tcp_client(
 
 /// Returns true unless all parents of a process were seen, and none is one of `tops`.
 fn may_be_below(pid: Pid, tops: &[ProcessId], all: &BTreeMap<Pid, SeenProcess>) -> bool {
-    let mut next = pid;
-    // As many steps as there are processes: pids that are used again could make a circle.
-    for _ in 0..all.len() {
-        let Some(seen) = all.get(&next) else { return true };
-        if tops.contains(&seen.id) {
-            return true;
-        }
-        if seen.ppid == 0 || seen.id.pid == 1 {
-            return false;
-        }
-        next = seen.ppid;
-    }
-    true
+    let look = |pid: Pid| all.get(&pid).copied().ok_or_else(|| io::ErrorKind::NotFound.into());
+    !matches!(walk(pid, tops, look), Ok(None))
 }
 
 /// Finds the process that holds the client's end of a connection in a network namespace, as links in `/proc` name it. `None` where there
@@ -154,16 +143,17 @@ mod tests {
             let id = ProcessId { pid, start_time: 1 };
             (pid, SeenProcess { id, ppid, pgid: 0, sid: 0, is_stopped: false })
         };
-        // 9's parent was not seen; 20 and 21 are each other's.
-        let all = [(1, 0), (5, 1), (6, 5), (7, 6), (8, 1), (9, 4), (20, 21), (21, 20)];
-        let all = all.into_iter().map(|(pid, ppid)| process(pid, ppid)).collect();
+        // 9's parent was not seen; 20 and 21 are each other's; 10's parent has the pid of one that is gone.
+        let all = [(1, 0), (5, 1), (6, 5), (7, 6), (8, 1), (9, 4), (20, 21), (21, 20), (10, 11), (11, 1)];
+        let mut all: BTreeMap<Pid, SeenProcess> = all.into_iter().map(|(pid, ppid)| process(pid, ppid)).collect();
+        all.entry(11).and_modify(|seen| seen.id.start_time = 2);
         let top = ProcessId { pid: 5, start_time: 1 };
         let below = |top| {
             let may = |pid: &Pid| may_be_below(*pid, &[top], &all);
-            [1, 5, 6, 7, 8, 9, 20, 21].into_iter().filter(may).collect::<Vec<_>>()
+            [1, 5, 6, 7, 8, 9, 10, 11, 20, 21].into_iter().filter(may).collect::<Vec<_>>()
         };
-        assert_eq!(below(top), [5, 6, 7, 9, 20, 21]);
-        assert_eq!(below(ProcessId { start_time: 2, ..top }), [9, 20, 21], "another process had its pid");
+        assert_eq!(below(top), [5, 6, 7, 9, 10, 20, 21]);
+        assert_eq!(below(ProcessId { start_time: 2, ..top }), [9, 10, 20, 21], "another process had its pid");
         assert!(!may_be_below(7, &[], &all));
     }
 
