@@ -325,6 +325,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_end_of_a_stream_is_no_fence() {
+        let place = Place::owned(1);
+        let (history, mut writer) = place.history();
+        append(&mut writer, 1);
+        drop(writer);
+        place.acknowledge(&history, 1);
+        assert!(now(&mut Subscription::one(history.clone(), 1)).await.1, "it is at its end");
+        assert!(tokio::time::timeout(Duration::ZERO, history.wait_fenced()).await.is_err());
+        history.fence();
+        history.wait_fenced().await;
+    }
+
+    #[tokio::test]
     async fn readers_come_to_the_end_where_the_log_refused_the_last_events() {
         for is_acknowledged_before in [true, false] {
             let place = Place::owned(1);

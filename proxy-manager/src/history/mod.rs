@@ -238,12 +238,18 @@ impl SessionHistory {
         self.assigned.load(Ordering::Acquire)
     }
 
-    /// Resolves when the event with this offset is readable.
+    /// Resolves when the event with this offset is readable, or never will be.
     pub(crate) async fn wait_readable(&self, offset: u64) {
         let mut wake = self.wake.subscribe();
         // Fails only without a history. What is fenced, or refused by the log at the end, is never readable.
         let is_over = || self.is_fenced() || self.ring().closed;
         let _ = wake.wait_for(|()| self.last_offset() >= offset || is_over()).await;
+    }
+
+    /// Resolves once another manager may have the session.
+    pub(crate) async fn wait_fenced(&self) {
+        // Fails only without a history.
+        let _ = self.wake.subscribe().wait_for(|()| self.is_fenced()).await;
     }
 
     /// Resolves when all appended events are readable, or the log has taken too long.

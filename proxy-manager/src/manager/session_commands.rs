@@ -54,6 +54,9 @@ pub(super) enum CommandPoint {
     Workspace,
 }
 
+/// Most sessions of failed hooks that go with their session at once.
+const MAX_WORKSPACES: usize = 100;
+
 impl CommandPoint {
     const OF_SESSIONS: [Self; 2] = [Self::BeforeStart, Self::AfterEnd];
 
@@ -102,8 +105,21 @@ fn check(config: &AgentSessionConfig) -> Result<()> {
     Ok(())
 }
 
+/// Returns the beginning of the ids of the sessions that bring a session's workspace; the epoch follows.
+fn workspace_prefix(id: &str) -> String {
+    format!("{id}.{}-", CommandPoint::Workspace.suffix())
+}
+
 /// Refuses a caller's id that would be a command's.
 pub(super) fn check_id(id: &SessionId) -> Result<()> {
+    let before_epoch = id.as_str().trim_end_matches(|character: char| character.is_ascii_digit());
+    if before_epoch.len() < id.as_str().len() && before_epoch.ends_with(&workspace_prefix("")) {
+        let reason = format!(
+            "{id}: ids that end with {}NUMBER are those of commands (--workspace-hook): choose another one",
+            workspace_prefix("")
+        );
+        return Err(Error::InvalidConfig { field: "sessionId", reason });
+    }
     let ending = CommandPoint::OF_SESSIONS
         .map(CommandPoint::suffix)
         .into_iter()
@@ -170,8 +186,8 @@ pub(super) async fn after_end_of(manager: Weak<ManagerInner>, session: Arc<Manag
     let mut view = session.watch();
     tokio::select! {
         biased;
-        // Another manager has it, and its command. What is fenced is never readable, and nothing else resolves this.
-        () = session.history().wait_readable(u64::MAX) => return,
+        // Another manager has it, and its command.
+        () = session.history().wait_fenced() => return,
         ended = view.wait_for(|view| RecordState::from(&view.state).status() == SessionStatus::Ended) => {
             if ended.is_err() {
                 return;
@@ -356,7 +372,7 @@ impl ProxyManager {
         let cwd = record.config.cwd.clone().unwrap_or_else(|| self.agent_defaults().cwd.clone());
         // Each owner has one of its own: that of the machine before may be there still.
         let epoch = self.replicated_stream(session).map_or(Epoch(0), |stream| stream.epoch);
-        let id = format!("{session}.{}-{epoch}", CommandPoint::Workspace.suffix());
+        let id = format!("{}{epoch}", workspace_prefix(session.as_str()));
         let too_long = |_| {
             let reason = format!("the command that brings its workspace runs as session {id}, whose name is too long");
             Error::InvalidConfig { field: "sessionId", reason }
@@ -372,10 +388,14 @@ impl ProxyManager {
 
     /// Deletes the sessions of a session's commands that have ended.
     pub(super) async fn delete_commands(&self, id: &SessionId) {
-        for id in CommandPoint::OF_SESSIONS.iter().filter_map(|point| point.session_of(id)) {
-            if self.inner.roster.get(&id).is_none() {
-                continue;
-            }
+        let of_points = CommandPoint::OF_SESSIONS.iter().filter_map(|point| point.session_of(id));
+        let mut commands: Vec<SessionId> = of_points.filter(|id| self.inner.roster.get(id).is_some()).collect();
+        let prefix = workspace_prefix(id.as_str());
+        let every = SessionFilter { archived: true, ..SessionFilter::default() };
+        let others = self.inner.roster.list_after(&every, &prefix, MAX_WORKSPACES);
+        commands
+            .extend(others.into_iter().map(|record| record.session_id).filter(|id| id.as_str().starts_with(&prefix)));
+        for id in commands {
             if let Err(error) = Box::pin(self.delete_session(&id)).await {
                 tracing::debug!(session = %id, error = %error.chain(), "failed to delete the session of a command");
             }
@@ -461,4 +481,19 @@ async fn last_lines(session: &ManagedSession) -> String {
         Vec::from(lines).join("\n")
     };
     READING.run("reading a command's output", read).await.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_of_commands_are_nobody_s() {
+        for id in ["s-1.before-start", "s-1.after-end", "s-1.workspace-2", "s-1.workspace-10"] {
+            assert!(check_id(&id.parse().expect("an id")).is_err(), "{id}");
+        }
+        for id in ["before-start", "s-1.workspace-", "s-1.workspace-2b", "workspace-2", "s-1.workspace"] {
+            assert!(check_id(&id.parse().expect("an id")).is_ok(), "{id}");
+        }
+    }
 }

@@ -306,6 +306,8 @@ impl ProxyManager {
         self.ensure_ready()?;
         let (_reserved, known) = self.inner.session_table.reserve_ended(session)?;
         self.check_unapplied(session, force).await?;
+        // Before anything of it is gone: a node that goes on with it would have what is left.
+        self.inner.announce_deletion(session).await?;
         if let Some(known) = &known {
             // Otherwise the records of its end would be written after its deletion.
             known.wait_settled().await?;
@@ -313,8 +315,6 @@ impl ProxyManager {
             let reason = "it is being deleted".to_owned();
             known.give_up_queue(&Error::Ended { session: session.clone(), reason });
         }
-        // Before anything of it is gone: a node that goes on with it would have what is left.
-        self.inner.announce_deletion(session).await?;
         let (homes, id) = (self.inner.homes.clone(), session.clone());
         let had_home = blocking("removing a session's home", move || homes.delete(&id)).await??;
         let had_workspace = self.remove_workspace(session).await?;

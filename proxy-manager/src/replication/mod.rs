@@ -24,8 +24,9 @@
 //! | a node has restarted | [`ProxyManager::replicated_streams`](crate::ProxyManager::replicated_streams): those that it no longer owns are to be fenced, the others shipped |
 //!
 //! # Limits
-//! * Prompts that wait in the queue of a session are in its stream, and go on waiting at its next owner: see
-//!   [`TakeOver::recent_events`]. One that was begun and that nobody saw begin is begun again there.
+//! * Prompts that wait in the queue of a session are in its stream, and go on waiting at its next owner, as far as
+//!   [`TakeOver::recent_events`] has them. One that was begun and that nobody saw begin is begun again there. Those that wait are lost if the
+//!   next owner is started again before it has begun with them.
 //! * A conversation moves only from a home of the session's own. Secrets move nowhere: a resume that needs some is given them again.
 //! * Streams without a session are not claimed: they stay local, until a session goes on with one.
 //! * A fork server of an earlier release, adopted with its sessions, knows no lease.
