@@ -35,6 +35,20 @@ pub enum CompareAndSetError {
     Engine(#[from] EngineError),
 }
 
+/// Error of forgetting a node that is gone for good.
+#[derive(Debug, thiserror::Error)]
+pub enum ForgetError {
+    /// The node may be alive.
+    #[error("the lease of node {node} is not over: stop it, or wait until that is over, then forget it")]
+    NotOver {
+        /// Name of the node.
+        node: crate::NodeName,
+    },
+    /// The engine did not do it.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
 /// Error of joining a fleet.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {

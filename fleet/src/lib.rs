@@ -40,7 +40,7 @@ pub use self::{
     accounts::{NodeKey, account_configuration},
     clock::BootTime,
     connection::EngineAddress,
-    error::{ClaimError, CompareAndSetError, EngineError, ExchangeError, JoinError},
+    error::{ClaimError, CompareAndSetError, EngineError, ExchangeError, ForgetError, JoinError},
     feed::{FeedBatch, FleetFeed},
     lease::{LeaseTimes, SHORTEST_LEASE},
     log::{FleetLog, FleetLogReader},

@@ -79,11 +79,11 @@ impl NodeTable {
         self.hears_since = Some(now);
     }
 
-    /// Takes note of a change. One that was seen before is no sign of life, nor is the removal of a row.
-    pub(crate) fn observe(&mut self, node: &NodeName, revision: u64, change: NodeChange, now: BootTime) {
+    /// Takes note of a change. One that was seen before is no sign of life, nor is the removal of a row. Returns true for one that was not.
+    pub(crate) fn observe(&mut self, node: &NodeName, revision: u64, change: NodeChange, now: BootTime) -> bool {
         let known = self.rows.get(node).map_or(0, |row| row.revision);
         if revision <= known {
-            return;
+            return false;
         }
         match (change, self.rows.get_mut(node)) {
             (NodeChange::Beat(record), _) => {
@@ -94,6 +94,7 @@ impl NodeTable {
             (NodeChange::Left | NodeChange::Expired, None) => {}
         }
         self.forget_oldest();
+        true
     }
 
     /// Forgets a node that is gone.
@@ -114,8 +115,8 @@ impl NodeTable {
     /// Returns the nodes whose sessions may be taken: their leases are over, and the time for their ends as well.
     pub(crate) fn over(&self, now: BootTime) -> Vec<NodeRecord> {
         let is_over = |row: &&NodeRow| {
-            let silence = now.since(self.hears_since.map_or(row.heard, |since| since.max(row.heard)));
-            let is_silent = row.gone != Some(NodePresence::Left) && silence >= self.times.lease + self.times.grace;
+            let end = self.times.lease + self.times.grace;
+            let is_silent = row.gone != Some(NodePresence::Left) && self.silence_of(row, now) >= end;
             is_silent && row.record.takes_over
         };
         self.rows.values().filter(is_over).map(|row| row.record.clone()).collect()
@@ -125,9 +126,15 @@ impl NodeTable {
     pub(crate) fn until_over(&self, now: BootTime) -> Option<Duration> {
         let end = self.times.lease + self.times.grace;
         let waiting = self.rows.values().filter(|row| row.gone != Some(NodePresence::Left) && row.record.takes_over);
-        let waiting =
-            waiting.map(|row| now.since(row.heard)).filter(|silence| *silence >= self.times.lease && *silence < end);
+        let waiting = waiting
+            .map(|row| self.silence_of(row, now))
+            .filter(|silence| *silence >= self.times.lease && *silence < end);
         waiting.map(|silence| end - silence).min()
+    }
+
+    /// Returns the time for which a node has not been heard, though it could have been.
+    fn silence_of(&self, row: &NodeRow, now: BootTime) -> Duration {
+        now.since(self.hears_since.map_or(row.heard, |since| since.max(row.heard)))
     }
 
     fn describe(&self, row: &NodeRow, now: BootTime) -> FleetNode {

@@ -110,6 +110,9 @@ pub struct OwnershipRecord {
     /// Kill that was asked for while the owner was silent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kill: Option<RememberedKill>,
+    /// Node that had it before: it has given it to this one, or is dead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<NodeName>,
     /// True once its owner deletes it: nobody goes on with it, also if the owner dies before all of it is gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_deleted: bool,

@@ -1,7 +1,7 @@
 //! What ships the events of this node's sessions to the fleet's log.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -21,6 +21,7 @@ use tokio::{sync::Notify, task::JoinSet, time::sleep};
 use crate::{
     error::ClaimError,
     member::{FleetMember, SessionClaim},
+    records::SessionFacts,
     shipping::{EventBatch, ShippingStep},
     shipping_queue::ShippingQueue,
 };
@@ -250,7 +251,7 @@ impl FleetReplicator {
 
     /// Claims a session that starts. What one of its id that was deleted here has left in the fleet goes before.
     async fn claim_start(&self, member: &FleetMember, session: &SessionId) -> Result<SessionClaim, ClaimError> {
-        let claim = member.claim_start(session, None).await?;
+        let claim = member.claim_start(session, &SessionFacts::default(), &BTreeMap::new()).await?;
         // Both are read at once: the chore puts back what it left.
         let was_deleted = {
             let mut forgotten = lock(&self.0.forgotten);
@@ -290,7 +291,7 @@ impl Replicator for FleetReplicator {
             let _starting = member.begin_start(session);
             let claimed = match purpose {
                 ClaimPurpose::Start => self.claim_start(member, session).await,
-                ClaimPurpose::Resume => member.claim(session, None).await,
+                ClaimPurpose::Resume => member.claim(session, &SessionFacts::default(), &BTreeMap::new()).await,
             };
             match claimed {
                 Ok(claim) => Ok(Epoch(claim.epoch)),

@@ -54,8 +54,11 @@ impl FleetLog {
     pub async fn remove_before(&self, session: &SessionId, time: SystemTime) -> Result<bool, EngineError> {
         let oldest =
             i128::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos()).unwrap_or(i128::MAX);
+        let Some((first, _)) = self.stored_at(session, 1).await?.filter(|(_, stored)| *stored < oldest) else {
+            return Ok(false);
+        };
         let tail = self.tail(session).await?;
-        let mut search = AgeSearch { low: 1, high: tail.sequence };
+        let mut search = AgeSearch { low: first, high: tail.sequence };
         let mut next = search.step();
         let first_kept = loop {
             match next {
@@ -66,7 +69,7 @@ impl FleetLog {
                 }
             }
         };
-        if first_kept <= 1 || self.stored_at(session, 1).await?.is_none_or(|(first, _)| first >= first_kept) {
+        if first >= first_kept {
             return Ok(false);
         }
         let purged = self.stream.purge().sequence(first_kept).filter(subject(session)).await;
@@ -92,7 +95,6 @@ pub(crate) async fn run(member: FleetMember, most: Duration) {
                 Err(error) => {
                     let error = ipc_protocol::ErrorChain(&error).to_string();
                     tracing::warn!(%session, error, "old events stay in the fleet's log");
-                    break;
                 }
             }
         }

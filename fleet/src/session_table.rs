@@ -110,6 +110,7 @@ mod tests {
             labels: BTreeMap::new(),
             snapshot: None,
             kill: None,
+            from: None,
             is_deleted: false,
         }
     }

@@ -135,19 +135,23 @@ async fn a_session_has_one_owner_however_many_claim_it() {
     let (a, b) = (join(&engine, "a").await, join(&engine, "b").await);
     for number in 0..50 {
         let id = session(&format!("s-{number}"));
-        let (of_a, of_b) = tokio::join!(a.claim(&id, None), b.claim(&id, Some("ada")));
+        let (nobody, labels) = (SessionFacts::default(), BTreeMap::new());
+        let ada = SessionFacts { user: Some("ada".into()), ..nobody.clone() };
+        let (of_a, of_b) = tokio::join!(a.claim(&id, &nobody, &labels), b.claim(&id, &ada, &labels));
         assert!(of_a.is_ok() != of_b.is_ok(), "{of_a:?} {of_b:?}");
         let (winner, loser) = if of_a.is_ok() { (&a, &b) } else { (&b, &a) };
-        let again = winner.claim(&id, None).await.expect("its own");
+        let again = winner.claim(&id, &SessionFacts::default(), &BTreeMap::new()).await.expect("its own");
         assert!(matches!(again, SessionClaim { epoch: 1, is_new: false, .. }), "claimed again: {again:?}");
-        assert!(matches!(loser.claim(&id, None).await, Err(ClaimError::Owned { node }) if node == *winner.name()));
+        assert!(
+            matches!(loser.claim(&id, &SessionFacts::default(), &BTreeMap::new()).await, Err(ClaimError::Owned { node }) if node == *winner.name())
+        );
         // Known at once to the one that lost, and not given up by it.
         assert_eq!(loser.owner(&id).map(|owned| owned.record.node), Some(winner.name().clone()));
         loser.release(&id).await.expect("left alone");
         assert!(winner.owner_now(&id).await.expect("read").is_some());
     }
     let id = session("s.with.dots");
-    a.claim(&id, None).await.expect("claimed");
+    a.claim(&id, &SessionFacts::default(), &BTreeMap::new()).await.expect("claimed");
     until("it is seen", async || b.owner(&id).is_some()).await;
     assert_eq!(b.sessions_beginning_with("s.w", 9).len(), 1);
     // One that joins later knows all of them at once.
@@ -156,7 +160,7 @@ async fn a_session_has_one_owner_however_many_claim_it() {
     c.leave().await;
     a.release(&id).await.expect("released");
     until("its end is seen", async || b.owner(&id).is_none()).await;
-    let claim = b.claim(&id, None).await.expect("free again");
+    let claim = b.claim(&id, &SessionFacts::default(), &BTreeMap::new()).await.expect("free again");
     assert!(matches!(claim, SessionClaim { epoch: 1, is_new: true, .. }), "{claim:?}");
     a.leave().await;
     b.leave().await;
@@ -167,7 +171,7 @@ async fn rows_follow_the_sessions_that_a_node_has() {
     let Some(engine) = Engine::start() else { return };
     let a = join(&engine, "a").await;
     for id in ["old", "starting", "kept"] {
-        a.claim(&session(id), None).await.expect("claimed");
+        a.claim(&session(id), &SessionFacts::default(), &BTreeMap::new()).await.expect("claimed");
     }
     let starting = a.begin_start(&session("starting"));
     let of = |user: &str| SessionFacts { user: Some(user.to_owned()), ..SessionFacts::default() };
@@ -202,7 +206,7 @@ async fn starts_and_kills_are_remembered() {
     assert_eq!(first, second, "one of them, at both");
 
     let id = session("s-1");
-    b.claim(&id, None).await.expect("claimed");
+    b.claim(&id, &SessionFacts::default(), &BTreeMap::new()).await.expect("claimed");
     assert!(a.remember_kill(&id, "ada").await.expect("remembered"));
     until("the owner sees it", async || !b.remembered_kills().is_empty()).await;
     assert_eq!(b.remembered_kills()[0].1.by, "ada");
@@ -313,10 +317,13 @@ async fn a_node_that_the_engine_does_not_hear_gives_its_lease_up_and_has_it_agai
     assert!(a.is_lease_held());
     signal(engine.pid(0), Signal::STOP);
     until("it counts itself out", async || !a.is_lease_held()).await;
-    assert!(matches!(a.claim(&session("s-1"), None).await, Err(ClaimError::LeaseOver { .. })));
+    assert!(matches!(
+        a.claim(&session("s-1"), &SessionFacts::default(), &BTreeMap::new()).await,
+        Err(ClaimError::LeaseOver { .. })
+    ));
     signal(engine.pid(0), Signal::CONT);
     until("it has its lease again", async || a.is_lease_held()).await;
-    a.claim(&session("s-1"), None).await.expect("claimed");
+    a.claim(&session("s-1"), &SessionFacts::default(), &BTreeMap::new()).await.expect("claimed");
     a.leave().await;
 }
 
@@ -324,14 +331,19 @@ async fn a_node_that_the_engine_does_not_hear_gives_its_lease_up_and_has_it_agai
 async fn a_cluster_goes_on_without_one_of_its_servers() {
     let Some(mut engine) = Engine::start_cluster() else { return };
     let (a, b) = (join(&engine, "a").await, join(&engine, "b").await);
-    a.claim(&session("s-1"), None).await.expect("claimed");
+    a.claim(&session("s-1"), &SessionFacts::default(), &BTreeMap::new()).await.expect("claimed");
     engine.kill(0);
-    until("a claim is possible again", async || a.claim(&session("s-2"), None).await.is_ok()).await;
+    until("a claim is possible again", async || {
+        a.claim(&session("s-2"), &SessionFacts::default(), &BTreeMap::new()).await.is_ok()
+    })
+    .await;
     until("both are seen", async || ["s-1", "s-2"].iter().all(|id| b.owner(&session(id)).is_some())).await;
     // An election may take longer than its lease: then it is told so first.
-    until("a claim of the other one is refused", async || match b.claim(&session("s-1"), None).await {
-        Ok(claim) => panic!("it has an owner, and {claim:?} is made"),
-        Err(error) => matches!(error, ClaimError::Owned { .. }),
+    until("a claim of the other one is refused", async || {
+        match b.claim(&session("s-1"), &SessionFacts::default(), &BTreeMap::new()).await {
+            Ok(claim) => panic!("it has an owner, and {claim:?} is made"),
+            Err(error) => matches!(error, ClaimError::Owned { .. }),
+        }
     })
     .await;
     a.leave().await;
@@ -480,7 +492,7 @@ async fn an_id_that_was_deleted_begins_anew() {
     let (a, b) = (join(&engine, "a").await, join(&engine, "b").await);
     let (id, other) = (session("s-1"), session("s-2"));
     for id in [&id, &other] {
-        let claim = a.claim_start(id, None).await.expect("claimed");
+        let claim = a.claim_start(id, &SessionFacts::default(), &BTreeMap::new()).await.expect("claimed");
         assert!(matches!(claim, SessionClaim { epoch: 1, is_new: true, .. }), "{claim:?}");
         assert!(matches!(ship(&a, id, 1, 1, 9).await, ShippingStep::Acknowledged { through: 9, .. }));
     }
@@ -495,7 +507,7 @@ async fn an_id_that_was_deleted_begins_anew() {
 
     assert!(a.delete(&id, || false).await.expect("deleted"));
     assert!(a.owner_now(&id).await.expect("read").is_none());
-    b.claim_start(&id, None).await.expect("free");
+    b.claim_start(&id, &SessionFacts::default(), &BTreeMap::new()).await.expect("free");
     assert!(matches!(ship(&b, &id, 1, 1, 2).await, ShippingStep::Acknowledged { through: 2, .. }));
     let mut reader = a.log().read(&id, 0).await.expect("begun");
     assert_eq!((reader.last(), reader.next().await.expect("a batch")), (2, lines(1, 2)), "the new events alone");
@@ -503,7 +515,7 @@ async fn an_id_that_was_deleted_begins_anew() {
 
     // One whose row is gone without its events, as of a node that lost its disk.
     a.release(&other).await.expect("released");
-    b.claim_start(&other, None).await.expect("free");
+    b.claim_start(&other, &SessionFacts::default(), &BTreeMap::new()).await.expect("free");
     assert_eq!(a.log().tail(&other).await.expect("read"), LogTail::EMPTY);
     // One that starts before its deletion was carried out.
     assert!(matches!(ship(&b, &other, 1, 1, 4).await, ShippingStep::Acknowledged { through: 4, .. }));
@@ -525,7 +537,7 @@ async fn a_deletion_that_a_node_did_not_end_is_ended_by_its_next_run_and_nobody_
     };
     let (a, b) = (FleetMember::join(of("a")).await.expect("joined"), FleetMember::join(of("b")).await.expect("joined"));
     let id = session("s-1");
-    a.claim_start(&id, None).await.expect("claimed");
+    a.claim_start(&id, &SessionFacts::default(), &BTreeMap::new()).await.expect("claimed");
     assert!(matches!(ship(&a, &id, 1, 1, 9).await, ShippingStep::Acknowledged { through: 9, .. }));
     a.store_snapshot("s-1/1/9", vec![7; 9]).await.expect("stored");
     a.note_snapshot(&id, 1, "s-1/1/9").await.expect("noted");
@@ -543,13 +555,18 @@ async fn a_deletion_that_a_node_did_not_end_is_ended_by_its_next_run_and_nobody_
     assert!(a.owner_now(&id).await.expect("read").is_none());
     assert_eq!(a.log().tail(&id).await.expect("read"), LogTail::EMPTY);
     // One that begins anew with the id before that is another session.
-    a.claim_start(&id, None).await.expect("claimed");
+    let of_ada = SessionFacts { user: Some("ada".into()), key: Some("k".into()), ..SessionFacts::default() };
+    let labels = BTreeMap::from([("gpu".to_owned(), "1".to_owned())]);
+    a.claim_start(&id, &of_ada, &labels).await.expect("claimed");
+    assert!(matches!(ship(&a, &id, 1, 1, 9).await, ShippingStep::Acknowledged { through: 9, .. }));
     a.note_snapshot(&id, 1, "s-1/1/9").await.expect("noted");
     a.announce_deletion(&id).await.expect("announced");
-    let claim = a.claim(&id, None).await.expect("its own");
-    assert_eq!((claim.epoch, claim.is_new), (1, false));
+    let claim = a.claim_start(&id, &SessionFacts::default(), &BTreeMap::new()).await.expect("its own");
+    assert_eq!((claim.epoch, claim.is_new), (1, true), "another session, which has nothing of it");
+    assert_eq!(a.log().tail(&id).await.expect("read"), LogTail::EMPTY, "nor its events");
     let row = a.owner(&id).expect("its row").record;
     assert!(!row.is_deleted && row.snapshot.is_none(), "{row:?}");
+    assert_eq!((row.facts, row.labels), (SessionFacts::default(), BTreeMap::new()), "nor its user, key and labels");
     a.reconcile(|| vec![(session("s-1"), SessionFacts::default())]).await.expect("reconciled");
     assert!(a.owner_now(&id).await.expect("read").is_some());
     a.leave().await;
@@ -599,7 +616,7 @@ async fn a_node_has_its_own_rights_alone() {
     .expect("served");
     until("they see each other", async || presence(&a, "b") == Some(NodePresence::Alive)).await;
     assert_eq!(a.send(&node("b"), &request("hello")).await.expect("answered").head, b"hello");
-    a.claim(&session("s-1"), None).await.expect("claimed");
+    a.claim(&session("s-1"), &SessionFacts::default(), &BTreeMap::new()).await.expect("claimed");
     until("the claim is seen", async || b.owner(&session("s-1")).is_some()).await;
     assert!(matches!(ship(&a, &session("s-1"), 1, 1, 3).await, ShippingStep::Acknowledged { through: 3, .. }));
     let mut reader = b.log().read(&session("s-1"), 1).await.expect("begun");

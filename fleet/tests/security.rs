@@ -3,6 +3,7 @@
 mod engine;
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::Arc,
@@ -11,7 +12,7 @@ use std::{
 
 use async_nats::{ConnectOptions, Event, jetstream};
 use fleet::{
-    EngineAddress, EventBatch, FleetConfig, FleetMember, JoinError, NodeKey, NodeName, NodePresence,
+    EngineAddress, EventBatch, FleetConfig, FleetMember, JoinError, NodeKey, NodeName, NodePresence, SessionFacts,
     account_configuration,
     exchange::{ExchangeAnswer, ExchangeRequest},
 };
@@ -193,7 +194,7 @@ async fn nodes_do_their_work_over_tls_and_nobody_else_is_admitted() {
     let request = ExchangeRequest { head: Vec::new(), body: b"hello".to_vec() };
     assert_eq!(a.send(&node("b"), &request).await.expect("answered").head, b"hello");
     let id = session("s-1");
-    a.claim(&id, None).await.expect("claimed");
+    a.claim(&id, &SessionFacts::default(), &BTreeMap::new()).await.expect("claimed");
     let batch = EventBatch { epoch: 1, first: 1, last: 1 };
     let (outcome, error) = a.log().publish(&id, batch, b"{}\n".to_vec(), 0).await;
     assert!(error.is_none(), "{outcome:?} {error:?}");
@@ -236,7 +237,9 @@ async fn a_node_writes_no_other_s_row_hears_no_other_and_removes_nothing() {
         let mut heard = client.subscribe(subject).await.expect("sent");
         client.flush().await.expect("flushed");
         refused(&mut complaints, subject).await;
-        b.claim(&session(&format!("s-{}", subject.len())), None).await.expect("claimed");
+        b.claim(&session(&format!("s-{}", subject.len())), &SessionFacts::default(), &BTreeMap::new())
+            .await
+            .expect("claimed");
         // What was sent before this answer would be here.
         context.query_account().await.expect("answered");
         assert!(heard.next().now_or_never().flatten().is_none(), "{subject} is heard");

@@ -615,6 +615,8 @@ pub struct MovedSession {
     pub to: fleet::NodeName,
     /// Number of times that the session changed hands, with its start.
     pub epoch: u64,
+    /// Reason why it does not run there yet as it did here, in the answer to a drain; `null` if all is well.
+    pub problem: Option<String>,
 }
 
 /// What became of the sessions of a node that was drained.

@@ -17,7 +17,9 @@ pub(crate) const ANSWER_TIME: Duration = Duration::from_secs(60);
 
 /// Routes whose answer waits for an agent, for a place among the sessions, or for the end of processes. The manager bounds each: by its
 /// deadlines, by the clocks of the session, by the grace that the caller gives.
-pub(crate) const WAITING_ROUTES: [(&str, &str); 20] = [
+pub(crate) const WAITING_ROUTES: [(&str, &str); 21] = [
+    // Some requests to the fleet's engine for each session.
+    ("POST", "/v1/fleet/nodes/{node}/forget"),
     ("POST", "/v1/sessions"),
     ("POST", "/v1/resume"),
     ("POST", "/v1/sessions/{id}/resume"),

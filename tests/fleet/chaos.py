@@ -1,7 +1,7 @@
 """A fleet under random faults: what its readers see, and who works on its sessions.
 
 Three nats-servers and four daemons run on the loopback device of a network namespace of their own; each node reaches the servers at addresses
-of its own, which are blocked to cut it off. Every session has a client that prompts it through any node, and a reader that follows its
+of its own, which are blocked to cut it off, and each server reaches the others so. Every session has a client that prompts it through any node, and a reader that follows its
 events through any node, and goes on at another one by the offset. Other readers look at older events again. tests/fleet/run starts this.
 """
 
@@ -113,16 +113,39 @@ class Server(Program):
     def __init__(self, number):
         super().__init__(f"nats-{number}")
         self.number = number
-        routes = ", ".join(f"nats://127.0.0.1:{6220 + other}" for other in SERVERS)
+        # Each link has an address of its own, by which it is cut.
+        routes = ", ".join(f"nats://{link(number, other)}:{6220 + other}" for other in SERVERS if other != number)
         (work / f"{self.name}.conf").write_text(
             f"server_name: s{number}\nlisten: 0.0.0.0:{4220 + number}\nhttp: 127.0.0.1:{8220 + number}\n"
             f'jetstream {{ store_dir: "{work}/{self.name}" }}\nping_interval: "5s"\nping_max: 2\nmax_payload: 8MB\n'
-            f"cluster {{ name: chaos, listen: 127.0.0.1:{6220 + number}, no_advertise: true, routes: [{routes}] }}\n"
+            f"cluster {{ name: chaos, listen: 0.0.0.0:{6220 + number}, no_advertise: true, routes: [{routes}] }}\n"
         )
 
     def start(self):
         if not self.alive:
             self.process = spawn([options.nats_server, "-c", work / f"{self.name}.conf"], self.name)
+
+    async def cut(self, seconds):
+        """Drops the packets between it and the other servers for a while. Its clients still reach it."""
+        links = [link(*pair) for other in SERVERS if other != self.number for pair in ((self.number, other), (other, self.number))]
+        for address in links:
+            CUT_LINKS[address] += 1
+            if CUT_LINKS[address] == 1:
+                await nft(f"add element ip chaos links {{ {address} }}")
+        await asyncio.sleep(seconds)
+        for address in links:
+            CUT_LINKS[address] -= 1
+            if CUT_LINKS[address] == 0:
+                await nft(f"delete element ip chaos links {{ {address} }}")
+
+
+# How many faults cut a link between servers, by its address.
+CUT_LINKS = collections.Counter()
+
+
+def link(server, other):
+    """Address at which a server reaches another one."""
+    return f"127.1.{server}.{other}"
 
 
 class Node(Program):
@@ -451,6 +474,8 @@ class Fault:
         "cut-node-shortly": 8,
         "kill-leader": 10,
         "stop-server": 6,
+        "cut-server": 5,
+        "cut-server-shortly": 5,
         "kill-server": 4,
         "kill-node-and-leader": 3,
         "restart-engine": 2,
@@ -494,6 +519,10 @@ class Fault:
                 await fleet.kill_server(server, self.short)
             case "stop-server":
                 await server.pause(self.short)
+            case "cut-server":
+                await server.cut(self.long)
+            case "cut-server-shortly":
+                await server.cut(self.short)
             case "kill-node-and-leader":
                 leader = await fleet.leader() or server
                 await asyncio.gather(fleet.kill_node(node, self.back), fleet.kill_server(leader, self.short))
@@ -579,9 +608,11 @@ class Fleet:
     async def begin(self):
         await nft("add table ip chaos")
         await nft("add set ip chaos blocked { type ipv4_addr; flags interval; }")
+        await nft("add set ip chaos links { type ipv4_addr; }")
         await nft("add chain ip chaos out { type filter hook output priority 0; }")
-        await nft("add rule ip chaos out ip daddr @blocked drop")
-        await nft("add rule ip chaos out ip saddr @blocked drop")
+        for cut in ("blocked", "links"):
+            await nft(f"add rule ip chaos out ip daddr @{cut} drop")
+            await nft(f"add rule ip chaos out ip saddr @{cut} drop")
         for server in self.servers.values():
             server.start()
         await asyncio.sleep(1)

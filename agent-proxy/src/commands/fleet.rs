@@ -38,6 +38,13 @@ pub(super) async fn run(global: &GlobalArgs, args: FleetCommandArgs) -> Result<(
             let rows = |name: &str| drained[name].as_array().cloned().unwrap_or_default();
             for row in rows("moved") {
                 term::line(format_args!("{} -> {}", text(&row["sessionId"]), text(&row["to"])))?;
+                if row["problem"].is_string() {
+                    term::error_line(format_args!(
+                        "{} does not run there yet: {}",
+                        text(&row["sessionId"]),
+                        text(&row["problem"])
+                    ));
+                }
             }
             for row in rows("stay") {
                 term::error_line(format_args!("{} stays: {}", text(&row["sessionId"]), text(&row["reason"])));

@@ -1,6 +1,6 @@
 //! Where sessions of a fleet go: after the death of their node, with a move, by their key; and what counts over all nodes.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::SystemTime};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -225,12 +225,12 @@ fn the_events_of_all_sessions_of_all_nodes_are_in_one_order() {
     assert!(has_some("/v1/events") && !has_some("/v1/events?from=latest"));
 }
 
-/// A hook that writes what it is told, and fails where the file `refuse` is beside it.
+/// A hook that writes what it is told, waits as long as the file `hold` is beside it, and fails where `refuse` is.
 fn hook(directory: &Path) -> String {
     let directory = directory.display();
     format!(
         "echo \"$AGENT_PROXY_OF_SESSION $AGENT_PROXY_FROM_NODE $AGENT_PROXY_TO_NODE $AGENT_PROXY_OF_CWD\" >> {directory}/told; \
-         if test -e {directory}/refuse; then echo no such branch; exit 3; fi"
+         while test -e {directory}/hold; do sleep 0.05; done; if test -e {directory}/refuse; then echo no such branch; exit 3; fi"
     )
 }
 
@@ -252,9 +252,18 @@ fn a_hook_brings_the_workspace_before_a_session_goes_on() {
     let told = |place: &Place| fs::read_to_string(place.directory.join("told")).unwrap_or_default();
     assert_eq!((told(&here), told(&there)), (String::new(), format!("s-1 a b {work}\n")));
     b.run(&["prompt", "s-1", "say two"]).exits(0);
-    // And back again.
-    b.run(&["fleet", "move", "s-1", "--to", "a"]).exits(0);
-    assert_eq!(told(&here), format!("s-1 b a {work}\n"));
+    // And back again. What would have the session go on waits for the hook; a kill would not.
+    fs::write(here.directory.join("hold"), "").expect("written");
+    let moving = b.spawn(&["fleet", "move", "s-1", "--to", "a"]);
+    until("the hook runs", || (told(&here) == format!("s-1 b a {work}\n")).then_some(()));
+    let prompt = a.spawn(&["prompt", "s-1", "say held"]);
+    assert!(a.run(&["sessions"]).exits(0).stdout.contains("suspended"));
+    let released = SystemTime::now();
+    fs::remove_file(here.directory.join("hold")).expect("removed");
+    moving.end().exits(0);
+    prompt.end().exits(0);
+    let events = a.run(&["events", "s-1", "--json", "--type", "turn:started"]).exits(0).envelopes();
+    assert!(events.last().expect("the prompt").created_at >= released, "it did not wait");
     assert_eq!(a.run(&["sessions", "-q"]).exits(0).stdout, "s-1\n", "the hook's own sessions are gone");
 
     // Where it fails the session is there, suspended, and the answer says why.

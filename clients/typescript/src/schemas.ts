@@ -719,7 +719,8 @@ export interface components {
          *           "sessionId": "s-1",
          *           "from": "text",
          *           "to": "text",
-         *           "epoch": 0
+         *           "epoch": 0,
+         *           "problem": null
          *         }
          *       ],
          *       "stay": [
@@ -1651,7 +1652,8 @@ export interface components {
          *       "sessionId": "s-1",
          *       "from": "text",
          *       "to": "text",
-         *       "epoch": 0
+         *       "epoch": 0,
+         *       "problem": null
          *     }
          */
         MovedSession: {
@@ -1666,6 +1668,8 @@ export interface components {
              * @description Number of times that the session changed hands, with its start.
              */
             epoch: number;
+            /** @description Reason why it does not run there yet as it did here, in the answer to a drain; `null` if all is well. */
+            problem: string | null;
         };
         /**
          * @description Hosts that a session's processes may reach.

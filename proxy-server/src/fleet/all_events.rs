@@ -6,12 +6,15 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 
+use tokio::time::timeout;
+
 use super::FleetGateway;
 use crate::{
     ProblemDetails,
     access::Identity,
     event_filter::EventsQuery,
     event_page,
+    request_bounds::ANSWER_TIME,
     requests::{JsonBody, RouteResult},
     routes::last_event_id,
     stream::{self, EventFormat, FeedReader},
@@ -27,9 +30,15 @@ pub(super) async fn read(gateway: &FleetGateway, request: Request, next: Next) -
     let Query(query) = query.map_err(|error| ProblemDetails::usage(error.to_string()))?;
     let (format, selection) = (EventFormat::of(request.headers()), query.selection()?);
     let start = query.start(last_event_id(request.headers()))?;
-    let feed = FeedReader::begin(gateway.member().log(), start).await?;
+    let late = |_| {
+        let detail =
+            format!("the events of all sessions: the fleet's log gave no answer within {ANSWER_TIME:?}: try again");
+        ProblemDetails::new("deadline", detail)
+    };
+    let feed = timeout(ANSWER_TIME, FeedReader::begin(gateway.member().log(), start)).await.map_err(late)??;
     if format == EventFormat::Page {
-        let page = event_page::of_feed(feed, selection, query.page_limit()?).await?;
+        let page = event_page::of_feed(feed, selection, query.page_limit()?);
+        let page = timeout(ANSWER_TIME, page).await.map_err(late)??;
         return Ok(JsonBody(page).into_response());
     }
     let follows = query.follow || format == EventFormat::ServerSent;

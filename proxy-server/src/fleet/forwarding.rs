@@ -99,11 +99,11 @@ pub(super) fn decode(request: ExchangeRequest) -> RouteResult<Request> {
     Ok(request)
 }
 
-/// Encodes the answer to another node.
-pub(super) fn encode_answer(response: Response) -> ExchangeAnswer {
+/// Encodes the answer to a request of another node.
+pub(super) fn encode_answer(method: &Method, response: Response) -> ExchangeAnswer {
     let (parts, body) = response.into_parts();
-    // One whose end is not known yet: events that are followed.
-    let is_stream = body.size_hint().exact().is_none();
+    // One whose end is not known yet: events that are followed. What has changed something is never refused for want of room for its answer.
+    let is_stream = *method == Method::GET && body.size_hint().exact().is_none();
     // A header that is no text is nobody's of ours.
     let headers = texts(&parts.headers).unwrap_or_default();
     let head = AnswerHead { status: parts.status.as_u16(), headers };
@@ -179,7 +179,7 @@ mod tests {
     #[tokio::test]
     async fn an_answer_comes_back_with_status_headers_and_body() {
         let response = Response::builder().status(201).header("etag", "x").body(Body::from("hello")).expect("one");
-        let ExchangeAnswer { head, mut body, .. } = encode_answer(response);
+        let ExchangeAnswer { head, mut body, .. } = encode_answer(&Method::GET, response);
         let mut whole = Vec::new();
         while let Some(piece) = body.next().await {
             whole.extend(piece.expect("a piece"));
@@ -187,6 +187,15 @@ mod tests {
         let response = decode_answer(ReceivedAnswer { head, body: AnswerBody::Whole(whole) }).expect("decoded");
         assert_eq!((response.status().as_u16(), &response.headers()["etag"]), (201, &HeaderValue::from_static("x")));
         assert_eq!(&to_bytes(response.into_body(), 99).await.expect("a body")[..], b"hello");
+    }
+
+    #[test]
+    fn only_what_is_read_is_a_stream_that_may_be_refused() {
+        let endless = || Response::new(Body::from_stream(futures_util::stream::pending::<Result<Vec<u8>, String>>()));
+        assert!(encode_answer(&Method::GET, endless()).is_stream);
+        // A prompt is done by then.
+        assert!(!encode_answer(&Method::POST, endless()).is_stream);
+        assert!(!encode_answer(&Method::GET, Response::new(Body::from("whole"))).is_stream);
     }
 
     #[test]

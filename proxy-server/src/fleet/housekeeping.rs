@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use fleet::{NodeName, RememberedKill, SessionFacts, SessionPhase, SessionToTake, SessionsToTake};
+use fleet::{RememberedKill, SessionFacts, SessionPhase, SessionToTake, SessionsToTake};
 use ipc_protocol::ErrorChain;
 use proxy_manager::{KillOptions, SessionFilter, SessionId, SessionRecord, SessionState, SessionStatus};
 use tokio::{
@@ -28,7 +28,7 @@ const MAX_TAKES: usize = 8;
 pub(super) async fn run(gateway: FleetGateway) {
     let beat = gateway.member().times().beat;
     let mut rows = gateway.member().session_changes();
-    let mut takes = TakeOvers::default();
+    let (mut takeovers, mut kills) = (TakeoverQueue::default(), RememberedKills::default());
     loop {
         let sessions = u32::try_from(living(&gateway)).unwrap_or(u32::MAX);
         gateway.member().set_load(sessions, gateway.backlog().0);
@@ -38,19 +38,19 @@ pub(super) async fn run(gateway: FleetGateway) {
                 tracing::warn!(error = %ErrorChain(&error), "the fleet's rows of this node's sessions may be out of date");
             }
         }
-        takes.begin(&gateway);
+        takeovers.begin(&gateway);
         sleep(PAUSE).await;
         let until_look = gateway.member().until_take_over().map_or(beat, |time| time.min(beat));
         let next = Instant::now() + until_look;
         loop {
-            carry_out_kills(&gateway).await;
+            kills.carry_out(&gateway, beat).await;
             tokio::select! {
                 () = gateway.0.changed.notified() => break,
                 () = sleep_until(next) => break,
-                Some(done) = takes.running.join_next() => {
-                    takes.ended(done);
+                Some(done) = takeovers.running.join_next() => {
+                    takeovers.ended(done);
                     // One that failed waits for the next look.
-                    if std::mem::take(&mut takes.is_full) {
+                    if std::mem::take(&mut takeovers.is_full) {
                         break;
                     }
                 }
@@ -82,53 +82,47 @@ async fn fence(gateway: &FleetGateway, foreign: Vec<SessionId>) {
     }
 }
 
-/// Session that was taken from a dead node, and is to be resumed.
-#[derive(Debug)]
-struct Unresumed {
-    from: NodeName,
-    attempts: u32,
-}
-
 /// Way in which a session comes here.
-enum Take {
+#[derive(Clone, Copy, Debug)]
+enum Takeover {
     /// Another node has given it to this one.
     Given,
-    /// Its node is dead.
-    OfDead { from: NodeName, resume: bool },
-    /// It was taken, and did not go on.
-    Resume(Unresumed),
+    /// Its node is dead; true if it ran there.
+    OfDead(bool),
+    /// It was taken, and did not go on at so many attempts.
+    Again(u32),
 }
 
 /// Sessions of other nodes that are being taken.
 #[derive(Debug, Default)]
-struct TakeOvers {
-    running: JoinSet<(SessionId, Option<Unresumed>)>,
+struct TakeoverQueue {
+    running: JoinSet<(SessionId, Option<u32>)>,
     under_way: HashSet<SessionId>,
-    /// Those that were taken and do not run yet.
-    unresumed: BTreeMap<SessionId, Unresumed>,
+    /// Those that were taken and do not run yet, with the number of attempts.
+    unresumed: BTreeMap<SessionId, u32>,
     /// Those that no node fits, of which the log has told.
     nowhere: HashSet<SessionId>,
     /// True if some had no room at the last look.
     is_full: bool,
 }
 
-impl TakeOvers {
+impl TakeoverQueue {
     /// Begins with as many as may be taken at once: those that were given to this node, and those of nodes that died.
     fn begin(&mut self, gateway: &FleetGateway) {
         while let Some(done) = self.running.try_join_next() {
             self.ended(done);
         }
         self.unresumed.retain(|session, _| is_own(gateway, session));
-        for (session, Unresumed { from, attempts }) in std::mem::take(&mut self.unresumed) {
-            self.spawn(gateway, session, Take::Resume(Unresumed { from, attempts: attempts + 1 }));
+        for (session, attempts) in std::mem::take(&mut self.unresumed) {
+            self.spawn(gateway, session, Takeover::Again(attempts));
         }
         let given = gateway.member().given_sessions().into_iter().filter(|session| !gateway.is_here(session));
         for session in given {
-            self.spawn(gateway, session, Take::Given);
+            self.spawn(gateway, session, Takeover::Given);
         }
         let SessionsToTake { here, nowhere } = gateway.member().sessions_to_take();
-        for SessionToTake { session, from, resume } in here {
-            self.spawn(gateway, session, Take::OfDead { from, resume });
+        for SessionToTake { session, resume } in here {
+            self.spawn(gateway, session, Takeover::OfDead(resume));
         }
         for (session, error) in &nowhere {
             if self.nowhere.insert(session.clone()) {
@@ -138,34 +132,34 @@ impl TakeOvers {
         self.nowhere.retain(|session| nowhere.iter().any(|(waiting, _)| waiting == session));
     }
 
-    fn spawn(&mut self, gateway: &FleetGateway, session: SessionId, take: Take) {
+    fn spawn(&mut self, gateway: &FleetGateway, session: SessionId, takeover: Takeover) {
         if self.under_way.contains(&session) {
             return;
         }
         self.is_full = self.running.len() >= MAX_TAKES;
         if self.is_full {
-            if let Take::Resume(unresumed) = take {
-                self.unresumed.insert(session, unresumed);
+            if let Takeover::Again(attempts) = takeover {
+                self.unresumed.insert(session, attempts);
             }
             return;
         }
         self.under_way.insert(session.clone());
         let gateway = gateway.clone();
         self.running.spawn(async move {
-            let unresumed = match take {
-                Take::Given => take_given(&gateway, &session).await,
-                Take::OfDead { from, resume } => take_of_dead(&gateway, &session, from, resume).await,
-                Take::Resume(unresumed) => go_on(&gateway, &session, true, unresumed).await,
+            let unresumed = match takeover {
+                Takeover::Given => take_given(&gateway, &session).await,
+                Takeover::OfDead(resume) => take_of_dead(&gateway, &session, resume).await,
+                Takeover::Again(attempts) => go_on(&gateway, &session, true, attempts).await,
             };
             (session, unresumed)
         });
     }
 
-    fn ended(&mut self, done: Result<(SessionId, Option<Unresumed>), tokio::task::JoinError>) {
+    fn ended(&mut self, done: Result<(SessionId, Option<u32>), tokio::task::JoinError>) {
         match done {
             Ok((session, unresumed)) => {
                 self.under_way.remove(&session);
-                self.unresumed.extend(unresumed.map(|unresumed| (session, unresumed)));
+                self.unresumed.extend(unresumed.map(|attempts| (session, attempts)));
             }
             Err(error) => tracing::error!(%error, "taking a session over broke off"),
         }
@@ -175,20 +169,20 @@ impl TakeOvers {
     }
 }
 
-async fn take_given(gateway: &FleetGateway, session: &SessionId) -> Option<Unresumed> {
-    if let Err(problem) = gateway.take_session(session, false, None).await {
+async fn take_given(gateway: &FleetGateway, session: &SessionId) -> Option<u32> {
+    if let Err(problem) = gateway.take_session(session, false).await {
         tracing::warn!(%session, why = problem.detail, "a session that was given to this node waits");
     }
     None
 }
 
-/// Takes a session of a node that is dead, which may have run there. Returns it if it is to be resumed later.
-async fn take_of_dead(gateway: &FleetGateway, session: &SessionId, from: NodeName, resume: bool) -> Option<Unresumed> {
+/// Takes a session of a node that is dead. Returns the number of attempts if it is to be resumed later.
+async fn take_of_dead(gateway: &FleetGateway, session: &SessionId, resume: bool) -> Option<u32> {
     match gateway.member().take(session).await {
         Ok(false) => None,
         Ok(true) => {
-            tracing::warn!(%session, %from, resume, "the node of a session is dead: it goes on here");
-            go_on(gateway, session, resume, Unresumed { from, attempts: 0 }).await
+            tracing::warn!(%session, resume, "the node of a session is dead: it goes on here");
+            go_on(gateway, session, resume, 0).await
         }
         Err(error) => {
             tracing::warn!(%session, error = %ErrorChain(&error), "a session of a dead node waits");
@@ -197,32 +191,27 @@ async fn take_of_dead(gateway: &FleetGateway, session: &SessionId, from: NodeNam
     }
 }
 
-/// Has a session go on that was taken. Returns it if that is to be tried again: the engine may be away for a moment.
-async fn go_on(gateway: &FleetGateway, session: &SessionId, resume: bool, taken: Unresumed) -> Option<Unresumed> {
-    let problem = match gateway.take_session(session, resume, Some(taken.from.clone())).await {
-        Ok(()) => {
-            count(&gateway.0.counters.taken);
-            return None;
-        }
-        Err(problem) => problem,
+/// Has a session go on that was taken. Returns the number of attempts if that is to be tried again: the engine may be away for a moment, or
+/// this node full.
+async fn go_on(gateway: &FleetGateway, session: &SessionId, resume: bool, attempts: u32) -> Option<u32> {
+    let Err(problem) = gateway.take_session(session, resume).await else {
+        count(&gateway.0.counters.taken);
+        return None;
     };
-    match problem.kind.as_ref() {
-        // A prompt has resumed it meanwhile.
-        "not-suspended" => {
-            count(&gateway.0.counters.taken);
-            None
-        }
-        // Without its workspace it stays suspended.
-        kind if resume && kind != "command-failed" && taken.attempts < MAX_RESUMES && is_own(gateway, session) => {
-            tracing::warn!(%session, why = problem.detail, "a session of a dead node does not go on: it is tried again");
-            Some(taken)
-        }
-        _ => {
-            count(&gateway.0.counters.not_taken);
-            tracing::error!(%session, why = problem.detail, "a session of a dead node does not go on");
-            None
-        }
+    let attempts = match problem.kind.as_ref() {
+        // It waits for room.
+        "too-many-sessions" => attempts,
+        // Nobody but its user can mend that: it stays suspended.
+        "command-failed" | "secrets-missing" => MAX_RESUMES,
+        _ => attempts + 1,
+    };
+    if resume && attempts < MAX_RESUMES && is_own(gateway, session) {
+        tracing::warn!(%session, why = problem.detail, "a session of a dead node does not go on: it is tried again");
+        return Some(attempts);
     }
+    count(&gateway.0.counters.not_taken);
+    tracing::error!(%session, why = problem.detail, "a session of a dead node does not go on");
+    None
 }
 
 fn is_own(gateway: &FleetGateway, session: &SessionId) -> bool {
@@ -276,21 +265,45 @@ fn living(gateway: &FleetGateway) -> usize {
         .count()
 }
 
-async fn carry_out_kills(gateway: &FleetGateway) {
-    for (session, kill) in gateway.member().remembered_kills() {
-        let RememberedKill { by, at_node, .. } = &kill;
-        tracing::info!(%session, by, %at_node, "carrying out a kill that was asked for while this node was silent");
-        if let Err(error) = carry_out(gateway, &session, &kill).await {
-            tracing::warn!(%session, error, "a remembered kill failed: it is tried again");
+/// Kills that were asked for while this node was silent.
+#[derive(Debug, Default)]
+struct RememberedKills {
+    /// Those that failed, with the time of the next attempt: their callers are told of once.
+    failed: BTreeMap<SessionId, Instant>,
+}
+
+impl RememberedKills {
+    async fn carry_out(&mut self, gateway: &FleetGateway, pause: Duration) {
+        let asked = gateway.member().remembered_kills();
+        self.failed.retain(|session, _| asked.iter().any(|(asked, _)| asked == session));
+        for (session, kill) in asked {
+            let failed = self.failed.get(&session).copied();
+            if failed.is_some_and(|next| Instant::now() < next) {
+                continue;
+            }
+            let RememberedKill { by, at_node, .. } = &kill;
+            tracing::info!(%session, by, %at_node, "carrying out a kill that was asked for while this node was silent");
+            match carry_out(gateway, &session, &kill, failed.is_none()).await {
+                Ok(()) => drop(self.failed.remove(&session)),
+                Err(error) => {
+                    tracing::warn!(%session, error, "a remembered kill failed: it is tried again");
+                    self.failed.insert(session, Instant::now() + pause);
+                }
+            }
         }
     }
 }
 
-async fn carry_out(gateway: &FleetGateway, session: &SessionId, kill: &RememberedKill) -> Result<(), String> {
+async fn carry_out(
+    gateway: &FleetGateway,
+    session: &SessionId,
+    kill: &RememberedKill,
+    is_first: bool,
+) -> Result<(), String> {
     let call =
         gateway.0.audit.get().map(|audit| RememberedCall::of_kill(audit, session, &kill.by, kill.at_node.as_str()));
     // As any kill: its event comes before the end.
-    if let Some(call) = &call {
+    if let Some(call) = call.as_ref().filter(|_| is_first) {
         call.announce(&gateway.0.manager).await;
     }
     match gateway.0.manager.kill_session(session, KillOptions::default()).await {
@@ -303,7 +316,7 @@ async fn carry_out(gateway: &FleetGateway, session: &SessionId, kill: &Remembere
         ) => {}
         Err(error) => {
             let error = ErrorChain(&error).to_string();
-            if let Some(call) = &call {
+            if let Some(call) = call.filter(|_| is_first) {
                 call.record(false).await;
             }
             return Err(error);

@@ -15,7 +15,7 @@ mod placing;
 mod target;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
@@ -24,7 +24,7 @@ use axum::{
     Router,
     body::to_bytes,
     extract::{Request, State},
-    http::{HeaderName, HeaderValue, Uri, uri::PathAndQuery},
+    http::{HeaderName, HeaderValue, Method, Uri, uri::PathAndQuery},
     middleware::{Next, from_fn_with_state},
     response::{IntoResponse as _, Response},
 };
@@ -70,8 +70,10 @@ struct Gateway {
     changed: Notify,
     /// Held while a session is taken over, by session: it may be asked for twice.
     taking: Mutex<HashMap<SessionId, Arc<tokio::sync::Mutex<()>>>>,
-    /// Sessions that are being given away: what would change them waits.
-    moving: watch::Sender<HashSet<SessionId>>,
+    /// Sessions that come or go: what would change them waits; kills too, where true.
+    moving: watch::Sender<HashMap<SessionId, bool>>,
+    /// Sessions that came here, and whose workspace was not brought yet, with the node that had it.
+    without_workspace: Mutex<HashMap<SessionId, Option<NodeName>>>,
     counters: FleetCounters,
     /// Log of who changes what.
     audit: OnceLock<AuditLog>,
@@ -94,12 +96,23 @@ impl FleetGateway {
     pub fn new(member: FleetMember, manager: ProxyManager, settings: FleetSettings) -> Self {
         let (changed, taking, counters) = (Notify::new(), Mutex::default(), FleetCounters::default());
         let (moving, audit) = (watch::Sender::default(), OnceLock::new());
-        Self(Arc::new(Gateway { member, manager, changed, taking, moving, counters, audit, settings }))
+        let without_workspace = Mutex::default();
+        Self(Arc::new(Gateway {
+            member,
+            manager,
+            changed,
+            taking,
+            moving,
+            without_workspace,
+            counters,
+            audit,
+            settings,
+        }))
     }
 
     /// Records in an audit log what this node does by itself for callers.
     pub(crate) fn audit_in(&self, audit: &AuditLog) {
-        // It has one server.
+        // A second call changes nothing: a gateway is in front of one server.
         let _ = self.0.audit.set(audit.clone());
     }
 
@@ -118,12 +131,14 @@ impl FleetGateway {
         let handler: ExchangeHandler = Arc::new(move |request| {
             let router = router.clone();
             async move {
-                let response = match decode(request) {
-                    // The router never fails.
-                    Ok(request) => router.oneshot(request).await.unwrap_or_else(|never| match never {}),
-                    Err(problem) => problem.into_response(),
-                };
-                encode_answer(response)
+                match decode(request) {
+                    Ok(request) => {
+                        let method = request.method().clone();
+                        // The router never fails.
+                        encode_answer(&method, router.oneshot(request).await.unwrap_or_else(|never| match never {}))
+                    }
+                    Err(problem) => encode_answer(&Method::GET, problem.into_response()),
+                }
             }
             .boxed()
         });
@@ -195,17 +210,20 @@ impl FleetGateway {
     /// Finds the session of this node that a path names, if another node had it before.
     fn taken_session(&self, named: &NamedSession, identity: Option<&Identity>) -> Option<SessionId> {
         let user = identity.and_then(|identity| identity.user.as_deref());
-        let whole = named.id.parse::<SessionId>().ok().and_then(|session| self.0.member.owner(&session));
-        let owned = match whole {
-            Some(owned) => owned,
-            None => match &self.0.member.sessions_beginning_with(&named.id, 2)[..] {
-                [only] => only.clone(),
-                _ => return None,
-            },
-        };
+        let owned = self.find_visible(&named.id, user)?;
         let is_taken = owned.record.epoch > 1 && owned.record.node == *self.0.member.name();
-        let sees = user.is_none() || owned.record.facts.user.as_deref() == user;
-        (is_taken && sees).then_some(owned.session)
+        is_taken.then_some(owned.session)
+    }
+
+    /// Finds the session that an id names, or its beginning if it is the only one, among those that a user sees.
+    fn find_visible(&self, id: &str, user: Option<&str>) -> Option<OwnedSession> {
+        let sees = |owned: &OwnedSession| user.is_none() || owned.record.facts.user.as_deref() == user;
+        let whole = id.parse::<SessionId>().ok().and_then(|session| self.0.member.owner(&session));
+        if let Some(owned) = whole {
+            return Some(owned).filter(sees);
+        }
+        let mut candidates = self.0.member.sessions_beginning_with(id, MAX_CANDIDATES + 1).into_iter().filter(sees);
+        candidates.next().filter(|_| candidates.next().is_none())
     }
 
     /// Sends a request to another node, and returns its answer, whatever that is.
@@ -300,11 +318,15 @@ async fn dispatch(State(gateway): State<FleetGateway>, request: Request, next: N
         RequestTarget::List(list) if !is_passed_on => list_all(&gateway, list, request, next).await,
         RequestTarget::AllEvents if !is_passed_on => all_events::read(&gateway, request, next).await,
         RequestTarget::Session(named) => {
-            // A kill does not wait, nor does who looks.
-            let has_moved = changes(&method, &path) && !is_kill(&method, &path) && gateway.until_moved(&named).await;
-            match is_passed_on && !has_moved {
-                true => answer_here(&gateway, &named, request, next).await,
-                false => to_owner(&gateway, &named, request, next).await,
+            // Who looks does not wait.
+            let moved = match changes(&method, &path) {
+                true => gateway.wait_for_move(&named, is_kill(&method, &path)).await,
+                false => Ok(false),
+            };
+            match moved {
+                Err(problem) => Err(problem),
+                Ok(has_moved) if is_passed_on && !has_moved => answer_here(&gateway, &named, request, next).await,
+                Ok(_) => to_owner(&gateway, &named, request, next).await,
             }
         }
         RequestTarget::Node(node) if !is_passed_on && node != gateway.0.member.name().as_str() => {

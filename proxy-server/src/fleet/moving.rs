@@ -3,7 +3,11 @@
 //! The owner suspends the session, ships all of its events, stores its conversation, and gives its row to the other node, in one
 //! compare-and-set. From then on it is the other node's, which takes it over from what was stored, also if it was told of it by the row alone.
 
-use std::time::Duration;
+use std::{
+    collections::HashMap,
+    sync::{MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use axum::{
     http::{Extensions, HeaderMap, Method, Uri},
@@ -40,24 +44,24 @@ const PAUSE: Duration = Duration::from_millis(20);
 const FROM_NODE: &str = "AGENT_PROXY_FROM_NODE";
 const TO_NODE: &str = "AGENT_PROXY_TO_NODE";
 
+/// Session that is another node's, with the reason why it does not run there yet, if it does not.
+pub(crate) type MoveOutcome = (MovedSession, Option<ProblemDetails>);
+
 impl FleetGateway {
     /// Moves a session of this node to another one: the one named, or the one that suits it.
     ///
     /// # Errors
-    /// `no-node`; `unsupported` for a session whose conversation cannot leave this machine; `node-silent` where the other node did not take it
-    /// at once: it is that node's all the same, and is suspended until it is resumed there.
-    pub(crate) async fn move_session(&self, session: &SessionId, to: Option<NodeName>) -> RouteResult<MovedSession> {
+    /// `no-node`; `busy` while it is moved already; `ended`; `unsupported` for a session whose conversation cannot leave this machine.
+    pub(crate) async fn move_session(&self, session: &SessionId, to: Option<NodeName>) -> RouteResult<MoveOutcome> {
         let moved = self.give_away(session, to).await;
         count(if moved.is_ok() { &self.0.counters.moved } else { &self.0.counters.not_moved });
         moved
     }
 
-    async fn give_away(&self, session: &SessionId, to: Option<NodeName>) -> RouteResult<MovedSession> {
+    async fn give_away(&self, session: &SessionId, to: Option<NodeName>) -> RouteResult<MoveOutcome> {
         let (member, manager) = (&self.0.member, &self.0.manager);
         // A prompt would resume it here.
-        let _moving = self.begin_move(session).ok_or_else(|| {
-            ProblemDetails::new("busy", format!("session {session} is being moved already: wait until that is done"))
-        })?;
+        let moving = self.begin_move(session)?;
         let record = manager.record(session)?;
         let owned = member.owner_now(session).await.map_err(unreachable)?;
         let owned = owned.filter(|owned| owned.record.node == *member.name()).ok_or_else(|| {
@@ -71,10 +75,7 @@ impl FleetGateway {
         let owned = OwnershipRecord { facts, ..owned.record };
         let to = member.place_elsewhere(&owned, to).map_err(no_node)?;
         let resume = match record.status() {
-            SessionStatus::Ended => {
-                let detail = format!("session {session} has ended: only one that goes on can move");
-                return Err(ProblemDetails::new("ended", detail));
-            }
+            SessionStatus::Ended => return Err(ended(session)),
             SessionStatus::Suspended => false,
             _ => {
                 check_home(manager.export_session(session).await?)?;
@@ -88,22 +89,51 @@ impl FleetGateway {
             let object = format!("{session}/{}/{}", export.epoch, export.offset);
             let bytes = export.to_bytes()?;
             member.store_snapshot(&object, bytes).await.map_err(unreachable)?;
+            // From here on a kill waits too, and is the other node's; one that was faster has ended the session.
+            moving.hold_kills();
+            if self.has_ended(session) {
+                return Err(ended(session));
+            }
             member.hand_over(session, &to, &object).await.map_err(unreachable)
         };
         let epoch = match moved.await {
             Ok(epoch) => epoch,
             Err(problem) => {
                 // It is here still.
-                if resume && let Err(error) = manager.resume_session(session).await {
+                if resume
+                    && !self.has_ended(session)
+                    && let Err(error) = manager.resume_session(session).await
+                {
                     tracing::warn!(%session, error = %ErrorChain(&error), "a session that did not move is suspended");
                 }
                 return Err(problem);
             }
         };
+        // A kill that was on its way before they waited.
+        let was_killed = self.has_ended(session);
         manager.fence(session).await?;
-        let uri: Uri = format!("/v1/fleet/sessions/{session}/take?resume={resume}&from={}", member.name())
-            .parse()
-            .map_err(|error| ProblemDetails::failed(format!("the request makes no sense: {error}")))?;
+        let from = member.name().clone();
+        let taken = async {
+            self.ask(&to, format!("/v1/fleet/sessions/{session}/take?resume={}", resume && !was_killed)).await?;
+            match was_killed {
+                true => self.ask(&to, format!("/v1/sessions/{session}/kill")).await,
+                false => Ok(()),
+            }
+        };
+        // It is the other node's from here on, whatever that makes of it.
+        let problem = taken.await.err();
+        let reason = problem.as_ref().map(|problem| problem.detail.clone());
+        Ok((MovedSession { session_id: session.clone(), from, to, epoch, problem: reason }, problem))
+    }
+
+    fn has_ended(&self, session: &SessionId) -> bool {
+        self.0.manager.record(session).is_ok_and(|record| record.status() == SessionStatus::Ended)
+    }
+
+    /// Has another node do something with a session that it has now.
+    async fn ask(&self, node: &NodeName, path: String) -> RouteResult<()> {
+        let uri: Uri =
+            path.parse().map_err(|error| ProblemDetails::failed(format!("the request makes no sense: {error}")))?;
         let request = OutgoingRequest {
             method: Method::POST,
             uri,
@@ -111,13 +141,11 @@ impl FleetGateway {
             extensions: Extensions::new(),
             body: Vec::new(),
         };
-        let answer = self.send(&to, request).await?;
-        refused(answer).await?;
-        Ok(MovedSession { session_id: session.clone(), from: member.name().clone(), to, epoch })
+        refused(self.send(node, request).await?).await
     }
 
     /// Moves all sessions away that can move, and takes no new ones. Returns what became of each.
-    pub(crate) async fn drain_sessions(&self) -> Vec<(SessionId, RouteResult<MovedSession>)> {
+    pub(crate) async fn drain_sessions(&self) -> Vec<(SessionId, RouteResult<MoveOutcome>)> {
         self.drain();
         let sessions = self.0.manager.list_sessions().into_iter();
         let living = sessions.filter(|session| SessionStatus::from(&session.state) != SessionStatus::Ended);
@@ -133,34 +161,34 @@ impl FleetGateway {
     /// # Errors
     /// `failed` for a row that does not say what is to be taken; `command-failed` where its workspace was not brought, and it is suspended
     /// here; the manager's.
-    pub(crate) async fn take_session(
-        &self,
-        session: &SessionId,
-        resume: bool,
-        from: Option<NodeName>,
-    ) -> RouteResult<()> {
+    pub(crate) async fn take_session(&self, session: &SessionId, resume: bool) -> RouteResult<()> {
         let (gateway, session) = (self.clone(), session.clone());
         // Half of it is none of it.
         let work = tokio::spawn(async move {
-            let taken = gateway.take_whole(&session, resume, from).await;
-            gateway.0.changed.notify_one();
+            let taken = gateway.take_whole(&session, resume).await;
+            // One that failed waits for the next look.
+            if taken.is_ok() {
+                gateway.0.changed.notify_one();
+            }
             taken
         });
         work.await.unwrap_or_else(|error| Err(ProblemDetails::failed(format!("the work broke off: {error}"))))
     }
 
-    async fn take_whole(&self, session: &SessionId, resume: bool, from: Option<NodeName>) -> RouteResult<()> {
+    async fn take_whole(&self, session: &SessionId, resume: bool) -> RouteResult<()> {
         let (member, manager) = (&self.0.member, &self.0.manager);
         let _starting = member.begin_start(session);
         let taking = self.taking(session);
         let _one_at_a_time = taking.lock().await;
+        // A prompt would resume it before its workspace is here.
+        let _moving = self.begin_move(session)?;
         if !self.is_here(session) {
             let owned = member.owner_now(session).await.map_err(unreachable)?;
             // One that was deleted has its row for a moment.
             let is_given = |owned: &OwnedSession| owned.record.node == *member.name() && !owned.record.is_deleted;
             let owned = owned.filter(|owned| is_given(owned) && !member.is_forgotten(session));
-            let Some((epoch, object)) = owned.and_then(|owned| Some((owned.record.epoch, owned.record.snapshot?)))
-            else {
+            let owned = owned.map(|owned| owned.record);
+            let Some((epoch, object, from)) = owned.and_then(|row| Some((row.epoch, row.snapshot?, row.from))) else {
                 let detail =
                     format!("session {session} was not given to node {}: its row says another one", member.name());
                 return Err(ProblemDetails::failed(detail));
@@ -171,7 +199,13 @@ impl FleetGateway {
             let recent_events = self.recent_events(session, tail).await;
             let taken = TakeOver { export, epoch: Epoch(epoch), tail, keeps_local_tail: false, recent_events };
             manager.take_over(taken).await?;
+            self.without_workspace().insert(session.clone(), from);
+        }
+        // Also where the hook has failed before.
+        let from = self.without_workspace().get(session).cloned();
+        if let Some(from) = from {
             self.bring_workspace(session, from.as_ref()).await?;
+            self.without_workspace().remove(session);
         }
         if resume {
             match manager.resume_session(session).await {
@@ -213,25 +247,43 @@ impl FleetGateway {
         }
     }
 
-    /// Has what would change a session wait from now on; `None` where it is being given away already.
-    fn begin_move(&self, session: &SessionId) -> Option<MoveGuard> {
-        let begun = self.0.moving.send_if_modified(|moving| moving.insert(session.clone()));
-        begun.then(|| MoveGuard { gateway: self.clone(), session: session.clone() })
+    /// Has what would change a session wait from now on, kills aside.
+    ///
+    /// # Errors
+    /// `busy` while it comes or goes already.
+    fn begin_move(&self, session: &SessionId) -> RouteResult<MoveGuard> {
+        let begun = self.0.moving.send_if_modified(|moving| match moving.contains_key(session) {
+            true => false,
+            false => moving.insert(session.clone(), false).is_none(),
+        });
+        begun
+            .then(|| MoveGuard { gateway: self.clone(), session: session.clone() })
+            .ok_or_else(|| being_moved(session.as_str()))
     }
 
-    /// Waits while a session of this node is being given away. Returns true if it was.
-    pub(super) async fn until_moved(&self, named: &NamedSession) -> bool {
-        let is_it = |session: &SessionId| match named.may_be_beginning {
-            true => session.as_str().starts_with(&named.id),
-            false => session.as_str() == named.id,
+    /// Waits while a session moves from this node or to it; a kill only while its owner changes. Returns true if there was a wait.
+    ///
+    /// # Errors
+    /// `busy` where that takes too long.
+    pub(super) async fn wait_for_move(&self, named: &NamedSession, is_kill: bool) -> RouteResult<bool> {
+        let is_it = |(session, holds_kills): (&SessionId, &bool)| {
+            let is_named = match named.may_be_beginning {
+                true => session.as_str().starts_with(&named.id),
+                false => session.as_str() == named.id,
+            };
+            is_named && (*holds_kills || !is_kill)
         };
         let mut moving = self.0.moving.subscribe();
         if !moving.borrow().iter().any(is_it) {
-            return false;
+            return Ok(false);
         }
-        // Who waits longer is told by whoever has the session then.
-        let _ = timeout(MOVE_TIME, moving.wait_for(|moving| !moving.iter().any(is_it))).await;
-        true
+        let moved = timeout(MOVE_TIME, moving.wait_for(|moving| !moving.iter().any(is_it))).await;
+        moved.map(|_| true).map_err(|_| being_moved(&named.id))
+    }
+
+    /// Sessions that are here without their workspace, with the node that had it, where that is known.
+    fn without_workspace(&self) -> MutexGuard<'_, HashMap<SessionId, Option<NodeName>>> {
+        self.0.without_workspace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Brings the workspace of a session that has come here, with the hook if there is one.
@@ -261,10 +313,17 @@ impl FleetGateway {
     }
 }
 
-/// Session that is being given away: as long as this lives, what would change it waits.
+/// Session that moves: as long as this lives, what would change it waits.
 struct MoveGuard {
     gateway: FleetGateway,
     session: SessionId,
+}
+
+impl MoveGuard {
+    /// Has kills wait too.
+    fn hold_kills(&self) {
+        self.gateway.0.moving.send_modify(|moving| _ = moving.insert(self.session.clone(), true));
+    }
 }
 
 impl Drop for MoveGuard {
@@ -273,6 +332,17 @@ impl Drop for MoveGuard {
             moving.remove(&self.session);
         });
     }
+}
+
+fn being_moved(session: &str) -> ProblemDetails {
+    ProblemDetails::new(
+        "busy",
+        format!("session {session} is being moved: wait until that is done, then send it again"),
+    )
+}
+
+fn ended(session: &SessionId) -> ProblemDetails {
+    ProblemDetails::new("ended", format!("session {session} has ended: only one that goes on can move"))
 }
 
 /// Refuses a session whose conversation cannot leave this machine.

@@ -26,6 +26,8 @@ use crate::{
     requests::RouteResult,
 };
 
+/// Header of a refusal that any node would give: a bound over the fleet, or what the fleet has.
+const FLEET_BOUND: &str = "agent-proxy-fleet-bound";
 /// Nodes that are tried for one start.
 const MAX_ATTEMPTS: usize = 3;
 
@@ -112,8 +114,11 @@ impl PlacedStart<'_> {
                     answer.map_err(|problem| self.explain_key(&node, problem))
                 }
             };
-            let is_full = matches!(&answer, Ok(answer) if answer.status() == 429)
-                || matches!(&answer, Err(problem) if problem.status == 429);
+            // What counts over the fleet is the same on every node.
+            let is_full = match &answer {
+                Ok(answer) => answer.status() == 429 && !answer.headers().contains_key(FLEET_BOUND),
+                Err(problem) => problem.status == 429,
+            };
             refused.push(node);
             // One with a key stays where it was first sent.
             if !is_full || key.is_some() || refused.len() >= MAX_ATTEMPTS {
@@ -165,7 +170,7 @@ impl PlacedStart<'_> {
         };
         let owner = match &self.config.resume {
             Some(resume) => match &resume.from {
-                ResumeFrom::Session { id } => self.owner_of(id).await?,
+                ResumeFrom::Session { id } => self.owner_of(id, identity),
                 ResumeFrom::Native { .. } | ResumeFrom::MostRecent => None,
             },
             None => None,
@@ -202,13 +207,10 @@ impl PlacedStart<'_> {
         }
     }
 
-    async fn owner_of(&self, session: &SessionId) -> RouteResult<Option<NodeName>> {
-        let gateway = self.gateway;
-        if let Some(owned) = gateway.member().owner(session) {
-            return Ok(Some(owned.record.node));
-        }
-        let candidates = gateway.member().sessions_beginning_with(session.as_str(), 1);
-        Ok(candidates.into_iter().next().map(|owned| owned.record.node))
+    /// Finds the node of a session that the caller sees.
+    fn owner_of(&self, session: &SessionId, identity: Option<&Identity>) -> Option<NodeName> {
+        let user = identity.and_then(|identity| identity.user.as_deref());
+        self.gateway.find_visible(session.as_str(), user).map(|owned| owned.record.node)
     }
 }
 
@@ -245,13 +247,13 @@ async fn start_here(
         let is_here = gateway.is_here(&session);
         check_given(&gateway, &session, is_here)?;
         let claimed = match is_here {
-            true => member.claim_as(&session, &facts, &labels).await,
-            false => member.claim_start_as(&session, &facts, &labels).await,
+            true => member.claim(&session, &facts, &labels).await,
+            false => member.claim_start(&session, &facts, &labels).await,
         };
         let claim = claimed.map_err(|error| refused_claim(&session, error))?;
         let response = match check_started(&gateway, &session, &facts, claim).await {
             Ok(()) => next.run(incoming(request)?).await,
-            Err(problem) => problem.into_response(),
+            Err(problem) => ([(FLEET_BOUND, "true")], problem).into_response(),
         };
         // A row that was there is another start's, or a session's.
         if !response.status().is_success()

@@ -85,7 +85,7 @@ impl ServerMetrics {
 
     /// Tells of a fleet, too.
     #[cfg(feature = "fleet")]
-    pub(crate) fn tell_of_fleet(&self, probe: impl Fn() -> FleetFigures + Send + Sync + 'static) {
+    pub(crate) fn set_fleet_probe(&self, probe: impl Fn() -> FleetFigures + Send + Sync + 'static) {
         // A manager is one node.
         let _ = self.counted.fleet.set(Box::new(probe));
     }

@@ -4,7 +4,7 @@ use axum::{
     extract::{Path, Query, State},
     http::StatusCode,
 };
-use fleet::{FleetNode, NodeName, NodePresence};
+use fleet::{FleetNode, ForgetError, NodeName, NodePresence};
 use proxy_manager::SessionId;
 use serde::Deserialize;
 
@@ -46,8 +46,6 @@ api_routes! { "Fleet", ApiState;
 struct TakeQuery {
     /// True to resume the session.
     resume: bool,
-    /// Node that had it.
-    from: Option<NodeName>,
 }
 
 async fn move_session(
@@ -59,17 +57,21 @@ async fn move_session(
     let MoveRequest { to } = parse(body)?;
     let (gateway, id) = (gateway(&state)?.clone(), caller.session_id(&id)?);
     let work = tokio::spawn(async move { gateway.move_session(&id, to).await });
-    work.await.unwrap_or_else(|error| Err(ProblemDetails::failed(format!("the work broke off: {error}")))).map(JsonBody)
+    let moved = work.await.unwrap_or_else(|error| Err(ProblemDetails::failed(format!("the work broke off: {error}"))));
+    match moved? {
+        (moved, None) => Ok(JsonBody(moved)),
+        (_, Some(problem)) => Err(problem),
+    }
 }
 
 async fn take_session(
     caller: Caller,
     State(state): State<ApiState>,
     Path(id): Path<SessionId>,
-    Query(TakeQuery { resume, from }): Query<TakeQuery>,
+    Query(TakeQuery { resume }): Query<TakeQuery>,
 ) -> RouteResult<StatusCode> {
     caller.check_all_users("a session that another node gave to this one")?;
-    gateway(&state)?.take_session(&id, resume, from).await?;
+    gateway(&state)?.take_session(&id, resume).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -81,7 +83,7 @@ async fn drain(caller: Caller, State(state): State<ApiState>) -> RouteResult<Jso
     let (mut moved, mut stay) = (Vec::new(), Vec::new());
     for (session_id, outcome) in outcomes {
         match outcome {
-            Ok(session) => moved.push(session),
+            Ok((session, _)) => moved.push(session),
             Err(problem) => stay.push(StayingSession { session_id, reason: problem.detail }),
         }
     }
@@ -101,8 +103,12 @@ async fn forget(
         return Err(ProblemDetails::new("not-ended", detail));
     }
     let work = tokio::spawn(async move { gateway.member().forget_node(&node).await });
-    let sessions = work.await.map_err(|error| ProblemDetails::failed(format!("the work broke off: {error}")))?;
-    Ok(JsonBody(ForgottenNode { sessions: sessions.map_err(crate::fleet::unreachable)? }))
+    let forgotten = work.await.map_err(|error| ProblemDetails::failed(format!("the work broke off: {error}")))?;
+    let sessions = forgotten.map_err(|error| match error {
+        ForgetError::NotOver { .. } => ProblemDetails::new("not-ended", error.to_string()),
+        ForgetError::Engine(error) => crate::fleet::unreachable(error),
+    })?;
+    Ok(JsonBody(ForgottenNode { sessions }))
 }
 
 async fn nodes(State(state): State<ApiState>) -> RouteResult<JsonBody<Vec<FleetNode>>> {

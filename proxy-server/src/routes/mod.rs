@@ -65,7 +65,7 @@ pub(crate) fn router(state: ApiState) -> Router {
         state.audit.iter().for_each(|audit| gateway.audit_in(audit));
         if let Some(metrics) = &metrics {
             let gateway = gateway.clone();
-            metrics.tell_of_fleet(move || gateway.figures());
+            metrics.set_fleet_probe(move || gateway.figures());
         }
     }
     let answer_time = state.answer_time;

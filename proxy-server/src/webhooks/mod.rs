@@ -87,8 +87,17 @@ struct WebhookState {
     active: Mutex<Arc<ActiveWebhooks>>,
     /// Rates of the senders.
     rates: Mutex<HashMap<String, RateBucket>>,
-    /// Deliveries by the receiver's name. One reload at a time has them.
-    tasks: AsyncMutex<HashMap<String, DeliveryTask>>,
+    /// One reload at a time has them.
+    tasks: AsyncMutex<DeliveryTasks>,
+}
+
+/// Deliveries by the receiver's name.
+#[derive(Debug, Default)]
+struct DeliveryTasks {
+    /// To receivers that are configured.
+    active: HashMap<String, DeliveryTask>,
+    /// To those that are configured no more, whose tries still run: who has such a name next goes on after them.
+    ending: HashMap<String, DeliveryTask>,
 }
 
 /// Configuration that is in use.
@@ -253,6 +262,7 @@ impl Webhooks {
     pub async fn reload(&self, manager: &ProxyManager, config: WebhookConfig) -> Result<Vec<String>, ProblemDetails> {
         let state = &*self.0;
         let mut tasks = state.tasks.lock().await;
+        let DeliveryTasks { active, ending } = &mut *tasks;
         let before = self.active();
         let changes = before.config.changes(&config);
         if changes.is_empty() {
@@ -268,7 +278,8 @@ impl Webhooks {
         let (old, new) = (before.config.receivers(), config.receivers());
         // Whatever can fail comes first.
         let mut places = HashMap::new();
-        for name in new.keys().filter(|name| !tasks.contains_key(*name)) {
+        ending.retain(|_, task| !task.has_ended());
+        for name in new.keys().filter(|name| !active.contains_key(*name) && !ending.contains_key(*name)) {
             let Some(folder) = &folder else { continue };
             let place = FeedPlace::find(manager, cursor_file(folder, name)).await;
             places.insert(name.clone(), place.map_err(|error| failed(folder, &error))?);
@@ -279,7 +290,10 @@ impl Webhooks {
             .list(incoming.collect(), new.iter().map(|(name, (receiver, _))| (name.as_str(), receiver)).collect());
         lock(&state.rates).retain(|name, _| config.incoming.contains_key(name));
         *lock(&state.active) = Arc::new(ActiveWebhooks { config, links: links.clone() });
-        tasks.retain(|name, _| new.contains_key(name));
+        for (name, mut task) in active.extract_if(|name, _| !new.contains_key(name)) {
+            task.begin_end();
+            ending.insert(name, task);
+        }
         for (name, (receiver, retry)) in new {
             let is_same = same_links && old.get(&name).is_some_and(|old| *old == (receiver.clone(), retry));
             let context = DeliveryContext {
@@ -290,7 +304,8 @@ impl Webhooks {
                 send: state.send.clone(),
                 counts: state.counts.clone(),
             };
-            let task = match (tasks.remove(&name), places.remove(&name), &folder) {
+            let before = active.remove(&name).or_else(|| ending.remove(&name));
+            let task = match (before, places.remove(&name), &folder) {
                 (Some(task), ..) if is_same => task,
                 (Some(before), _, Some(folder)) => {
                     DeliveryTask::replace(before, context, manager.clone(), cursor_file(folder, &name))
@@ -298,7 +313,7 @@ impl Webhooks {
                 (None, Some(place), _) => DeliveryTask::start(context, manager.clone(), place),
                 _ => continue,
             };
-            tasks.insert(name, task);
+            active.insert(name, task);
         }
         Ok(changes)
     }

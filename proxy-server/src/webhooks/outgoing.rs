@@ -116,7 +116,8 @@ struct DeliveryWorker {
 /// Deliveries to one receiver. Dropping it begins no further try; the tries that run come to their end.
 #[derive(Debug)]
 pub(super) struct DeliveryTask {
-    stop: watch::Sender<()>,
+    /// None once it is to end.
+    stop: Option<watch::Sender<()>>,
     task: JoinHandle<()>,
 }
 
@@ -124,7 +125,7 @@ impl DeliveryTask {
     /// Delivers from a place on.
     pub(super) fn start(context: DeliveryContext, manager: ProxyManager, place: FeedPlace) -> Self {
         let (stop, stopped) = watch::channel(());
-        Self { stop, task: tokio::spawn(DeliveryWorker::new(context, manager, place, stopped).run()) }
+        Self { stop: Some(stop), task: tokio::spawn(DeliveryWorker::new(context, manager, place, stopped).run()) }
     }
 
     /// Delivers to a receiver that is configured anew: its cursor is read once `before` has written it.
@@ -146,12 +147,22 @@ impl DeliveryTask {
             };
             DeliveryWorker::new(context, manager, place, stopped).run().await;
         };
-        Self { stop, task: tokio::spawn(deliver) }
+        Self { stop: Some(stop), task: tokio::spawn(deliver) }
+    }
+
+    /// Begins no further try.
+    pub(super) fn begin_end(&mut self) {
+        self.stop = None;
+    }
+
+    /// Returns true once no try runs, and the cursor says so.
+    pub(super) fn has_ended(&self) -> bool {
+        self.task.is_finished()
     }
 
     /// Waits until the tries that run have ended, each in its own time, and the cursor says so.
-    async fn end(self) {
-        drop(self.stop);
+    async fn end(mut self) {
+        self.begin_end();
         if let Err(error) = self.task.await {
             tracing::error!(%error, "the deliveries of a webhook broke off");
         }
@@ -232,7 +243,8 @@ impl DeliveryWorker {
 
     /// Delivers until the manager is shut down, or it is stopped and no try runs.
     async fn run(mut self) {
-        let mut is_stopped = false;
+        // Another configuration may have come while this one waited for the one before it.
+        let mut is_stopped = self.stop.has_changed().is_err();
         loop {
             if !is_stopped {
                 self.start_deliveries();
@@ -241,15 +253,9 @@ impl DeliveryWorker {
             }
             self.context.counts.set_waiting(&self.context.name, self.open.len());
             tokio::select! {
+                // First of all: a page that is there begins no further try.
+                biased;
                 _ = self.stop.changed(), if !is_stopped => is_stopped = true,
-                page = self.feed.next_page(PAGE), if !is_stopped && self.open.len() < MAX_WAITING => match page {
-                    Ok(page) => self.take(page).await,
-                    Err(proxy_manager::Error::ShutDown) => return,
-                    Err(error) => {
-                        tracing::warn!(hook = self.context.name, error = %ErrorChain(&error), "failed to read events for a webhook");
-                        sleep(LOG_PAUSE).await;
-                    }
-                },
                 Some(done) = self.running.join_next() => match done {
                     Ok((session, position, true)) => self.finish(session, position).await,
                     // Whoever comes next sends it.
@@ -257,6 +263,14 @@ impl DeliveryWorker {
                     Err(error) => {
                         tracing::error!(hook = self.context.name, %error, "a delivery broke off: none follows until the next start");
                         return;
+                    }
+                },
+                page = self.feed.next_page(PAGE), if !is_stopped && self.open.len() < MAX_WAITING => match page {
+                    Ok(page) => self.take(page).await,
+                    Err(proxy_manager::Error::ShutDown) => return,
+                    Err(error) => {
+                        tracing::warn!(hook = self.context.name, error = %ErrorChain(&error), "failed to read events for a webhook");
+                        sleep(LOG_PAUSE).await;
                     }
                 },
             }

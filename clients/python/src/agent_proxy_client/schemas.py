@@ -1315,6 +1315,7 @@ MovedSession = TypedDict(
         "from": NodeName,
         "to": NodeName,
         "epoch": int,
+        "problem": str | None,
     },
 )
 
