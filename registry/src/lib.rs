@@ -47,6 +47,7 @@ mod registry;
 mod sample;
 mod sandbox;
 mod session_hold;
+mod socket_diag;
 mod socket_table;
 mod spawn;
 mod stat;

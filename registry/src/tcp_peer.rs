@@ -1,7 +1,7 @@
 //! Processes that connect over TCP on this machine.
 //!
-//! The kernel does not say who is at the other end of a TCP connection. Its table of sockets names the inode of the other end, and
-//! each process lists its descriptors: a process of a session that holds that inode is found.
+//! The kernel does not say who is at the other end of a TCP connection. It names the inode of the other end, and each process lists its
+//! descriptors: a process of a session that holds that inode is found.
 
 use std::{collections::BTreeMap, io, net::SocketAddr};
 
@@ -10,7 +10,7 @@ use ipc_protocol::{Pid, ProcessId};
 use crate::{
     ancestry::{is_below, walk},
     process_table::{self, SeenProcess},
-    procfs,
+    procfs, socket_diag,
     socket_table::{SocketLine, canonical, held_sockets},
 };
 
@@ -31,7 +31,7 @@ pub fn check_tcp_client(
         return Ok(None);
     }
     let unknown = |error: io::Error| format!("the connection from {client} cannot be looked at ({error})");
-    let Some(end) = client_end("self", client, server).map_err(unknown)? else {
+    let Some(end) = own_client_end(client, server).map_err(unknown)? else {
         return Err(format!("the connection from {client} is gone"));
     };
     let all = process_table::all_processes(u64::MAX).map_err(unknown)?;
@@ -77,6 +77,15 @@ pub fn tcp_client_of(network: &str, client: SocketAddr, server: SocketAddr) -> O
 struct ClientEnd {
     user: u32,
     inode: u64,
+}
+
+/// Finds it in our own network namespace.
+fn own_client_end(client: SocketAddr, server: SocketAddr) -> io::Result<Option<ClientEnd>> {
+    match socket_diag::tcp_socket(client, server) {
+        Ok(Some(socket)) => Ok(Some(ClientEnd { user: socket.user, inode: socket.inode })),
+        // A kernel without diagnostics, or a socket that they do not find: the whole table has it.
+        Ok(None) | Err(_) => client_end("self", client, server),
+    }
 }
 
 fn client_end(process: &str, client: SocketAddr, server: SocketAddr) -> io::Result<Option<ClientEnd>> {
