@@ -9,12 +9,17 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Dir, Mode, OFlags, RenameFlags, ResolveFlags},
+    fs::{AtFlags, Dir, Mode, OFlags, RenameFlags},
     io::Errno,
 };
 
 /// Flags that open a directory itself and follow no symbolic link.
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// Flag for a directory of which nothing is read. Elsewhere than on Linux there is none, and reading has to be allowed.
+#[cfg(target_os = "linux")]
+const PLACE: OFlags = OFlags::PATH;
+#[cfg(not(target_os = "linux"))]
+const PLACE: OFlags = OFlags::empty();
 /// Entries of a directory read at once, before the directory is read again.
 const AT_ONCE: usize = 4096;
 
@@ -33,13 +38,25 @@ pub fn open(path: &Path) -> io::Result<OwnedFd> {
 /// `FilesystemLoop` if there is a symbolic link on the way.
 pub fn nearest(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
     for above in path.ancestors().skip(1) {
-        match rustix::fs::openat2(rustix::fs::CWD, above, DIRECTORY, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        match open_without_links(above) {
             Err(Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
             Ok(directory) => return Ok((directory, path.strip_prefix(above).unwrap_or(path).to_owned())),
         }
     }
     Err(io::Error::new(io::ErrorKind::NotFound, format!("{path:?} is in no directory")))
+}
+
+/// Opens a directory with no symbolic link on the way to it.
+#[cfg(target_os = "linux")]
+fn open_without_links(path: &Path) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::openat2(rustix::fs::CWD, path, DIRECTORY, Mode::empty(), rustix::fs::ResolveFlags::NO_SYMLINKS)
+}
+
+/// Refuses: only Linux follows no link on the whole way.
+#[cfg(not(target_os = "linux"))]
+fn open_without_links(_: &Path) -> rustix::io::Result<OwnedFd> {
+    Err(Errno::NOSYS)
 }
 
 /// Writes `contents` to `path` within `root`, for this user only, and creates directories on the way. Replaces an
@@ -120,7 +137,7 @@ fn within(path: &Path) -> io::Result<(Vec<&OsStr>, &OsStr)> {
 /// # Errors
 /// The system's; what could not be removed stays.
 pub fn remove(path: &Path) -> io::Result<()> {
-    match rustix::fs::open(path, DIRECTORY | OFlags::PATH, Mode::empty()) {
+    match rustix::fs::open(path, DIRECTORY | PLACE, Mode::empty()) {
         Ok(top) => {
             let top = usable(&top)?;
             let mut moved = 0;
@@ -145,7 +162,7 @@ fn empty(directory: &OwnedFd, top: &OwnedFd, moved: &mut u64) -> io::Result<()> 
             Err(Errno::ISDIR) => {}
             Err(error) => return Err(error.into()),
         }
-        let below = rustix::fs::openat(directory, &name, DIRECTORY | OFlags::PATH, Mode::empty())?;
+        let below = rustix::fs::openat(directory, &name, DIRECTORY | PLACE, Mode::empty())?;
         // A read-only directory can be neither emptied nor moved.
         let below = usable(&below)?;
         if !at_top {
