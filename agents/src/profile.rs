@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use api_types::ProblemDetails;
 use ipc_protocol::{
-    AgentSessionConfig, ContainerEngine, Lifecycle, LimitAction, Limits, NetworkAccess, PermissionMode, PermissionRule,
-    SandboxMode, SessionContainer, SessionMount, SessionSandbox, TimeoutAction, Timeouts, WorkspaceKind,
+    AgentSessionConfig, ContainerEngine, ErrorChain, Lifecycle, LimitAction, Limits, NetworkAccess, PermissionMode,
+    PermissionRule, SandboxMode, SessionContainer, SessionMount, SessionSandbox, TimeoutAction, Timeouts,
+    WorkspaceKind,
 };
 use serde::{Deserialize, Serialize};
 use serde_with::{DisplayFromStr, serde_as, skip_serializing_none};
@@ -200,6 +202,16 @@ pub enum ProfileError {
         /// Agent of the session.
         ours: String,
     },
+}
+
+impl From<ProfileError> for ProblemDetails {
+    fn from(error: ProfileError) -> Self {
+        let kind = match error {
+            ProfileError::Unknown { .. } => "unknown-profile",
+            ProfileError::OtherAgent { .. } => "usage",
+        };
+        Self::new(kind, ErrorChain(&error).to_string())
+    }
 }
 
 impl Profile {

@@ -418,10 +418,7 @@ pub enum Error {
         source: ErrorCause,
     },
     /// Something outlived the kill.
-    #[error("{}", match .0.doubt() {
-        None => format!("{} processes of session {} survived the kill: {:?}", .0.survivors.len(), .0.session_id, .0.survivors),
-        Some(doubt) => format!("whether anything of session {} survived the kill is not provable: {doubt}", .0.session_id),
-    })]
+    #[error("{}", api_types::survivors_text(.0))]
     Survivors(Box<Receipt>),
     /// Another manager of the fleet has the session.
     #[error("session {session} is not this machine's: {owner} has it; ask there")]

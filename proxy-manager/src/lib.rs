@@ -36,7 +36,7 @@ mod conversation_locks;
 mod deadlines;
 mod description;
 mod error;
-mod escape_marks;
+mod error_text;
 mod fd_watch;
 mod fork_server;
 mod history;
@@ -44,8 +44,7 @@ mod homes;
 mod launch;
 mod manager;
 mod prices;
-mod process_details;
-mod recorded_offset;
+mod problem;
 mod records;
 pub mod replication;
 mod runtime;
@@ -59,6 +58,8 @@ pub mod terminal;
 mod workspaces;
 
 #[doc(inline)]
+pub use api_types::PromptMode;
+#[doc(inline)]
 pub use ipc_protocol::{AgentSessionConfig, Envelope, Event, KillOptions, PermissionMode, Prompt, Receipt, SessionId};
 pub use proxy_child::ChildToken;
 
@@ -67,7 +68,6 @@ pub use error::{Error, Result};
 pub use fork_server::ChildProgram;
 pub use history::{EventFeed, FeedStart, Subscription};
 pub use manager::{ProxyManager, SessionHandle};
-pub use session::PromptMode;
 
 /// Answers put together from events, and streams of them.
 pub mod answers {
@@ -131,7 +131,9 @@ pub mod host {
 
 /// Trees of their own that agents work in.
 pub mod workspace {
-    pub use crate::workspaces::{ChangedFile, WorkspaceDiff, WorkspaceInfo, WorkspaceStore, workspace_source};
+    pub use crate::workspaces::{WorkspaceStore, workspace_source};
+    #[doc(inline)]
+    pub use api_types::{ChangedFile, WorkspaceDiff, WorkspaceInfo};
     #[doc(inline)]
     pub use ipc_protocol::{WorkspaceKind, WorkspaceStep};
 }
@@ -158,7 +160,8 @@ pub mod limits {
 
 /// Permission requests, and the policy that answers them.
 pub mod permissions {
-    pub use crate::description::OpenPermission;
+    #[doc(inline)]
+    pub use api_types::OpenPermission;
     #[doc(inline)]
     pub use ipc_protocol::{
         BypassAction, PermissionAnswer, PermissionBypassed, PermissionMode, PermissionOption, PermissionOptionKind,
@@ -168,10 +171,9 @@ pub mod permissions {
 
 /// Processes of a session, kills, and their receipts.
 pub mod processes {
-    pub use crate::escape_marks::{AgentPosition, EscapeMark, EscapeMarks};
     pub use crate::launch::{DEPTH_MARKER, SESSION_MARKER};
-    pub use crate::process_details::ProcessDetails;
-    pub use crate::session::ProcessUse;
+    #[doc(inline)]
+    pub use api_types::{AgentPosition, EscapeMark, EscapeMarks, ProcessDetails, ProcessUse};
     #[doc(inline)]
     pub use ipc_protocol::{
         AbortPolicy, ExitStatus, InvalidSignal, KillCause, KillOptions, KillScope, ListeningSocket, MARKER, Pid,
@@ -182,17 +184,20 @@ pub mod processes {
 
 /// Sessions as a manager lists and describes them, prompts and turns.
 pub mod sessions {
-    pub use crate::description::{
-        AfterSuspension, AgentStatus, NativeConversation, SessionMetadata, SessionRemains, SessionSettings,
-        SessionState, SupervisedProcesses, TurnUsage,
+    pub use crate::manager::SessionHandle;
+    pub use crate::session::{PromptOptions, Turn, TurnEnd};
+    #[doc(inline)]
+    pub use api_types::{
+        AfterSuspension, AgentStatus, NativeConversation, PromptMode, QueuedPrompt, RecordState, ResumeOptions,
+        SessionFilter, SessionInfo, SessionMetadata, SessionMetrics, SessionRecord, SessionRemains, SessionSettings,
+        SessionSnapshot, SessionState, SessionStatus, SupervisedProcesses, TurnUsage,
     };
-    pub use crate::manager::{ResumeOptions, SessionHandle, SessionSnapshot};
-    pub use crate::session::{PromptMode, PromptOptions, QueuedPrompt, SessionInfo, SessionMetrics, Turn, TurnEnd};
-    pub use crate::session_store::{RecordState, SessionFilter, SessionRecord, SessionStatus};
     #[doc(inline)]
     pub use ipc_protocol::{Operation, Prompt, PromptPart, SessionId};
 }
 
+#[doc(hidden)]
+pub use self::error_text::error_text;
 #[cfg(feature = "sqlite")]
 #[doc(hidden)]
 pub use self::host::{check_log, salvage_log};

@@ -28,10 +28,8 @@ mod doctor;
 #[cfg(test)]
 mod documented;
 mod durable_streams;
-mod error_text;
 mod event_filter;
 mod event_page;
-pub mod exit;
 mod file_stamps;
 #[cfg(feature = "fleet")]
 mod fleet;
@@ -45,7 +43,6 @@ pub mod mcp;
 mod metrics;
 #[cfg(feature = "openapi")]
 pub mod openapi;
-mod problem;
 mod request_bounds;
 mod requests;
 mod route_table;
@@ -64,24 +61,26 @@ use std::{sync::Arc, time::Duration};
 use axum::Router;
 use proxy_manager::ProxyManager;
 
+#[doc(inline)]
+pub use api_types::{KINDS, ProblemDetails, ProgramExit, Role, api::WebhookStatus, exit};
+#[doc(inline)]
+pub use proxy_manager::error_text;
+
 #[cfg(any(feature = "acp", feature = "mcp"))]
 pub use self::api_client::{ApiService, service_of};
 pub use self::{
     access::{
         AuditLog, Identity, KeyFetch, LoginLink, LoginStore, NetworkAccess, OidcVerifier, Peer, Policy, PolicyRules,
-        Role, TokenError, TokenFile, TokenInfo, TrustedProxy, name_caller, require_token, trust_root, write_private,
+        TokenError, TokenFile, TokenInfo, TrustedProxy, name_caller, require_token, trust_root, write_private,
     },
     configuration::{ConfigurationSource, LoadedConfiguration, model_json, profile_json},
     configuration_reloader::ConfigurationReloader,
     doctor::{CheckVerdict, DoctorCheck, DoctorProbe},
-    error_text::error_text,
-    exit::ProgramExit,
     instances::{AgentInstance, InstanceOptions, InstancePool, InstanceStatus},
     metrics::ServerMetrics,
-    problem::{KINDS, ProblemDetails},
     requests::MAX_BODY,
     routes::{StopMode, StopOrder, StopProgress, StopRequests},
-    webhooks::{WebhookConfig, WebhookFile, WebhookRequest, WebhookSend, WebhookSender, WebhookStatus, Webhooks},
+    webhooks::{WebhookConfig, WebhookFile, WebhookRequest, WebhookSend, WebhookSender, Webhooks},
 };
 
 #[cfg(feature = "fleet")]

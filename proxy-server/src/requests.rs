@@ -6,7 +6,7 @@ use axum::{
         Query,
         rejection::{BytesRejection, QueryRejection},
     },
-    http::{HeaderValue, StatusCode, header},
+    http::StatusCode,
     response::{IntoResponse, Response},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -32,23 +32,6 @@ pub(crate) struct JsonBody<T>(pub(crate) T);
 impl<T: Serialize> IntoResponse for JsonBody<T> {
     fn into_response(self) -> Response {
         axum::Json(self.0).into_response()
-    }
-}
-
-impl IntoResponse for ProblemDetails {
-    fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let body = serde_json::to_vec(&self).unwrap_or_default();
-        let mut response = (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response();
-        if status == StatusCode::UNAUTHORIZED {
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        if self.kind == "rate-limited" {
-            let seconds = self.retry_after.map_or(1, |after| after.as_millis().div_ceil(1000).max(1));
-            let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        response
     }
 }
 

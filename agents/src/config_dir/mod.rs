@@ -15,6 +15,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use api_types::ProblemDetails;
+use ipc_protocol::ErrorChain;
 use toml_edit::Table;
 
 use crate::{
@@ -122,6 +124,20 @@ pub enum ConfigError {
     /// A profile cannot be used.
     #[error(transparent)]
     Profile(#[from] ProfileError),
+}
+
+impl From<ConfigError> for ProblemDetails {
+    fn from(error: ConfigError) -> Self {
+        let kind = match &error {
+            ConfigError::Missing { what: "profile", .. } | ConfigError::Profile(_) => "unknown-profile",
+            ConfigError::Missing { .. } => "unknown-model",
+            ConfigError::Exists { .. } => "already-exists",
+            ConfigError::Locked { .. } => "busy",
+            ConfigError::Read { .. } | ConfigError::Write { .. } => "system",
+            _ => "invalid-config",
+        };
+        Self::new(kind, ErrorChain(&error).to_string())
+    }
 }
 
 const PROFILE: &str = "profile";

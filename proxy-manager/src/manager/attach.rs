@@ -23,7 +23,7 @@ use crate::{
     fork_server::ForkServer,
     launch::{ConversationOrigin, HandoffRecord, OpenConversation, StartAftermath},
     session::{ForkRequest, ManagedSession, SessionAdoption, SessionRules, SessionTask, TranscriptCounts, sockets},
-    session_store::SessionRecord,
+    session_store::{SessionRecord, own_config},
     state::{
         self, JournalHeader, JournalRecord, RecoveredSession, SessionJournal, StateDir,
         detached_search::{self, AdoptedForkServer, DetachedSearch},
@@ -241,7 +241,7 @@ impl ProxyManager {
         let head = streams.log.get().and_then(|log| log.head(&id)).unwrap_or_default();
         let (session, inlets, log) = ManagedSession::new(description, *deadlines, streams, roster);
         before.iter().for_each(|(record, count)| session.restore_state(record, count));
-        let config = before.map(|(record, _)| record.own_config());
+        let config = before.map(|(record, _)| own_config(&record));
         let lifecycle = config.as_ref().map(|(config, _)| config.lifecycle.clone()).unwrap_or_default();
         let budget = config.as_ref().map(|(config, _)| config.budget).unwrap_or_default();
         config.into_iter().for_each(|(config, absent)| session.set_config(config, absent));

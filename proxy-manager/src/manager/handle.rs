@@ -5,6 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use api_types::ProcessDetails;
 use ipc_protocol::{
     AbortPolicy, EndReason, Json, KillOptions, KillScope, Operation, PermissionAnswer, ProcessId, ProcessInfo,
     ProcessStatus, Prompt, Receipt, SessionId, SignalNumber, message::ProxyCommand,
@@ -18,7 +19,6 @@ use crate::{
     blocking::{LOOKING, READING},
     error::{Error, Result},
     history::Subscription,
-    process_details::ProcessDetails,
     runtime,
     session::{
         ManagedSession, PendingAnswer, ProcessUse, PromptMode, PromptOptions, QueuedPrompt, SessionCommand,

@@ -25,7 +25,6 @@ pub use self::append::NewEvent;
 pub use self::byte_streams::ByteStreamWatch;
 pub use self::requests::{RequestGuard, RequestStart};
 pub use self::streams::FreeStreamInfo;
-pub use self::suspend::{ResumeOptions, SessionSnapshot};
 use self::{byte_streams::StreamWakers, requests::NamedRequests, stream_rules::StreamMapper, streams::FreeStreams};
 
 use std::{

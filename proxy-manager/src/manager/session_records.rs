@@ -7,6 +7,7 @@ use ipc_protocol::{
     SessionId,
 };
 
+use api_types::ResumeOptions;
 use event_log::{EventLog, ImportSummary, LogDamage, LogError, OnCommit, ReadLimit};
 use tokio::{sync::oneshot, time::timeout};
 
@@ -16,7 +17,7 @@ use crate::{
     description::{AfterSuspension, SessionState},
     error::{Error, Result},
     history::SessionHistory,
-    manager::{ResumeOptions, SessionHandle},
+    manager::SessionHandle,
     session::{ManagedSession, TranscriptCounts, transcript_of},
     session_store::{RecordState, SessionFilter, SessionRecord, SessionStatus, check_names},
     state::RecoveryOutcome,

@@ -1,12 +1,12 @@
 //! Sessions that end their processes and keep their conversation: suspended, resumed, restarted, handed over.
 
-use std::{collections::BTreeSet, future::Future, path::Path, sync::Arc};
+use std::{future::Future, path::Path, sync::Arc};
 
+use api_types::{ResumeOptions, SessionSnapshot};
 use ipc_protocol::{
-    AgentSessionConfig, EndReason, EnvVars, Event, KillOptions, McpServer, OnMissing, Receipt, ResumeFallback,
-    ResumeFrom, ResumeRequest, SessionId, terminal::TerminalConfig,
+    AgentSessionConfig, EndReason, Event, KillOptions, McpServer, OnMissing, ResumeFallback, ResumeFrom, ResumeRequest,
+    SessionId, terminal::TerminalConfig,
 };
-use serde::{Deserialize, Serialize};
 use tokio::{sync::MutexGuard, time::timeout};
 
 use super::{
@@ -25,109 +25,62 @@ use crate::{
     state,
 };
 
-/// Snapshot of a suspended session, from which this manager, or another one that sees the same files, resumes it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct SessionSnapshot {
-    /// Configuration of its start, without secrets; these must be given again.
-    pub config: Box<AgentSessionConfig>,
-    /// The agent's own id of the conversation.
-    pub native_session_id: String,
-    /// Home directory that belongs to the session, if any: it has the conversation.
-    pub home: Option<String>,
-    /// Number of turns so far.
-    pub turns: u64,
-    /// Offset of its last event. 20 decimal digits in JSON, as for all offsets.
-    #[serde(with = "crate::recorded_offset")]
-    #[cfg_attr(feature = "openapi", schemars(with = "ipc_protocol::json_schema::OffsetText"))]
-    pub last_offset: u64,
-    /// Names of the secrets that it was started with, as in [`SessionRecord::secrets`](crate::SessionRecord::secrets).
-    pub secrets: Vec<String>,
-    /// Receipt of the processes ended by the suspension.
-    pub receipt: Option<Box<Receipt>>,
+/// Describes a suspended session for its resume.
+fn snapshot_of(session: &ManagedSession, secrets: Vec<String>) -> Result<SessionSnapshot> {
+    let info = session.info();
+    let (Some(config), Some(native_session_id)) = (session.config(), info.conversation.native_session_id) else {
+        return Err(no_conversation(session));
+    };
+    let receipt = info.state.stopped_by().and_then(|(_, receipt)| receipt.cloned()).map(Box::new);
+    Ok(SessionSnapshot {
+        config: Box::new(AgentSessionConfig { cwd: Some(info.metadata.cwd), ..config.without_secrets() }),
+        native_session_id,
+        home: info.metadata.home,
+        turns: info.turns,
+        last_offset: info.last_offset,
+        secrets,
+        receipt,
+    })
 }
 
-impl SessionSnapshot {
-    fn of(session: &ManagedSession, secrets: Vec<String>) -> Result<Self> {
-        let info = session.info();
-        let (Some(config), Some(native_session_id)) = (session.config(), info.conversation.native_session_id) else {
-            return Err(no_conversation(session));
-        };
-        let receipt = info.state.stopped_by().and_then(|(_, receipt)| receipt.cloned()).map(Box::new);
-        Ok(Self {
-            config: Box::new(AgentSessionConfig { cwd: Some(info.metadata.cwd), ..config.without_secrets() }),
-            native_session_id,
-            home: info.metadata.home,
-            turns: info.turns,
-            last_offset: info.last_offset,
-            secrets,
-            receipt,
-        })
+/// Returns true if the options have the secret of this name. A part that a server or address lacks is done without.
+fn has_secret(options: &ResumeOptions, secret: &str) -> bool {
+    let is_of = |server: &McpServer| {
+        let part = secret.strip_prefix("mcpServers.").and_then(|part| part.strip_prefix(&server.name));
+        part.is_some_and(|part| part.starts_with('.'))
+    };
+    options.env.0.contains_key(secret)
+        || options.mcp_servers.iter().any(is_of)
+        || (secret == "endpoint" && options.endpoint.is_some())
+}
+
+/// Adds what a resume gives to the configuration of the session.
+fn merge_options(
+    options: ResumeOptions,
+    given: &Arc<AgentSessionConfig>,
+    visit: Option<TerminalConfig>,
+) -> Arc<AgentSessionConfig> {
+    let was_visit = given.terminal.as_ref().is_some_and(|terminal| terminal.visit);
+    if (ResumeOptions { on_missing: ResumeFallback::Fail, ..options.clone() }) == ResumeOptions::default()
+        && !was_visit
+        && visit.is_none()
+    {
+        return given.clone();
     }
-}
-
-/// What a resume needs beside the session's configuration: secrets, since no record keeps these, so that a session of an
-/// earlier manager needs them again (retained while the manager lives); and what is done if the conversation is gone.
-/// `Debug` shows no values.
-#[derive(Clone, derive_more::Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub struct ResumeOptions {
-    /// Environment variables; each replaces the one with its name.
-    pub env: EnvVars,
-    /// MCP servers; each replaces the one with its name.
-    pub mcp_servers: Vec<McpServer>,
-    /// Address of the running server; replaces the one before.
-    #[debug("{}", endpoint.is_some())]
-    pub endpoint: Option<String>,
-    /// Names of values that are no secrets from now on, as in [`AgentSessionConfig::not_secret`].
-    pub not_secret: BTreeSet<String>,
-    /// Fallback if the conversation is gone. Of this resume alone.
-    #[serde(skip_serializing_if = "is_fail")]
-    pub on_missing: ResumeFallback,
-}
-
-/// Returns true for the default, which daemons of earlier releases do not know by name.
-fn is_fail(fallback: &ResumeFallback) -> bool {
-    *fallback == ResumeFallback::Fail
-}
-
-impl ResumeOptions {
-    /// Returns true if they have the secret of this name. A part that a server or address lacks is done without.
-    fn has(&self, secret: &str) -> bool {
-        let is_of = |server: &McpServer| {
-            let part = secret.strip_prefix("mcpServers.").and_then(|part| part.strip_prefix(&server.name));
-            part.is_some_and(|part| part.starts_with('.'))
-        };
-        self.env.0.contains_key(secret)
-            || self.mcp_servers.iter().any(is_of)
-            || (secret == "endpoint" && self.endpoint.is_some())
+    let mut config = given.as_ref().clone();
+    if visit.is_some() || was_visit {
+        config.terminal = visit.map(|terminal| TerminalConfig { visit: true, observed: true, ..terminal });
     }
-
-    fn merge_into(self, given: &Arc<AgentSessionConfig>, visit: Option<TerminalConfig>) -> Arc<AgentSessionConfig> {
-        let was_visit = given.terminal.as_ref().is_some_and(|terminal| terminal.visit);
-        if (Self { on_missing: ResumeFallback::Fail, ..self.clone() }) == Self::default()
-            && !was_visit
-            && visit.is_none()
-        {
-            return given.clone();
+    config.env.0.extend(options.env.0);
+    config.not_secret.extend(options.not_secret);
+    for server in options.mcp_servers {
+        match config.mcp_servers.iter_mut().find(|known| known.name == server.name) {
+            Some(known) => *known = server,
+            None => config.mcp_servers.push(server),
         }
-        let mut config = given.as_ref().clone();
-        if visit.is_some() || was_visit {
-            config.terminal = visit.map(|terminal| TerminalConfig { visit: true, observed: true, ..terminal });
-        }
-        config.env.0.extend(self.env.0);
-        config.not_secret.extend(self.not_secret);
-        for server in self.mcp_servers {
-            match config.mcp_servers.iter_mut().find(|known| known.name == server.name) {
-                Some(known) => *known = server,
-                None => config.mcp_servers.push(server),
-            }
-        }
-        config.endpoint = self.endpoint.or(config.endpoint);
-        Arc::new(config)
     }
+    config.endpoint = options.endpoint.or(config.endpoint);
+    Arc::new(config)
 }
 
 /// Imported session whose record exists: the record is removed again, unless the import succeeds.
@@ -182,7 +135,7 @@ impl ProxyManager {
         // Afterwards its record is updated too.
         session.wait_settled().await?;
         let secrets = self.inner.roster.get(session.id()).map_or_else(Vec::new, |record| record.secrets);
-        SessionSnapshot::of(&session, secrets)
+        snapshot_of(&session, secrets)
     }
 
     /// Resumes a suspended session: its agent starts again with the conversation, and its events continue.
@@ -495,12 +448,13 @@ impl ProxyManager {
         }
         before.wait_settled().await?;
         let info = before.info();
-        let names: Vec<_> = before.absent_secrets().iter().filter(|name| !options.has(name)).cloned().collect();
+        let names: Vec<_> =
+            before.absent_secrets().iter().filter(|name| !has_secret(&options, name)).cloned().collect();
         if !names.is_empty() {
             return Err(Error::SecretsMissing { session: id.clone(), names });
         }
         let fallback = options.on_missing;
-        let given = options.merge_into(before.config().ok_or_else(|| no_conversation(&before))?, visit);
+        let given = merge_options(options, before.config().ok_or_else(|| no_conversation(&before))?, visit);
         let settings = &before.description().settings;
         // Settings changed since the start override the given ones.
         let changed = |now: Option<String>, then: &Option<String>, given: &Option<String>| {

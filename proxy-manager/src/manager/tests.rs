@@ -2,6 +2,7 @@
 
 use std::{fs, sync::mpsc};
 
+use api_types::{ResumeOptions, SessionSnapshot};
 use event_log::{EventBatch, LogError, LogOptions};
 use ipc_protocol::{
     AgentSessionConfig, Containment, Envelope, Event, Home, Lifecycle, OnMissing, Restart, ResumeFrom, ResumeRequest,

@@ -40,7 +40,7 @@ pub struct ConversationFile {
 struct ExportHeader {
     record: Box<SessionRecord>,
     epoch: Epoch,
-    #[serde(with = "crate::recorded_offset")]
+    #[serde(with = "api_types::recorded_offset")]
     offset: u64,
     files: Vec<FileHeader>,
     #[serde(default)]

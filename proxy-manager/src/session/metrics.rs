@@ -2,64 +2,9 @@
 
 use std::time::Duration;
 
-use ipc_protocol::{Event, ProcessInfo, ProcessStatus, ToolStatus, Usage};
-use serde::{Deserialize, Serialize};
+use api_types::{SessionMetrics, TurnUsage};
+use ipc_protocol::{Event, ToolStatus};
 use tokio::time::Instant;
-
-use crate::description::TurnUsage;
-
-/// Activity of a session so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct SessionMetrics {
-    /// Prompts accepted, and answers: text of the agent between two other things.
-    pub messages: u64,
-    /// Number of tool calls begun.
-    pub tool_calls: u64,
-    /// Number of tool calls that failed or were rejected.
-    pub failed_tool_calls: u64,
-    /// Number of permission requests.
-    pub permission_requests: u64,
-    /// Number of errors that the agent reported, including those it retried after.
-    pub errors: u64,
-    /// Tokens and cost of all turns, as far as the agent reports them.
-    pub usage: Usage,
-    /// Number of events.
-    pub events: u64,
-    /// Bytes of the events caused by the agent and its processes, as [`Event::weight`] counts them.
-    pub event_bytes: u64,
-    /// Milliseconds spent in turns.
-    pub busy_ms: u64,
-    /// Milliseconds since the last message of its proxy, at the time of the snapshot.
-    pub silent_ms: u64,
-    /// Number of pings in a row that its proxy has not answered.
-    pub missed_pings: u32,
-}
-
-/// Current resource use of a session's processes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct ProcessUse {
-    /// Number of live processes.
-    pub processes: usize,
-    /// CPU use of all processes since the last listing, in percent of one core.
-    pub cpu_percent: f32,
-    /// Resident memory of all processes in bytes; shared memory counts once for each.
-    pub rss_bytes: u64,
-}
-
-impl ProcessUse {
-    pub(crate) fn of(processes: &[ProcessInfo]) -> Self {
-        let running = processes.iter().filter(|process| process.status == ProcessStatus::Running);
-        running.fold(Self::default(), |sum, process| Self {
-            processes: sum.processes + 1,
-            cpu_percent: sum.cpu_percent + process.cpu_percent.unwrap_or_default(),
-            rss_bytes: sum.rss_bytes.saturating_add(process.rss_bytes.unwrap_or_default()),
-        })
-    }
-}
 
 /// Live counters of a session.
 #[derive(Debug)]

@@ -7,7 +7,6 @@ mod container;
 mod core;
 mod driver;
 mod incarnations;
-mod info;
 mod meter;
 mod metrics;
 mod native_file;
@@ -51,19 +50,18 @@ use crate::{
     fork_server::ForkServer,
     history::{HistoryWriter, SessionHistory, StreamContext, Subscription},
     launch::MAX_HISTORY,
-    session_store::{RecordState, SessionRecord, SessionStore},
+    session_store::{RecordState, SessionRecord, SessionStore, own_config},
 };
+
+pub(crate) use api_types::{ProcessUse, PromptMode, QueuedPrompt, SessionInfo, SessionMetrics};
 
 pub(crate) use self::core::SessionRules;
 use self::core::lifecycle::CrashHistory;
 pub(crate) use action_queue::ActionQueue;
 pub(crate) use driver::SessionAdoption;
 pub(crate) use incarnations::SessionIncarnations;
-pub use info::SessionInfo;
 use metrics::UsageCounters;
-pub use metrics::{ProcessUse, SessionMetrics};
 pub(crate) use pending_requests::{PendingAnswer, SettingChange};
-pub use prompts::QueuedPrompt;
 pub(crate) use prompts::{AcceptedPrompt, ActionClass, BEGUN, ENDED, EventToAppend, PromptQueue, name_of};
 pub(crate) use table::LiveSessions;
 use table::TablePlace;
@@ -71,7 +69,7 @@ pub(crate) use task::{ForkRequest, SessionTask, sockets};
 use transcript::TranscriptWriter;
 pub(crate) use transcript_counts::TranscriptCounts;
 use turn::TurnTicket;
-pub use turn::{PromptMode, PromptOptions, Turn, TurnEnd};
+pub use turn::{PromptOptions, Turn, TurnEnd};
 pub(crate) use warm::{WarmClaim, WarmStart};
 
 /// Commands of each lane that may wait for the session's task.
@@ -283,9 +281,10 @@ impl ManagedSession {
         let id = Arc::new(record.session_id.clone());
         let (history, mut log) = SessionHistory::new(id.clone(), streams);
         log.keep_open();
-        let (mut session, _) = Self::with_history(id, record.description(), deadlines, history, roster.clone());
+        let (mut session, _) =
+            Self::with_history(id, SessionDescription::from(record), deadlines, history, roster.clone());
         (session.is_resumed, session.is_restored) = (true, true);
-        let (config, absent) = record.own_config();
+        let (config, absent) = own_config(record);
         session.set_config(config, absent);
         session.restore_state(record, count);
         session.update_view(|view| (view.turns, view.state) = (record.turns, state));

@@ -11,9 +11,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use api_types::QueuedPrompt;
 use event_log::LogError;
 use ipc_protocol::{Event, Json, Prompt, SessionId};
-use serde::{Deserialize, Serialize};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::timeout,
@@ -111,26 +111,6 @@ pub(crate) struct WaitingPrompt {
     pub(crate) prompt: Prompt,
     /// Prompt that waits for its turn.
     pub(crate) ticket: Option<TurnSender>,
-}
-
-/// A prompt that waits for its turn, as it is listed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct QueuedPrompt {
-    /// Offset of the event that it was accepted with. 20 decimal digits in JSON.
-    #[serde(with = "ipc_protocol::offset_text")]
-    #[cfg_attr(feature = "openapi", schemars(with = "ipc_protocol::json_schema::OffsetText"))]
-    pub offset: u64,
-    /// When that was. RFC 3339 in JSON.
-    #[serde(with = "ipc_protocol::time_text")]
-    #[cfg_attr(feature = "openapi", schemars(with = "ipc_protocol::json_schema::TimeText"))]
-    pub at: SystemTime,
-    /// The first 200 characters of its text.
-    pub text: String,
-    /// Name of the caller who sent it; `null` where that is not known.
-    #[serde(default)]
-    pub by: Option<String>,
 }
 
 /// The queue of one session, over all its lives.

@@ -2,29 +2,15 @@
 
 use std::sync::Arc;
 
+use api_types::PromptMode;
 use ipc_protocol::{BudgetKind, Json, StopReason, TimeoutKind};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::sync::oneshot;
 
 use crate::{
     error::{Error, Result},
     history::SessionHistory,
 };
-
-/// Treatment of a prompt while a turn runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase")]
-pub enum PromptMode {
-    /// The prompt fails with [`Error::Busy`].
-    #[default]
-    Refuse,
-    /// Waits for its turn, behind the prompts before it. At most 64 wait; then [`Error::Busy`]. Waiting or not, it is first
-    /// appended to the session's stream as the action that it is from then on: done once or told as failed, over restarts too.
-    Queue,
-    /// The prompt is sent to the agent in the running turn, if the agent can be steered; else [`Error::Unsupported`].
-    Steer,
-}
 
 /// Options of a prompt. A [`PromptMode`] alone converts to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

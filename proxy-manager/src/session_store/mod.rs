@@ -11,8 +11,8 @@ use std::{
 use event_log::{Heartbeat, LogDamage, LogError};
 use ipc_protocol::SessionId;
 
-pub(crate) use self::record::MODEL_KEY;
-pub use self::record::{RecordState, SessionFilter, SessionRecord, SessionStatus};
+pub(crate) use self::record::{MODEL_KEY, own_config};
+pub(crate) use self::record::{RecordState, SessionFilter, SessionRecord, SessionStatus};
 use crate::{
     error::{Error, Result},
     history::LogHandle,
@@ -61,7 +61,7 @@ impl SessionStore {
         for (id, text) in log.get().map(|log| log.sessions()).transpose()?.unwrap_or_default() {
             match serde_json::from_str::<SessionRecord>(&text) {
                 Ok(mut record) => {
-                    record.catch_up(beat.as_ref());
+                    record::catch_up(&mut record, beat.as_ref());
                     records.insert(id, record);
                 }
                 Err(error) => {
@@ -105,7 +105,7 @@ impl SessionStore {
     fn with_heartbeat(&self, record: &SessionRecord) -> SessionRecord {
         let mut record = record.clone();
         let beat = self.lock_heartbeat().map(|at| Heartbeat { host: self.execution.clone(), at });
-        record.catch_up(beat.as_ref());
+        record::catch_up(&mut record, beat.as_ref());
         record
     }
 
@@ -300,11 +300,18 @@ mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     use event_log::{EventLog, LogOptions};
+    use ipc_protocol::{AgentSessionConfig, EndReason};
 
     use super::*;
-    use crate::session_store::record::tests::record;
 
     const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn record() -> SessionRecord {
+        let state = RecordState::Suspended { reason: EndReason::Suspended, handed_over: false };
+        let at = |millis| UNIX_EPOCH + Duration::from_millis(millis);
+        let (created_at, updated_at, heartbeat) = (at(1_234), at(5_678), at(5_000));
+        SessionRecord { created_at, updated_at, heartbeat, ..SessionRecord::new(AgentSessionConfig::new("pi"), state) }
+    }
 
     #[test]
     fn one_beat_is_that_of_all_sessions_that_live_and_a_later_manager_knows_it() {

@@ -1,5 +1,7 @@
 use std::{os::unix::fs::PermissionsExt as _, os::unix::fs::symlink};
 
+use ipc_protocol::FileChange;
+
 use super::*;
 
 /// A user with a tree, and a store of workspaces.

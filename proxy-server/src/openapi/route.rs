@@ -10,9 +10,7 @@ use super::{
     document::DocumentBuilder,
     schemas::{clean, plain},
 };
-use crate::{
-    ProblemDetails, access::role_for, api::NDJSON, problem::KINDS, request_bounds::is_bounded, stream::EVENT_STREAM,
-};
+use crate::{KINDS, ProblemDetails, access::role_for, api::NDJSON, request_bounds::is_bounded, stream::EVENT_STREAM};
 
 /// Parameters of paths.
 const PATH_PARAMETERS: [(&str, &str, &str, &str); 7] = [

@@ -1,5 +1,6 @@
 //! Webhooks, and the links in ours.
 
+use api_types::api::WebhookStatus;
 use axum::{
     body::to_bytes,
     extract::{Path, State},
@@ -11,7 +12,7 @@ use crate::{
     ApiState, ProblemDetails,
     requests::{Body, JsonBody, RouteResult, UrlQuery},
     route_table::api_routes,
-    webhooks::{LinkForm, MAX_DELIVERY, WebhookStatus, Webhooks},
+    webhooks::{LinkForm, MAX_DELIVERY, Webhooks},
 };
 
 api_routes! { "Webhooks", ApiState;

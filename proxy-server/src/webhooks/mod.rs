@@ -23,9 +23,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use api_types::api::WebhookStatus;
 use axum::response::Response;
 use proxy_manager::{Json, ProxyManager};
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::{sync::Mutex as AsyncMutex, task::spawn_blocking};
 
@@ -111,26 +111,6 @@ impl fmt::Debug for Webhooks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Webhooks").finish_non_exhaustive()
     }
-}
-
-/// Receiver or sender, as it is listed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct WebhookStatus {
-    /// Name in `webhooks.toml`.
-    pub name: String,
-    /// `in`, or `out`; `callbacks` for those of asks.
-    pub direction: String,
-    /// The sender, or `url` or `command`.
-    pub kind: String,
-    /// Deliveries since the server's start, by outcome: `accepted`, `duplicate`, `verified`, `limited`, `refused`, `failed` of one that
-    /// comes in; `delivered`, `retried`, `abandoned` of one that goes out.
-    pub counts: BTreeMap<String, u64>,
-    /// Messages that wait, as far as they are read.
-    pub waiting: usize,
-    /// The last failure.
-    pub last_error: Option<String>,
 }
 
 /// Counts of deliveries, for the list and the metrics.

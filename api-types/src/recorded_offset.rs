@@ -2,11 +2,19 @@
 
 use serde::{Deserialize, Deserializer, Serializer};
 
-pub(crate) fn serialize<S: Serializer>(offset: &u64, s: S) -> Result<S::Ok, S::Error> {
+/// Writes 20 decimal digits.
+///
+/// # Errors
+/// The serializer's.
+pub fn serialize<S: Serializer>(offset: &u64, s: S) -> Result<S::Ok, S::Error> {
     ipc_protocol::offset_text::serialize(offset, s)
 }
 
-pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<u64, D::Error> {
+/// Reads 20 decimal digits, or a number.
+///
+/// # Errors
+/// For anything else.
+pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<u64, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum RecordedOffset {

@@ -2,7 +2,8 @@
 //! library names its fields.
 
 use ipc_protocol::ErrorChain;
-use proxy_manager::{Error, SessionStatus};
+
+use crate::{error::Error, session_store::SessionStatus};
 
 /// Fields of the library's configuration, and the flags that set them.
 const FLAGS: [(&str, &str); 24] = [
@@ -188,14 +189,16 @@ fn words(reason: &str) -> String {
 mod tests {
     use std::time::Duration;
 
-    use ipc_protocol::{ErrorCause, KillCause};
-    use proxy_manager::{BudgetAction, BudgetExceeded, BudgetKind, Containment, Receipt, SessionBound};
+    use ipc_protocol::{
+        BudgetAction, BudgetExceeded, BudgetKind, Containment, ErrorCause, KillCause, Receipt, SessionId,
+    };
 
     use super::*;
+    use crate::error::SessionBound;
 
     /// One of each kind that a command can end with.
     fn errors() -> Vec<Error> {
-        let session: proxy_manager::SessionId = "s-1".parse().expect("a valid id");
+        let session: SessionId = "s-1".parse().expect("a valid id");
         let (agent, text) = (|| "pi".to_owned(), |text: &str| text.to_owned());
         let s = || session.clone();
         let invalid = |field, reason: &str| Error::InvalidConfig { field, reason: reason.to_owned() };

@@ -31,7 +31,7 @@ pub struct ProcessDetails {
 
 impl ProcessDetails {
     /// Adds to a complete list of a session's processes.
-    pub(crate) fn of(
+    pub fn of(
         processes: Vec<ProcessInfo>,
         mut listening: BTreeMap<ProcessId, Vec<ListeningSocket>>,
         now: SystemTime,

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use agents::{ConfigError, ProfileError};
-use ipc_protocol::ErrorChain;
-use proxy_manager::{Error, LogError, Receipt};
+use ipc_protocol::Receipt;
 use serde::{Deserialize, Serialize};
 
-use crate::{error_text::error_text, exit::ProgramExit};
+use crate::exit::ProgramExit;
 
 /// All kinds of problems: `type`, title, HTTP status and exit code. The first ones are the variants of
-/// [`proxy_manager::Error`]; the others arise in the daemon or its client.
+/// `proxy_manager::Error`; the others arise in the daemon or its client.
 pub const KINDS: &[(&str, &str, u16, ProgramExit)] = &[
     ("duplicate-session", "a session of that id exists", 409, ProgramExit::Refused),
     ("unknown-session", "no such session", 404, ProgramExit::NotFound),
@@ -147,9 +145,23 @@ impl ProblemDetails {
         Self::new("usage", detail)
     }
 
+    /// Creates the problem of a kill that left something, with its receipt.
+    pub fn survivors(receipt: Box<Receipt>) -> Self {
+        Self { detail: survivors_text(&receipt), receipt: Some(receipt), ..Self::new("survivors", "") }
+    }
+
     /// Returns the problem's exit code.
     pub fn exit(&self) -> ProgramExit {
         kind_row(&self.kind).3
+    }
+}
+
+/// Says what a kill left, or why nobody knows, as a fragment.
+pub fn survivors_text(receipt: &Receipt) -> String {
+    let Receipt { session_id, survivors, .. } = receipt;
+    match receipt.doubt() {
+        None => format!("{} processes of session {session_id} survived the kill: {survivors:?}", survivors.len()),
+        Some(doubt) => format!("whether anything of session {session_id} survived the kill is not provable: {doubt}"),
     }
 }
 
@@ -158,109 +170,35 @@ fn kind_row(kind: &str) -> (&'static str, &'static str, u16, ProgramExit) {
     known.copied().unwrap_or(("failed", "failed", 500, ProgramExit::Failed))
 }
 
-impl From<Error> for ProblemDetails {
-    fn from(error: Error) -> Self {
-        let kind = match &error {
-            Error::DuplicateSession { .. } => "duplicate-session",
-            Error::UnknownSession { .. } => "unknown-session",
-            Error::UnknownProcess { .. } => "unknown-process",
-            Error::UnknownPrompt { .. } => "unknown-prompt",
-            Error::PromptDropped { .. } => "prompt-dropped",
-            Error::UnknownAgent { .. } => "unknown-agent",
-            Error::UnknownProfile { .. } => "unknown-profile",
-            Error::UnknownModel { .. } => "unknown-model",
-            Error::UnknownPermission { .. } => "unknown-permission",
-            Error::NativeSessionMissing { .. } => "native-session-missing",
-            Error::NativeSessionBusy { .. } | Error::HomeBusy { .. } => "native-session-busy",
-            Error::UnknownWorkspace { .. } => "unknown-workspace",
-            Error::WorkspaceBusy { .. } => "workspace-busy",
-            Error::WorkspaceUnapplied { .. } => "workspace-unapplied",
-            Error::WorkspaceConflict { .. } => "workspace-conflict",
-            Error::CommandFailed { .. } => "command-failed",
-            Error::NotEnded { .. } => "not-ended",
-            Error::Suspended { .. } => "suspended",
-            Error::NotSuspended { .. } => "not-suspended",
-            Error::HandedOver { .. } => "handed-over",
-            Error::SecretsMissing { .. } => "secrets-missing",
-            Error::Log(LogError::Exists { .. }) => "duplicate-session",
-            Error::Log(LogError::Import { .. }) => "usage",
-            Error::Log(LogError::Locked { .. }) => "state-dir-in-use",
-            Error::Log(_) => "log",
-            Error::AgentRefused { .. } => "agent-refused",
-            Error::TooDeep { .. } => "too-deep",
-            Error::InvalidConfig { .. } => "invalid-config",
-            Error::StateDirInUse { .. } => "state-dir-in-use",
-            Error::ProgramNotFound { .. } => "program-not-found",
-            Error::CwdMissing { .. } => "cwd-missing",
-            Error::ChildUnusable { .. } | Error::ChildInRuntime { .. } => "child-unusable",
-            Error::FdsExhausted { .. } => "fds-exhausted",
-            Error::Busy { .. } => "busy",
-            Error::TurnFailed { answer, .. } if answer.timed_out.is_some() => "deadline",
-            Error::TurnFailed { answer, .. } if answer.over_budget.is_some() => "budget-exceeded",
-            Error::BudgetExceeded { .. } => "budget-exceeded",
-            Error::TurnFailed { .. } => "turn-failed",
-            Error::Draining => "draining",
-            Error::TooManySessions { .. } => "too-many-sessions",
-            Error::MaxPrompts { .. } => "max-prompts",
-            Error::Unsupported { .. } => "unsupported",
-            Error::ContainmentUnavailable { .. } => "containment-unavailable",
-            Error::Deadline { .. } => "deadline",
-            Error::AgentDied { .. } => "agent-died",
-            Error::ProxyDied { .. } => "proxy-died",
-            Error::ForkServerDied => "fork-server-died",
-            Error::Ended { .. } => "ended",
-            Error::VersionMismatch { .. } => "version-mismatch",
-            Error::Protocol { .. } => "protocol",
-            Error::Survivors(_) => "survivors",
-            Error::ShutDown => "shut-down",
-            Error::NotOwner { .. } | Error::Fenced { .. } => "not-owner",
-            Error::FleetUnavailable { .. } => "fleet-unavailable",
-            Error::System { .. } => "system",
-            _ => "failed",
-        };
-        let mut problem = Self::new(kind, error_text(&error));
-        if let Error::Busy { session, permission: Some(request) } = &error {
-            // Shells see no harm in most ids; one that they do is quoted in the list of `permit`.
-            problem.detail = format!(
-                "session {session} is waiting for {request}: `agent-proxy permit {session}` shows what it asks and how to \
-                 answer; --queue has a prompt wait"
-            );
-        }
-        if let Error::Survivors(receipt) = error {
-            problem.receipt = Some(receipt);
-        }
-        problem
-    }
-}
+#[cfg(feature = "axum")]
+mod response {
+    use axum::{
+        http::{HeaderValue, StatusCode, header},
+        response::{IntoResponse, Response},
+    };
 
-impl From<ConfigError> for ProblemDetails {
-    fn from(error: ConfigError) -> Self {
-        let kind = match &error {
-            ConfigError::Missing { what: "profile", .. } | ConfigError::Profile(_) => "unknown-profile",
-            ConfigError::Missing { .. } => "unknown-model",
-            ConfigError::Exists { .. } => "already-exists",
-            ConfigError::Locked { .. } => "busy",
-            ConfigError::Read { .. } | ConfigError::Write { .. } => "system",
-            _ => "invalid-config",
-        };
-        Self::new(kind, ErrorChain(&error).to_string())
-    }
-}
+    use super::ProblemDetails;
 
-impl From<ProfileError> for ProblemDetails {
-    fn from(error: ProfileError) -> Self {
-        let kind = match error {
-            ProfileError::Unknown { .. } => "unknown-profile",
-            ProfileError::OtherAgent { .. } => "usage",
-        };
-        Self::new(kind, ErrorChain(&error).to_string())
+    impl IntoResponse for ProblemDetails {
+        fn into_response(self) -> Response {
+            let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            let body = serde_json::to_vec(&self).unwrap_or_default();
+            let mut response = (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response();
+            if status == StatusCode::UNAUTHORIZED {
+                response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            if self.kind == "rate-limited" {
+                let seconds = self.retry_after.map_or(1, |after| after.as_millis().div_ceil(1000).max(1));
+                let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
+                response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+            }
+            response
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use ipc_protocol::KillCause;
-
     use super::*;
 
     #[test]
@@ -304,15 +242,5 @@ mod tests {
         ] {
             assert_eq!(ProblemDetails::new(kind, "x").exit().code(), code, "{kind}");
         }
-    }
-
-    #[test]
-    fn survivors_carry_their_receipt_through_json() {
-        let id: proxy_manager::SessionId = "s-1".parse().expect("a valid id");
-        let problem = ProblemDetails::from(Error::Survivors(Box::new(Receipt::begin(id, KillCause::KillSession))));
-        assert_eq!((problem.kind.as_str(), problem.status, problem.exit()), ("survivors", 500, ProgramExit::Survivors));
-        let json = serde_json::to_string(&problem).expect("serializes");
-        assert!(json.contains(r#""type":"survivors""#), "{json}");
-        assert_eq!(serde_json::from_str::<ProblemDetails>(&json).expect("parses"), problem);
     }
 }

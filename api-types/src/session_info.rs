@@ -1,11 +1,10 @@
-//! Snapshot of a session, as callers see it.
+//! Snapshot of a session, as callers see it: counters, prompts that wait, resource use.
 
 use std::time::SystemTime;
 
-use ipc_protocol::ContainmentStatus;
+use ipc_protocol::{ContainmentStatus, ProcessInfo, ProcessStatus, Usage};
 use serde::{Deserialize, Serialize};
 
-use super::{ProcessUse, QueuedPrompt, SessionMetrics};
 use crate::description::{
     AgentStatus, NativeConversation, OpenPermission, SessionMetadata, SessionSettings, SessionState,
     SupervisedProcesses,
@@ -78,6 +77,95 @@ pub struct SessionInfo {
     pub process_use: Option<ProcessUse>,
 }
 
+/// Activity of a session so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct SessionMetrics {
+    /// Prompts accepted, and answers: text of the agent between two other things.
+    pub messages: u64,
+    /// Number of tool calls begun.
+    pub tool_calls: u64,
+    /// Number of tool calls that failed or were rejected.
+    pub failed_tool_calls: u64,
+    /// Number of permission requests.
+    pub permission_requests: u64,
+    /// Number of errors that the agent reported, including those it retried after.
+    pub errors: u64,
+    /// Tokens and cost of all turns, as far as the agent reports them.
+    pub usage: Usage,
+    /// Number of events.
+    pub events: u64,
+    /// Bytes of the events caused by the agent and its processes, as [`Event::weight`](ipc_protocol::Event::weight) counts them.
+    pub event_bytes: u64,
+    /// Milliseconds spent in turns.
+    pub busy_ms: u64,
+    /// Milliseconds since the last message of its proxy, at the time of the snapshot.
+    pub silent_ms: u64,
+    /// Number of pings in a row that its proxy has not answered.
+    pub missed_pings: u32,
+}
+
+/// Current resource use of a session's processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ProcessUse {
+    /// Number of live processes.
+    pub processes: usize,
+    /// CPU use of all processes since the last listing, in percent of one core.
+    pub cpu_percent: f32,
+    /// Resident memory of all processes in bytes; shared memory counts once for each.
+    pub rss_bytes: u64,
+}
+
+impl ProcessUse {
+    /// Sums up the live ones of these processes.
+    pub fn of(processes: &[ProcessInfo]) -> Self {
+        let running = processes.iter().filter(|process| process.status == ProcessStatus::Running);
+        running.fold(Self::default(), |sum, process| Self {
+            processes: sum.processes + 1,
+            cpu_percent: sum.cpu_percent + process.cpu_percent.unwrap_or_default(),
+            rss_bytes: sum.rss_bytes.saturating_add(process.rss_bytes.unwrap_or_default()),
+        })
+    }
+}
+
+/// A prompt that waits for its turn, as it is listed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct QueuedPrompt {
+    /// Offset of the event that it was accepted with. 20 decimal digits in JSON.
+    #[serde(with = "ipc_protocol::offset_text")]
+    #[cfg_attr(feature = "openapi", schemars(with = "ipc_protocol::json_schema::OffsetText"))]
+    pub offset: u64,
+    /// When that was. RFC 3339 in JSON.
+    #[serde(with = "ipc_protocol::time_text")]
+    #[cfg_attr(feature = "openapi", schemars(with = "ipc_protocol::json_schema::TimeText"))]
+    pub at: SystemTime,
+    /// The first 200 characters of its text.
+    pub text: String,
+    /// Name of the caller who sent it; `null` where that is not known.
+    #[serde(default)]
+    pub by: Option<String>,
+}
+
+/// Treatment of a prompt while a turn runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum PromptMode {
+    /// The prompt fails with `Busy`.
+    #[default]
+    Refuse,
+    /// Waits for its turn, behind the prompts before it. At most 64 wait; then `Busy`. Waiting or not, it is first
+    /// appended to the session's stream as the action that it is from then on: done once or told as failed, over restarts too.
+    Queue,
+    /// The prompt is sent to the agent in the running turn, if the agent can be steered; else `Unsupported`.
+    Steer,
+}
+
 /// State with the field of the hand-over beside it.
 mod state_fields {
     use std::borrow::Cow;
@@ -86,7 +174,7 @@ mod state_fields {
 
     use crate::{
         description::{AfterSuspension, SessionState},
-        session_store::SessionStatus,
+        session_record::SessionStatus,
     };
 
     #[derive(Serialize, Deserialize)]
