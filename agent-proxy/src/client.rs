@@ -1,8 +1,11 @@
 //! Client of the daemon: one HTTP/1 request per connection, over the local socket or the network.
 
+#[cfg(feature = "engine")]
+mod forwarding;
+
 use std::{future::Future, pin::pin, time::Duration};
 
-use axum::body::Body;
+use api_types::{ProblemDetails, api::TERMINAL_PROTOCOL};
 use http_body_util::{BodyExt, Full};
 use hyper::{
     Method, Request, Response, StatusCode,
@@ -12,18 +15,11 @@ use hyper::{
     upgrade::Upgraded,
 };
 use hyper_util::rt::TokioIo;
-use interprocess::local_socket::tokio::Stream;
-use nix::sys::socket::{getsockopt, sockopt};
-use proxy_manager::SessionId;
-use proxy_server::{
-    ApiService, ProblemDetails,
-    api::{HealthResponse, TERMINAL_PROTOCOL},
-};
-use registry::PidFd;
+use ipc_protocol::SessionId;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::daemon_address::{DaemonAddress, DaemonStream};
+use crate::daemon_address::DaemonAddress;
 
 /// Time after which the client checks the daemon's health, again and again. The request itself may take any time:
 /// its work has deadlines of its own in the daemon, some set by the session. The health check has the same time for
@@ -108,64 +104,6 @@ impl DaemonClient {
         let body = serde_json::to_vec(body).map_err(|error| ProblemDetails::failed(format!("JSON: {error}")))?;
         let response = self.while_healthy(self.exchange(Method::POST, path, Some(body))).await?;
         Ok(self.lines(response))
-    }
-
-    /// Returns the process of the daemon; `None` if it cannot be seen from here, as from another PID namespace or over the network.
-    ///
-    /// # Errors
-    /// `no-daemon`.
-    pub(crate) async fn daemon_process(&self) -> Result<Option<PidFd>, ProblemDetails> {
-        let DaemonStream::Local(Stream::UdSocket(socket)) = self.address.connect().await? else { return Ok(None) };
-        // Of the process that made the socket. 0 for one that cannot be seen.
-        let pid = getsockopt(&socket, sockopt::PeerCredentials).map_or(0, |peer| peer.pid());
-        let Some(mut pid) = u32::try_from(pid).ok().filter(|pid| *pid != 0) else { return Ok(None) };
-        // A service manager has made it for the daemon. Pids of another namespace are not ours: the fork server tells.
-        if let Ok(health) = self.get::<HealthResponse>("/v1/health").await
-            && registry::identify(health.fork_server.pid).is_ok_and(|found| found == health.fork_server)
-        {
-            pid = health.pid;
-        }
-        Ok(registry::identify(pid).and_then(PidFd::open).ok())
-    }
-
-    /// Returns the daemon's routes as a service.
-    pub(crate) fn service(&self) -> ApiService {
-        let client = self.clone();
-        ApiService::new(tower::service_fn(move |request| {
-            let client = client.clone();
-            async move { client.forward(request).await }
-        }))
-    }
-
-    /// Returns true for a daemon that a URL names.
-    pub(crate) fn is_remote(&self) -> bool {
-        matches!(self.address, DaemonAddress::Network(_))
-    }
-
-    /// Passes a request on to the daemon, whatever its answer is, and a connection of another protocol after it.
-    ///
-    /// # Errors
-    /// Same as [`Client::get`].
-    pub(crate) async fn pass_on(&self, mut request: Request<Body>) -> Result<Response<Body>, ProblemDetails> {
-        let upgrade = request.headers().contains_key(header::UPGRADE).then(|| hyper::upgrade::on(&mut request));
-        let mut response = self.while_healthy(self.forward(request)).await?;
-        if let Some(of_client) = upgrade.filter(|_| response.status() == StatusCode::SWITCHING_PROTOCOLS) {
-            let of_daemon = hyper::upgrade::on(&mut response);
-            tokio::spawn(async move {
-                let (Ok(client), Ok(daemon)) = tokio::join!(of_client, of_daemon) else { return };
-                // Either end may go at any time.
-                let _ = tokio::io::copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(daemon)).await;
-            });
-        }
-        Ok(response)
-    }
-
-    /// Passes a request on to the daemon, whatever its answer is.
-    async fn forward(&self, mut request: Request<Body>) -> Result<Response<Body>, ProblemDetails> {
-        self.address.complete(&mut request)?;
-        let mut sender = self.handshake().await?;
-        let response = sender.send_request(request).await.map_err(|error| lost(&self.address, &error))?;
-        Ok(response.map(Body::new))
     }
 
     /// Connects to a session's terminal.

@@ -1,7 +1,8 @@
 //! Ends of commands that are not a success.
 
+use api_types::{ProblemDetails, ProgramExit};
+#[cfg(feature = "engine")]
 use proxy_manager::Error;
-use proxy_server::{ProblemDetails, ProgramExit};
 
 /// Reason why a command did not end with [`ProgramExit::Done`].
 #[derive(Debug)]
@@ -22,6 +23,7 @@ impl From<ProblemDetails> for CommandFailure {
     }
 }
 
+#[cfg(feature = "engine")]
 impl From<Error> for CommandFailure {
     fn from(error: Error) -> Self {
         ProblemDetails::from(error).into()

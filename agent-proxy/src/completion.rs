@@ -6,19 +6,19 @@ use std::{
     time::Duration,
 };
 
+use api_types::{ProblemDetails, SessionInfo, SessionState};
 use clap::{Arg, Command, ValueHint};
 use clap_complete::{
     CompleteEnv,
     engine::{ArgValueCandidates, CompletionCandidate},
 };
-use proxy_manager::{Event, LimitKind, SessionId, SessionInfo, SessionState};
-use proxy_server::{LoadedConfiguration, ProblemDetails};
+use ipc_protocol::{Event, LimitKind, SessionId};
 
 use crate::{
     args,
     client::DaemonClient,
-    configuration,
     daemon_address::{AddressFlags, DaemonAddress},
+    engine,
     term::{clip, printable},
 };
 
@@ -165,18 +165,9 @@ impl ValueSource {
                 sessions.map(|session| candidate(session.metadata.session_id.as_str(), &summary(&session))).collect()
             }
             Self::PermissionRequests => permission_requests(),
-            Self::Agents => configured(|configuration| {
-                let rows = configuration.catalog.rows().iter().filter(|row| row.enabled);
-                rows.map(|row| candidate(&row.id, &row.display_name)).collect()
-            }),
-            Self::Profiles => configured(|configuration| {
-                let profiles = configuration.profiles.iter();
-                let help = |profile: &agents::Profile| profile.description.clone().unwrap_or(profile.agent.clone());
-                profiles.map(|profile| candidate(&profile.name, &help(profile))).collect()
-            }),
-            Self::ModelConfigs => configured(|configuration| {
-                configuration.models.iter().map(|(name, stored)| candidate(name, &stored.provider)).collect()
-            }),
+            Self::Agents => named(engine::agents(config_dir().as_deref())),
+            Self::Profiles => named(engine::profiles(config_dir().as_deref())),
+            Self::ModelConfigs => named(engine::model_configs(config_dir().as_deref())),
             Self::Models => models(),
             Self::Limits => {
                 let kinds = LimitKind::ALL.iter();
@@ -215,18 +206,17 @@ fn summary(session: &SessionInfo) -> String {
     format!("{}, {state}, {}", session.metadata.agent, session.metadata.cwd)
 }
 
-fn configured(candidates: impl Fn(&LoadedConfiguration) -> Vec<CompletionCandidate>) -> Vec<CompletionCandidate> {
-    let directory = flag(&words(), "--config-dir").map(PathBuf::from);
-    configuration::read(directory.as_deref()).as_ref().map(candidates).unwrap_or_default()
+fn config_dir() -> Option<PathBuf> {
+    flag(&words(), "--config-dir").map(PathBuf::from)
+}
+
+fn named(rows: Vec<(String, String)>) -> Vec<CompletionCandidate> {
+    rows.iter().map(|(name, help)| candidate(name, help)).collect()
 }
 
 fn models() -> Vec<CompletionCandidate> {
     let mut models: Vec<String> = sessions().into_iter().filter_map(|session| session.settings.model).collect();
-    let directory = flag(&words(), "--config-dir").map(PathBuf::from);
-    if let Ok(configuration) = configuration::read(directory.as_deref()) {
-        models.extend(configuration.models.values().filter_map(|stored| stored.model.clone()));
-        models.extend(configuration.profiles.iter().filter_map(|profile| profile.model.clone()));
-    }
+    models.extend(engine::models(config_dir().as_deref()));
     models.sort_unstable();
     models.dedup();
     models.into_iter().map(CompletionCandidate::new).collect()
@@ -299,6 +289,7 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "engine")]
     #[test]
     fn values_have_their_sources() {
         let command = with_sources(args::command(), "", false);

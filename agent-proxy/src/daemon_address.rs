@@ -12,13 +12,9 @@ use std::{
 };
 
 use agents::Secret;
-use hyper::{
-    Request, Uri,
-    header::{self, HeaderValue},
-};
+use api_types::ProblemDetails;
+use hyper::{Uri, header::HeaderValue};
 use interprocess::local_socket::{GenericFilePath, ToFsName, tokio::Stream, traits::tokio::Stream as _};
-use nix::sys::socket::{getsockopt, sockopt};
-use proxy_server::ProblemDetails;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -29,7 +25,10 @@ use tokio_rustls::{
     rustls::{ClientConfig, RootCertStore, crypto::ring::default_provider, pki_types::ServerName},
 };
 
-use crate::{configuration::directory_path, socket_path::SocketPath, tokens::first};
+use crate::{
+    config_dir::{directory_path, first_token},
+    socket_path::SocketPath,
+};
 
 /// Time for a connection over the network, with its TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -114,8 +113,9 @@ impl DaemonAddress {
         let network = parse(&url)?;
         let given = flags.token_file.map(Path::to_owned).or_else(|| var("AGENT_PROXY_TOKEN_FILE").map(PathBuf::from));
         // The first token of this machine goes to nobody else.
-        let first =
-            || is_loopback(&network.name).then(|| directory_path(flags.config_dir)).flatten().map(|dir| first(&dir));
+        let first = || {
+            is_loopback(&network.name).then(|| directory_path(flags.config_dir)).flatten().map(|dir| first_token(&dir))
+        };
         let file = given.or_else(first).ok_or_else(|| {
             let advice = "give the file with one as --token-file (`agent-proxy tokens create NAME` makes a token)";
             ProblemDetails::usage(format!("{url} needs a token: {advice}"))
@@ -159,22 +159,6 @@ impl DaemonAddress {
             Self::Socket(_) => path.to_owned(),
             Self::Network(network) => format!("{}{path}", network.prefix),
         }
-    }
-
-    /// Adds to a request for a path of the API what this address needs.
-    ///
-    /// # Errors
-    /// `failed` for a path that is none.
-    pub(crate) fn complete<B>(&self, request: &mut Request<B>) -> Result<(), ProblemDetails> {
-        let Self::Network(_) = self else { return Ok(()) };
-        let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
-        let failed = |error: &dyn fmt::Display| ProblemDetails::failed(format!("request {path}: {error}"));
-        let target = self.target(path).parse().map_err(|error| failed(&error))?;
-        let host = HeaderValue::from_str(self.host()).map_err(|error| failed(&error))?;
-        *request.uri_mut() = target;
-        request.headers_mut().insert(header::HOST, host);
-        request.headers_mut().extend(self.authorization().map(|value| (header::AUTHORIZATION, value)));
-        Ok(())
     }
 
     /// Returns the header with the token.
@@ -244,15 +228,24 @@ async fn connect_locally(socket: &SocketPath) -> Result<Stream, ProblemDetails> 
             },
         )
     })?;
-    let Stream::UdSocket(connected) = &stream;
+    #[cfg(feature = "engine")]
+    check_owner(socket, &stream)?;
+    Ok(stream)
+}
+
+/// Checks that a user's daemon listens, where the socket is to be of one.
+#[cfg(feature = "engine")]
+fn check_owner(socket: &SocketPath, Stream::UdSocket(connected): &Stream) -> Result<(), ProblemDetails> {
+    use nix::sys::socket::{getsockopt, sockopt};
+
     // Of the process that listens, which a link in the socket's place may lead to.
     let listens = getsockopt(connected, sockopt::PeerCredentials).map(|peer| peer.uid());
     match socket.owner {
         Some(owner) if listens != Ok(owner) => {
-            let detail = format!("who listens on {} is not the daemon of user {owner}", path.display());
+            let detail = format!("who listens on {} is not the daemon of user {owner}", socket.path.display());
             Err(ProblemDetails::new("no-daemon", detail))
         }
-        _ => Ok(stream),
+        _ => Ok(()),
     }
 }
 

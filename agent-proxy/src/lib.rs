@@ -1,56 +1,61 @@
 //! Command line of agent-proxy: a daemon and its clients, a foreground session, `doctor` and a demo.
 //!
 //! The user interface is here; `proxy-manager` does the work. This crate reads the environment and the terminal,
-//! which no library of the workspace does. The exit codes are in [`proxy_server::exit`].
+//! which no library of the workspace does. The exit codes are in [`api_types::exit`].
+//!
+//! Without the feature `engine` it is the client of a daemon alone, and compiles elsewhere than on Linux too.
 
 mod args;
 mod client;
 mod command_failure;
 mod commands;
 mod completion;
+mod config_dir;
+#[cfg(feature = "engine")]
 mod configuration;
+#[cfg(feature = "engine")]
 mod daemon;
 mod daemon_address;
+#[cfg(feature = "engine")]
 mod doctor;
-#[cfg(test)]
+#[cfg(all(test, feature = "engine"))]
 mod documented;
+#[cfg(feature = "engine")]
+mod engine;
+#[cfg(not(feature = "engine"))]
+#[path = "without_engine.rs"]
+mod engine;
 mod environment;
+#[cfg(feature = "engine")]
 mod installed_agents;
+#[cfg(feature = "engine")]
 mod process_exit;
 mod prompting;
 mod render;
+#[cfg(feature = "engine")]
 mod serve_config;
 mod socket_path;
 mod term;
+#[cfg(feature = "engine")]
 mod tokens;
 mod viewing;
 
 use std::{ffi::OsString, process::ExitCode};
 
-use proxy_child::ChildToken;
-use proxy_server::{ProblemDetails, ProgramExit};
+use api_types::{ProblemDetails, ProgramExit};
 use tracing_subscriber::EnvFilter;
 
-use crate::{
-    args::{Cli, CliCommand, LogFormat},
-    command_failure::CommandFailure,
-};
+pub use crate::engine::{EngineToken, run_if_child};
+use crate::{args::Cli, command_failure::CommandFailure};
 
-/// First argument that makes this program the fake agent. Not for users, so it is not in the help.
-pub(crate) const FAKE_AGENT: &str = "fake-agent";
-
-/// Runs the program with this process's arguments. Call `proxy_child::run_if_child` first: it returns the token.
-pub fn main(token: ChildToken) -> ExitCode {
-    registry::bound_arenas();
+/// Runs the program with this process's arguments. Call [`run_if_child`] first: it returns the token.
+pub fn main(token: EngineToken) -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
-    if args.get(1).is_some_and(|arg| arg == FAKE_AGENT) {
-        return fake_agent(&args[2..]);
-    }
-    if let Some(done) = commands::hooks::record_report(&args) {
+    if let Some(done) = engine::answer(&args) {
         return done;
     }
     completion::answer();
-    let args = match serve_config::complete(args) {
+    let args = match engine::complete(args) {
         Ok(args) => args,
         Err(problem) => {
             term::problem(&problem, std::env::args_os().any(|arg| arg == "--json"));
@@ -61,15 +66,10 @@ pub fn main(token: ChildToken) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refused(&error, &args).into(),
     };
-    let as_json = cli.global.json;
-    let format = match &cli.command {
-        CliCommand::Serve(args) => args.log_format,
-        _ => LogFormat::Text,
-    };
-    let as_json = as_json || format == LogFormat::Json;
-    log_to_stderr(cli.global.verbose, format);
-    // Agents get the limit that we were started with. Where it cannot be raised there are fewer sessions, and a start says so.
-    let _ = proxy_manager::raise_descriptor_limit();
+    let logs_json = engine::logs_json(&cli.command);
+    let as_json = cli.global.json || logs_json;
+    log_to_stderr(cli.global.verbose, logs_json);
+    engine::prepare();
     let exit = match run(cli, token) {
         // The reader of our output has closed it: no failure.
         Ok(()) | Err(CommandFailure::Closed) => ProgramExit::Done,
@@ -83,11 +83,11 @@ pub fn main(token: ChildToken) -> ExitCode {
     exit.into()
 }
 
-fn run(cli: Cli, token: ChildToken) -> Result<(), CommandFailure> {
+fn run(cli: Cli, token: EngineToken) -> Result<(), CommandFailure> {
     // The daemon serves clients and sessions concurrently; every other command is sequential.
-    let mut builder = match cli.command {
-        CliCommand::Serve(_) => tokio::runtime::Builder::new_multi_thread(),
-        _ => tokio::runtime::Builder::new_current_thread(),
+    let mut builder = match engine::is_daemon(&cli.command) {
+        true => tokio::runtime::Builder::new_multi_thread(),
+        false => tokio::runtime::Builder::new_current_thread(),
     };
     let runtime = builder
         .worker_threads(2)
@@ -106,7 +106,12 @@ fn refused(error: &clap::Error, args: &[OsString]) -> ProgramExit {
         let _ = error.print();
         return ProgramExit::Done;
     }
-    if args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json") {
+    let as_json = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json");
+    if let Some(problem) = engine::absent_command(error) {
+        term::problem(&problem, as_json);
+        return problem.exit();
+    }
+    if as_json {
         let text = error.render().to_string();
         let text = text.strip_prefix("error: ").unwrap_or(&text);
         term::problem(&ProblemDetails::usage(text.trim_end()), true);
@@ -116,37 +121,14 @@ fn refused(error: &clap::Error, args: &[OsString]) -> ProgramExit {
     ProgramExit::Usage
 }
 
-fn log_to_stderr(verbose: u8, format: LogFormat) {
+fn log_to_stderr(verbose: u8, as_json: bool) {
     let default = ["warn", "info", "debug"][usize::from(verbose.min(2))];
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // A terminal may be closed while a daemon runs: what cannot be printed is lost, and no reason to panic.
     let logs = logs.log_internal_errors(false);
-    match format {
-        LogFormat::Text => logs.with_ansi(term::TermStyle::stderr().is_on()).init(),
-        LogFormat::Json => logs.json().flatten_event(true).with_current_span(false).with_span_list(false).init(),
+    match as_json {
+        false => logs.with_ansi(term::TermStyle::stderr().is_on()).init(),
+        true => logs.json().flatten_event(true).with_current_span(false).with_span_list(false).init(),
     }
-}
-
-fn fake_agent(args: &[OsString]) -> ExitCode {
-    let reexec = match fake_agent_argv() {
-        Ok(argv) => argv,
-        Err(problem) => {
-            term::problem(&problem, false);
-            return problem.exit().into();
-        }
-    };
-    let args = args.iter().map(|arg| arg.to_string_lossy().into_owned());
-    let code = fake_agent::run(fake_agent::Config { reexec }, args);
-    ExitCode::from(u8::try_from(code).unwrap_or(1))
-}
-
-/// Returns the program and argument that start the fake agent.
-pub(crate) fn fake_agent_argv() -> Result<Vec<String>, ProblemDetails> {
-    let program = std::env::current_exe()
-        .map_err(|error| ProblemDetails::failed(format!("finding this program's own path failed: {error}")))?;
-    let program = program.into_os_string().into_string();
-    let program =
-        program.map_err(|path| ProblemDetails::failed(format!("this program's own path {path:?} is not UTF-8")))?;
-    Ok(vec![program, FAKE_AGENT.to_owned()])
 }

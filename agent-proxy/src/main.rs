@@ -4,6 +4,6 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // A fork server is this program started again: it must get here before there is a thread or a runtime.
-    let token = proxy_child::run_if_child();
+    let token = agent_proxy::run_if_child();
     agent_proxy::main(token)
 }

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use api_types::ProblemDetails;
 use base64::{Engine, engine::general_purpose::STANDARD};
-use proxy_manager::PromptPart;
-use proxy_server::ProblemDetails;
+use ipc_protocol::PromptPart;
 
 use crate::args::AttachmentArgs;
 

@@ -6,8 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Longest path of a socket on Linux, in bytes: `sun_path` less its terminating zero.
-const MAX_LEN: usize = 107;
+/// Longest path of a socket, in bytes: `sun_path` less its terminating zero.
+const MAX_LEN: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
 /// Path of the socket, and the origin of its directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +43,7 @@ impl SocketPath {
     }
 
     /// Names the socket of this user's daemon, whoever could put another in its place.
+    #[cfg(feature = "engine")]
     pub(crate) fn of_user(path: PathBuf, user: u32) -> Self {
         Self { path, default_place: false, owner: Some(user) }
     }

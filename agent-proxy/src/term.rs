@@ -12,7 +12,7 @@ use rustix::{
     termios::{LocalModes, OptionalActions, tcgetattr, tcgetpgrp, tcsetattr},
 };
 
-use proxy_server::ProblemDetails;
+use api_types::ProblemDetails;
 
 use crate::command_failure::CommandFailure;
 

@@ -8,19 +8,14 @@ use std::{
 use ipc_protocol::ErrorChain;
 use proxy_server::{ProblemDetails, Role, TokenError, TokenFile};
 
+use crate::config_dir::first_token;
+
 /// Name of the file in the configuration directory.
 const FILE: &str = "tokens.json";
-/// Name of the file with the first token.
-const FIRST: &str = "token";
 
 /// Returns the file in this configuration directory.
 pub(crate) fn file(directory: &Path) -> TokenFile {
     TokenFile::new(directory.join(FILE))
-}
-
-/// Returns the file with the first token in this configuration directory.
-pub(crate) fn first(directory: &Path) -> PathBuf {
-    directory.join(FIRST)
 }
 
 /// Creates the first token, where there is none, and returns the file that it was written to.
@@ -32,7 +27,7 @@ pub(crate) fn create_first(tokens: &TokenFile) -> Result<Option<PathBuf>, Proble
         return Ok(None);
     }
     let token = tokens.create("first", Role::Admin, None).map_err(problem)?;
-    let path = tokens.path().with_file_name(FIRST);
+    let path = tokens.path().parent().map(first_token).unwrap_or_default();
     let written = proxy_server::write_private(&path, format!("{token}\n").as_bytes());
     written.map_err(|error: io::Error| {
         ProblemDetails::failed(format!("writing the first token to {} failed: {error}", path.display()))

@@ -4,7 +4,7 @@ use clap::{
     Args,
     builder::{PossibleValuesParser, TypedValueParser},
 };
-use proxy_manager::{Budget, BudgetAction, OnUsageLimit, Usd};
+use ipc_protocol::{Budget, BudgetAction, OnUsageLimit, Usd};
 
 /// Names of the actions.
 const ACTIONS: [(&str, BudgetAction); 4] = [

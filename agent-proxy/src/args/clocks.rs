@@ -3,7 +3,7 @@
 use std::{str::FromStr, time::Duration};
 
 use agents::ProfileTimeouts;
-use proxy_manager::TimeoutAction;
+use ipc_protocol::TimeoutAction;
 
 use super::containment::milliseconds;
 

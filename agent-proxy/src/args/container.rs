@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use agents::ProfileContainer;
+use api_types::ProblemDetails;
 use clap::{
     Args,
     builder::{PossibleValuesParser, TypedValueParser},
 };
-use proxy_manager::{ContainerEngine, SessionMount};
-use proxy_server::ProblemDetails;
+use ipc_protocol::{ContainerEngine, SessionMount};
 
 /// Container of a session.
 #[derive(Clone, Debug, Default, Args)]

@@ -7,9 +7,9 @@ use clap::{
     Args, ValueEnum,
     builder::{PossibleValuesParser, TypedValueParser},
 };
-use proxy_manager::{AgentSessionConfig, Containment, Hardening, LimitAction, LimitKind};
+use ipc_protocol::{AgentSessionConfig, Containment, Hardening, LimitAction, LimitKind};
 
-use proxy_server::ProblemDetails;
+use api_types::ProblemDetails;
 
 /// Units of memory and file sizes, with their bytes.
 const SIZES: [(&str, u64); 9] = [

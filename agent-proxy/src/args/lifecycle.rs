@@ -3,9 +3,7 @@
 use std::{str::FromStr, time::Duration};
 
 use clap::Args;
-use proxy_manager::{Lifecycle, Restart, ResumeFallback};
-
-use proxy_server::ProblemDetails;
+use ipc_protocol::{Lifecycle, Restart, ResumeFallback};
 
 /// First pause before a crashed session is restarted, in milliseconds. The pause doubles.
 const FIRST_PAUSE_MS: u64 = 1_000;
@@ -50,7 +48,10 @@ impl LifecycleArgs {
     ///
     /// # Errors
     /// `usage` with the flags.
-    pub(crate) fn check_foreground(&self, has_prompt: bool) -> Result<(), ProblemDetails> {
+    #[cfg(feature = "engine")]
+    pub(crate) fn check_foreground(&self, has_prompt: bool) -> Result<(), api_types::ProblemDetails> {
+        use api_types::ProblemDetails;
+
         let named =
             [("--key", self.key.is_some()), ("--title", self.title.is_some()), ("--tag", !self.tags.is_empty())];
         let later = [
@@ -175,12 +176,13 @@ mod tests {
         assert_eq!(lifecycle("--idle-suspend never").idle_suspend_ms, Some(0));
     }
 
+    #[cfg(feature = "engine")]
     #[test]
     fn what_has_no_effect_in_the_foreground_is_refused() {
         let refused = |flags: &str, prompt: &str| {
             let line = format!("agent-proxy run --agent pi {flags} {prompt}");
             match parse(line.split_whitespace()).expect("parses").command {
-                CliCommand::Run(args) => {
+                CliCommand::Engine(crate::args::EngineCommand::Run(args)) => {
                     args.start.lifecycle.check_foreground(args.prompt.is_some()).map_err(|p| p.detail)
                 }
                 other => panic!("{other:?}"),

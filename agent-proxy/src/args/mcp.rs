@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use proxy_manager::{EnvVars, McpServer, McpTransport};
+use ipc_protocol::{EnvVars, McpServer, McpTransport};
 use serde::Deserialize;
 
-use proxy_server::ProblemDetails;
+use api_types::ProblemDetails;
 
 /// File of MCP servers: `{"mcpServers": {"NAME": {"command": …, "args": […], "env": {…}}, "OTHER": {"url": …,
 /// "headers": {…}}}}`.

@@ -2,30 +2,24 @@
 
 mod ask;
 mod budget;
-mod catalog;
 mod clocks;
 mod container;
 mod containment;
-mod daemon;
-mod durability;
+#[cfg(feature = "engine")]
+mod engine;
 mod fleet;
 pub(crate) mod help;
-mod hooks;
 mod lifecycle;
 mod listing;
-mod log;
+mod login_link;
 pub(crate) mod mcp;
-mod network;
 pub(crate) mod operations;
-mod orphans;
 pub(crate) mod persistence;
 mod rules;
 mod sandbox;
 mod session;
 mod several;
-mod supervision;
 mod terminal;
-mod warm;
 mod watch;
 mod webhooks;
 mod workspaces;
@@ -37,49 +31,34 @@ use std::{
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, builder::ArgAction, error::ErrorKind};
 use clap_complete::Shell;
-use proxy_manager::{HostDeath, KillOptions, SessionId};
+use ipc_protocol::{HostDeath, KillOptions, SessionId};
 
 use crate::daemon_address::AddressFlags;
 
 pub(crate) use ask::AskArgs;
-pub(crate) use catalog::{
-    AgentsArgs, ChangeProfileArgs, CreateModelArgs, CreateProfileArgs, ModelsArgs, ModelsCommand, ProfileField,
-    ProfilesArgs, ProfilesCommand,
-};
-pub(crate) use containment::ContainmentArgs;
-pub(crate) use daemon::{
-    ConfigArgs, ConfigCheckArgs, ConfigCommand, ConfigShowArgs, LogFormat, RestartArgs, SWITCH_VALUE, StatusArgs,
-    serve_definition,
-};
-use durability::DurabilityArgs;
-pub(crate) use fleet::{
-    AccountsArgs, DrainArgs, FleetArgs, FleetCommand, FleetCommandArgs, ForgetArgs, MoveArgs, PlacementArgs,
-};
+#[cfg(feature = "engine")]
+pub(crate) use engine::*;
+#[cfg(feature = "engine")]
+pub(crate) use fleet::AccountsArgs;
+pub(crate) use fleet::{DrainArgs, FleetCommand, FleetCommandArgs, ForgetArgs, MoveArgs, PlacementArgs};
 pub(crate) use help::HelpArgs;
-pub(crate) use hooks::{HooksAgent, HooksAgentArgs, HooksArgs, HooksCommand, HooksEventsArgs};
 pub(crate) use listing::{FormatArgs, ListingFormat, TemplatePart};
-pub(crate) use log::{LogArgs, LogCommand};
-pub(crate) use network::{CreateTokenArgs, LoginLinkArgs, NetworkArgs, TokensArgs, TokensCommand};
+pub(crate) use login_link::LoginLinkArgs;
 use operations::{CompactArgs, DeleteArgs, NativeArgs, SessionArgs, SetArgs, SteerArgs};
-pub(crate) use orphans::{NamedOrphan, OrphansArgs, OrphansCommand, OrphansKillArgs, OrphansListArgs};
 use persistence::{
     AppendArgs, ArchiveArgs, AttachCommandArgs, ExportArgs, ImportArgs, RenameArgs, ResumeArgs, SessionsArgs,
     SuspendArgs, TagArgs, TakeBackArgs,
 };
 pub(crate) use session::AgentArgs;
 pub(crate) use several::SeveralArgs;
-pub(crate) use supervision::SupervisionArgs;
-pub(crate) use terminal::{AttachArgs, ForegroundTerminalArgs, ShellArgs, StartTerminalArgs};
-pub(crate) use warm::WarmArgs;
-pub(crate) use watch::{LogsArgs, PruneArgs, TopArgs, TopSort, WaitArgs, WaitState};
+pub(crate) use terminal::{AttachArgs, ShellArgs, StartTerminalArgs};
+pub(crate) use watch::{LogsArgs, PruneArgs, StatusArgs, TopArgs, TopSort, WaitArgs, WaitState};
 pub(crate) use webhooks::WebhooksArgs;
 pub(crate) use workspaces::{WorkspaceDiffArgs, WorkspacesArgs};
 
-/// Runs AI coding agents in sessions of their own, shows every process they start, and proves them gone.
-#[derive(Debug, Parser)]
-#[command(name = "agent-proxy", version, propagate_version = true)]
-#[command(arg_required_else_help = true, disable_help_subcommand = true)]
-#[command(after_help = "Examples:\n  \
+/// Examples of `--help`.
+#[cfg(feature = "engine")]
+const EXAMPLES: &str = "Examples:\n  \
     agent-proxy demo                         a session from prompt to proven kill\n  \
     agent-proxy run 'fix the failing test'   one turn of an agent, in the terminal\n  \
     agent-proxy ask 'what does this do?'     question and answer, for scripts\n  \
@@ -89,7 +68,19 @@ pub(crate) use workspaces::{WorkspaceDiffArgs, WorkspacesArgs};
     agent-proxy serve --detach\n  \
     agent-proxy start --id s-1 --agent command -- cat\n  \
     agent-proxy ps s-1\n  \
-    agent-proxy kill s-1")]
+    agent-proxy kill s-1";
+/// Examples of `--help`.
+#[cfg(not(feature = "engine"))]
+const EXAMPLES: &str = "This is the client alone: the engine runs on Linux. With a daemon at AGENT_PROXY_URL, or --url:\n  \
+    agent-proxy start --id s-1 --agent command -- cat\n  \
+    agent-proxy ps s-1\n  \
+    agent-proxy kill s-1";
+
+/// Runs AI coding agents in sessions of their own, shows every process they start, and proves them gone.
+#[derive(Debug, Parser)]
+#[command(name = "agent-proxy", version, propagate_version = true)]
+#[command(arg_required_else_help = true, disable_help_subcommand = true)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Cli {
     /// Command to run.
     #[command(subcommand)]
@@ -137,35 +128,20 @@ impl GlobalArgs {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CliCommand {
-    /// Show a session from prompt to proven kill; needs no model
-    Demo,
-    /// Run one turn of an agent in this terminal, or without a prompt one after the other
-    ///
-    /// The first Ctrl-C aborts the turn, a second one kills the session and prints the receipt. The end of the input (Ctrl-D)
-    /// ends the session.
-    Run(RunArgs),
+    /// One of the engine's.
+    #[cfg(feature = "engine")]
+    #[command(flatten)]
+    Engine(EngineCommand),
     /// Ask an agent, and print its reply
     ///
     /// Ctrl-C ends the session that was started for the question.
     Ask(AskArgs),
-    /// Run the daemon
-    ///
-    /// SIGTERM lets running turns finish (--drain) and begins nothing new; Ctrl-C, or a second signal, does not wait. Then every
-    /// session is ended, and it prints how. Only one daemon has a socket; the socket is 0600, and its
-    /// directory is created 0700, so it is yours alone. Agents get PATH, HOME, USER, SHELL, LANG, LC_*, TZ and TMPDIR of
-    /// the daemon's environment, and what `start --env` adds. SIGHUP, as when a terminal is closed, ends nothing: the daemon opens
-    /// --log-file anew and reads its configuration and its webhooks again.
-    Serve(ServeArgs),
     /// End the daemon with all its sessions; print how each ended
     ///
     /// Running turns may finish, for as long as the daemon allows (`serve --drain`). Waits until the daemon is gone.
     Stop(StopArgs),
-    /// Start the daemon again with the same flags; detached sessions live on
-    Restart(RestartArgs),
     /// Show the daemon's state, or a session's: processes, usage, last events
     Status(StatusArgs),
-    /// Check or show the daemon's configuration: a file with a key for each flag of `serve`
-    Config(ConfigArgs),
     /// Start a session; prints its id when the agent is ready
     Start(StartArgs),
     /// Show a session's terminal in this one, and type there
@@ -255,37 +231,10 @@ pub(crate) enum CliCommand {
     Apply(SessionArgs),
     /// Remove a session's workspace, with the changes in it
     Drop(SessionArgs),
-    /// List the agents: found or not, where, which version, what is missing
-    Agents(AgentsArgs),
-    /// Manage profiles: named settings for the start of sessions
-    Profiles(ProfilesArgs),
-    /// Manage model configurations: providers, addresses and keys by name
-    Models(ModelsArgs),
-    /// List, create or revoke tokens of callers over the network
-    Tokens(TokensArgs),
     /// Print a link that logs a browser in, once
     LoginLink(LoginLinkArgs),
     /// List the nodes of the daemon's fleet, or who has which session
     Fleet(FleetCommandArgs),
-    /// Check or salvage the event log's file; needs no daemon
-    Log(LogArgs),
-    /// Record what an agent does outside of agent-proxy, by hooks in your settings of it
-    Hooks(HooksArgs),
-    /// Be an agent for an editor: any agent of the catalog, by the Agent Client Protocol on standard input and output
-    ///
-    /// Each of the editor's sessions is one of ours: in the daemon if one answers, else in this process. When the editor ends, sessions
-    /// whose conversation can go on are suspended, so that it can load them again, and the others are killed.
-    Acp(AcpArgs),
-    /// Serve a client of the Model Context Protocol on standard input and output
-    ///
-    /// Its tools start sessions and talk to them: in the daemon if one answers, else in this process, whose sessions end with the client.
-    Mcp(McpArgs),
-    /// Find agent processes that other tools left behind, and end those you name
-    Orphans(OrphansArgs),
-    /// Run a command as a session, and report what it leaves behind
-    Leaktest(LeaktestArgs),
-    /// Test what this system offers, and name what is missing
-    Doctor,
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
     /// Write the man pages into a folder
@@ -293,24 +242,6 @@ pub(crate) enum CliCommand {
     Man(ManArgs),
     /// Explain a command or a topic
     Help(HelpArgs),
-}
-
-/// Arguments of `acp`.
-#[derive(Debug, Args)]
-pub(crate) struct AcpArgs {
-    /// Agent to start for each session [default: the profile's, else the first that is found]
-    #[arg(long)]
-    pub(crate) agent: Option<String>,
-    #[command(flatten)]
-    pub(crate) start: AgentArgs,
-}
-
-/// Arguments of `mcp`.
-#[derive(Debug, Args)]
-pub(crate) struct McpArgs {
-    /// List the tools as `coding_agent.NAME`, not `coding_agent_NAME`: some model APIs refuse a dot. Calls may use either name
-    #[arg(long)]
-    pub(crate) dotted_names: bool,
 }
 
 /// Arguments of `abort`.
@@ -325,72 +256,6 @@ pub(crate) struct AbortArgs {
     pub(crate) kill_turn: bool,
 }
 
-/// Arguments of `serve`.
-#[derive(Debug, Args)]
-pub(crate) struct ServeArgs {
-    /// Run in the background: print the pid once the daemon answers, and return
-    ///
-    /// It has a session of its own, so that it outlives the terminal, and a log: --log-file, else beside the socket, with the ending
-    /// .log. A start that fails says why. `agent-proxy stop` ends it.
-    #[arg(long)]
-    pub(crate) detach: bool,
-    /// Write to this file instead of the terminal; SIGHUP opens it anew
-    #[arg(long, value_name = "FILE")]
-    pub(crate) log_file: Option<PathBuf>,
-    /// Form of the log: text, or json with one object a line
-    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
-    pub(crate) log_format: LogFormat,
-    /// Layers of containment for sessions that name none.
-    #[command(flatten)]
-    pub(crate) containment: ContainmentArgs,
-    /// Keep sessions and events here, and a record of the processes, for the next daemon
-    ///
-    /// The next `serve` with the same directory has the sessions (`sessions --all`) with their events (`events`); those whose
-    /// conversation can be gone on with are suspended, and a prompt, `resume` or `start --key` goes on with them. If daemon,
-    /// guard and proxies are all killed at once, it ends what they left and says so. It has those again that outlived this one
-    /// (`start --on-host-death detach`). One daemon at a time has the directory.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) state_dir: Option<PathBuf>,
-    /// Durability of sessions and events.
-    #[command(flatten)]
-    pub(crate) durability: DurabilityArgs,
-    /// Prices of models, for costs that an agent does not tell [default: prices.toml of the configuration]
-    ///
-    /// A table [models."NAME"] for each model, with `input`, `output`, and where they differ `cached_input` and `cache_write`: US
-    /// dollars for a million tokens. The file is read again when it changes.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) prices: Option<PathBuf>,
-    /// Make the sessions' cgroups below this one [default: the daemon's own, or the nearest above it that is writable]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) cgroup_parent: Option<PathBuf>,
-    /// Deepest nesting of sessions, where agents start sessions themselves
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    pub(crate) max_depth: u32,
-    /// Bounds on the number of sessions.
-    #[command(flatten)]
-    pub(crate) supervision: SupervisionArgs,
-    /// Sessions started ahead.
-    #[command(flatten)]
-    pub(crate) warm: WarmArgs,
-    /// Listeners on the network.
-    #[command(flatten)]
-    pub(crate) network: NetworkArgs,
-    /// Membership of a fleet.
-    #[command(flatten)]
-    pub(crate) fleet: FleetArgs,
-    /// Answer processes of the daemon's own sessions too
-    ///
-    /// They are refused otherwise: an agent that can reach the socket could drive its own manager.
-    #[arg(long)]
-    pub(crate) allow_sessions: bool,
-    /// Send spans of sessions, turns and tool calls to this collector of OpenTelemetry; takes a build with the feature otlp
-    ///
-    /// OTLP over HTTP as JSON, as in http://127.0.0.1:4318/v1/traces. Headers are those of OTEL_EXPORTER_OTLP_HEADERS. No text of
-    /// prompts, answers or tools is sent.
-    #[arg(long, value_name = "URL")]
-    pub(crate) otlp_endpoint: Option<String>,
-}
-
 /// Arguments of `stop`.
 #[derive(Debug, Args)]
 pub(crate) struct StopArgs {
@@ -403,67 +268,6 @@ pub(crate) struct StopArgs {
     /// Time to wait for the daemon's end; it ends all the same after that
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "2m")]
     pub(crate) timeout: Duration,
-}
-
-/// Arguments of `leaktest`.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    agent-proxy leaktest my-agent --one-shot 'run the tests'\n  \
-    agent-proxy leaktest --timeout 60s --json npm test\n  \
-    agent-proxy leaktest sh -c 'setsid sleep 300 & true'      # leaks: exits 1\n\n\
-    The command runs in your environment and directory. Its standard input stays open and silent; what it prints goes to \
-    standard error, the report to standard output.\n\n\
-    Exit codes: 0 it left nothing behind after its own exit; 1 it leaks: something had to be killed, itself if it ran into \
-    the timeout; 5 something survived the kill.")]
-pub(crate) struct LeaktestArgs {
-    /// Layers of containment.
-    #[command(flatten)]
-    pub(crate) containment: ContainmentArgs,
-    /// Time limit of the command; at the limit it is killed with all it started
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "10s")]
-    pub(crate) timeout: Duration,
-    /// Time for its children to exit after it; what runs longer counts as a leak
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "200ms")]
-    pub(crate) settle: Duration,
-    /// Time between SIGTERM and SIGKILL for what it leaves
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "2s")]
-    pub(crate) grace: Duration,
-    /// The command
-    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
-    pub(crate) command: Vec<String>,
-}
-
-/// Arguments of `run`.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    agent-proxy run 'what does this project do?'\n  \
-    agent-proxy run --agent codex --permission allow 'run the tests'\n  \
-    agent-proxy run --allow \"tool=Bash,command='git *'\" --image page.png 'fix it'\n  \
-    agent-proxy run --continue 'and now the documentation'\n  \
-    agent-proxy run --agent pi               # asks for one prompt after the other\n  \
-    agent-proxy run --agent acp 'hello' -- my-agent --acp\n  \
-    agent-proxy run --agent command 'uptime; exit' -- sh\n\n\
-    The session is killed at the end, with all that the agent left running; the receipt is summarised on stderr. An agent \
-    without turns (`command`) runs until it exits.")]
-pub(crate) struct RunArgs {
-    /// The agent [default: that of --profile, else the first of `agent-proxy agents` that is found]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) agent: Option<String>,
-    /// Prompt; `-` reads it from standard input. Without one, each line that you type is a prompt
-    #[arg(value_name = "PROMPT")]
-    pub(crate) prompt: Option<String>,
-    /// Files beside the prompt.
-    #[command(flatten)]
-    pub(crate) attachments: AttachmentArgs,
-    /// Its terminal.
-    #[command(flatten)]
-    pub(crate) terminal: ForegroundTerminalArgs,
-    /// Prices of models, for costs that the agent does not tell [default: prices.toml of the configuration]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) prices: Option<PathBuf>,
-    /// Options of the start.
-    #[command(flatten)]
-    pub(crate) start: AgentArgs,
 }
 
 /// Arguments of `start`.
@@ -563,7 +367,7 @@ pub(crate) struct SignalArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) pid: u32,
     /// The signal: a name, or a number from 1 to 64
-    pub(crate) signal: proxy_manager::SignalNumber,
+    pub(crate) signal: ipc_protocol::SignalNumber,
 }
 
 /// Arguments of `prompt`.
@@ -605,13 +409,6 @@ pub(crate) struct AttachmentArgs {
     pub(crate) files: Vec<PathBuf>,
 }
 
-impl AttachmentArgs {
-    /// Returns true if there are no attachments.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.images.is_empty() && self.files.is_empty()
-    }
-}
-
 /// Arguments of `events`.
 #[derive(Debug, Args)]
 pub(crate) struct EventsArgs {
@@ -633,7 +430,7 @@ pub(crate) struct EventsArgs {
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
     pub(crate) types: Vec<String>,
     /// Only the last events, so many
-    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(proxy_server::api::MAX_TAIL)))]
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(api_types::api::MAX_TAIL)))]
     pub(crate) tail: Option<u32>,
     /// Only events since then: a time ago, as in 10m, or a moment, as in 2026-01-31T12:00:00Z
     #[arg(long, value_name = "WHEN", value_parser = since)]
@@ -735,9 +532,9 @@ pub(crate) enum KillSignal {
 }
 
 fn kill_signal(text: &str) -> Result<KillSignal, String> {
-    match text.parse::<proxy_manager::Signal>() {
-        Ok(proxy_manager::Signal::Term) => Ok(KillSignal::Term),
-        Ok(proxy_manager::Signal::Kill) => Ok(KillSignal::Kill),
+    match text.parse::<ipc_protocol::Signal>() {
+        Ok(ipc_protocol::Signal::Term) => Ok(KillSignal::Term),
+        Ok(ipc_protocol::Signal::Kill) => Ok(KillSignal::Kill),
         _ => Err("a kill begins with TERM or KILL".to_owned()),
     }
 }
@@ -784,7 +581,9 @@ impl OnHostDeath {
 
 /// Builds the complete command line, with its help arranged for this terminal.
 pub(crate) fn command() -> clap::Command {
-    let root = Cli::command().mut_subcommand("serve", daemon::with_switch_values);
+    let root = Cli::command();
+    #[cfg(feature = "engine")]
+    let root = root.mut_subcommand("serve", with_switch_values);
     help::arrange(root, help::width())
 }
 
@@ -821,9 +620,10 @@ mod tests {
     #[test]
     fn the_help_has_the_exit_codes() {
         let help = parsed("agent-proxy --help").expect_err("help is no command").to_string();
-        for part in ["demo", "130  interrupted", "  5  survivors", "agent-proxy start"] {
+        for part in ["130  interrupted", "  5  survivors", "agent-proxy start"] {
             assert!(help.contains(part), "{part} in {help}");
         }
+        assert_eq!(help.contains("demo"), cfg!(feature = "engine"), "{help}");
         assert!(!help.contains("fake-agent"), "{help}");
     }
 

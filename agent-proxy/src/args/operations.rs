@@ -1,7 +1,7 @@
 //! Arguments of commands for operations of an agent other than prompts.
 
 use clap::{ArgGroup, Args};
-use proxy_manager::{Operation, SessionId};
+use ipc_protocol::{Operation, SessionId};
 
 use super::{AttachmentArgs, SeveralArgs};
 

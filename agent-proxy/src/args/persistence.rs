@@ -2,8 +2,9 @@
 
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
+use api_types::{SessionFilter, SessionStatus};
 use clap::Args;
-use proxy_manager::{SessionFilter, SessionId, SessionStatus};
+use ipc_protocol::SessionId;
 
 use super::{FormatArgs, SeveralArgs, session::OnMissingArg};
 

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, error::ErrorKind};
-use proxy_manager::{PermissionRule, RuleDecision};
+use ipc_protocol::{PermissionRule, RuleDecision};
 
 /// Values of `--allow`, `--deny` and `--ask`, in the order in which they were given: the first rule that matches
 /// decides.

@@ -10,9 +10,9 @@ use clap::{
     Args,
     builder::{PossibleValuesParser, TypedValueParser},
 };
-use proxy_manager::{InvalidNetworkRule, NetworkAccess, SandboxMode};
+use ipc_protocol::{InvalidNetworkRule, NetworkAccess, SandboxMode};
 
-use proxy_server::ProblemDetails;
+use api_types::ProblemDetails;
 
 /// Sandbox of a session.
 #[derive(Clone, Debug, Default, Args)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use agents::{Profile, ProfileRule};
 use clap::{Args, ValueEnum};
-use proxy_manager::{
+use ipc_protocol::{
     AgentSandbox, Home, HomePart, OnMissing, PermissionMode, ResumeFallback, ResumeFrom, ResumeRequest, WorkspaceKind,
 };
 
@@ -17,7 +17,7 @@ use super::{
     rules::RuleArgs,
     sandbox::SandboxArgs,
 };
-use proxy_server::ProblemDetails;
+use api_types::ProblemDetails;
 
 /// Arguments for the start of an agent.
 #[derive(Debug, Args)]

@@ -1,7 +1,7 @@
 //! Arguments of commands on several sessions.
 
 use clap::Args;
-use proxy_manager::SessionId;
+use ipc_protocol::SessionId;
 
 /// Sessions of a command.
 #[derive(Clone, Debug, Default, Args)]

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use api_types::ProblemDetails;
 use clap::{Args, ValueEnum};
-use proxy_manager::{
+use ipc_protocol::{
     SessionId,
     terminal::{KeyboardWish, OnDetach, Surface, TerminalConfig},
 };
-use proxy_server::ProblemDetails;
 
 use crate::{environment, viewing::DetachKeys};
 
@@ -15,30 +15,6 @@ use crate::{environment, viewing::DetachKeys};
 const DETACH_KEYS: &str = "ctrl-p,ctrl-q";
 /// Variable with other ones.
 const DETACH_KEYS_VARIABLE: &str = "AGENT_PROXY_DETACH_KEYS";
-
-/// Terminal of a session in the foreground.
-#[derive(Debug, Args)]
-pub(crate) struct ForegroundTerminalArgs {
-    /// Run the program in this terminal as it is
-    ///
-    /// Without another option it gets what it would get from the shell: arguments, environment, home, settings. At its end nothing of it is
-    /// left, and its exit code is that of this command. A program that the catalog knows is that agent.
-    #[arg(long, conflicts_with_all = ["prompt", "images", "files"])]
-    pub(crate) tty: bool,
-    /// Record the terminal into this new file, as asciicast (asciinema plays it)
-    #[arg(long, value_name = "FILE", requires = "tty")]
-    record: Option<PathBuf>,
-}
-
-impl ForegroundTerminalArgs {
-    /// Builds the terminal's configuration.
-    ///
-    /// # Errors
-    /// `usage` for a path that cannot be made absolute.
-    pub(crate) fn config(&self) -> Result<TerminalConfig, ProblemDetails> {
-        config(self.record.as_deref())
-    }
-}
 
 /// Terminal of a session of the daemon.
 #[derive(Debug, Args)]
@@ -100,7 +76,11 @@ impl From<SurfaceArg> for Surface {
     }
 }
 
-fn config(record: Option<&Path>) -> Result<TerminalConfig, ProblemDetails> {
+/// Builds the configuration of a terminal that is recorded into this file.
+///
+/// # Errors
+/// `usage` for a path that cannot be made absolute.
+pub(super) fn config(record: Option<&Path>) -> Result<TerminalConfig, ProblemDetails> {
     let record = record.map(environment::absolute).transpose()?;
     Ok(TerminalConfig { record, ..TerminalConfig::default() })
 }

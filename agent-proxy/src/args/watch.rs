@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, ValueEnum};
-use proxy_manager::SessionId;
+use ipc_protocol::SessionId;
 
 /// Arguments of `top`.
 #[derive(Debug, Args)]
@@ -54,7 +54,7 @@ pub(crate) struct LogsArgs {
     #[arg(long, short)]
     pub(crate) follow: bool,
     /// Only the last events, so many
-    #[arg(long, short = 'n', visible_alias = "tail", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(proxy_server::api::MAX_TAIL)))]
+    #[arg(long, short = 'n', visible_alias = "tail", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(api_types::api::MAX_TAIL)))]
     pub(crate) lines: Option<u32>,
     /// Only since then: a time ago, as in 10m, or a moment, as in 2026-01-31T12:00:00Z
     #[arg(long, value_name = "WHEN", value_parser = super::since)]
@@ -105,4 +105,14 @@ pub(crate) struct PruneArgs {
     /// Delete changes of their workspaces that are not applied, too
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+/// Arguments of `status`.
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// A session's id [default: the daemon's own state]
+    pub(crate) id: Option<SessionId>,
+    /// Events of the session to show, the last ones
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 10, requires = "id")]
+    pub(crate) lines: u32,
 }

@@ -4,7 +4,7 @@ use clap::{
     Args,
     builder::{PossibleValuesParser, TypedValueParser},
 };
-use proxy_manager::{SessionId, WorkspaceKind};
+use ipc_protocol::{SessionId, WorkspaceKind};
 
 use super::FormatArgs;
 

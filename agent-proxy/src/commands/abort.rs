@@ -1,7 +1,7 @@
 //! Command `abort`.
 
-use proxy_manager::{AbortPolicy, Receipt};
-use proxy_server::{ProblemDetails, api::AbortRequest};
+use api_types::{ProblemDetails, api::AbortRequest};
+use ipc_protocol::{AbortPolicy, Receipt};
 
 use super::{kill, operations::report_id};
 use crate::{args::AbortArgs, client::DaemonClient, command_failure::CommandFailure};

@@ -2,11 +2,8 @@
 
 use std::io::IsTerminal;
 
-use proxy_manager::{
-    ExitStatus,
-    terminal::{TerminalConfig, TerminalViewer},
-};
-use proxy_server::ProblemDetails;
+use api_types::{ProblemDetails, TerminalViewer};
+use ipc_protocol::{ExitStatus, terminal::TerminalConfig};
 use serde_json::Value;
 
 use crate::{

@@ -2,8 +2,8 @@
 
 use std::path::{Path, absolute};
 
+use api_types::ProblemDetails;
 use clap_complete::env::Shells;
-use proxy_server::ProblemDetails;
 
 use crate::{args::CompletionsArgs, command_failure::CommandFailure, completion::VARIABLE, term};
 

@@ -2,16 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use agents::{
-    Profile,
-    discovery::{self, SearchPaths},
-};
-use proxy_manager::{AgentSessionConfig, ConfigSetting};
-use proxy_server::{LoadedConfiguration, ProblemDetails};
+use agents::Profile;
+use api_types::ProblemDetails;
+use ipc_protocol::{AgentSessionConfig, ConfigSetting};
 
 use crate::{
     args::{AgentArgs, mcp},
-    configuration::places,
     environment,
 };
 
@@ -58,29 +54,6 @@ pub(super) fn session(agent: Option<&str>, args: AgentArgs) -> Result<AgentSessi
     Ok(config)
 }
 
-/// Builds the configuration of a foreground session: of `agent`, else of the profile's, else of the first that is
-/// found.
-///
-/// # Errors
-/// `usage` for invalid values; `unknown-agent`, `unknown-profile` and `unknown-model`.
-pub(super) fn foreground(
-    configuration: &LoadedConfiguration,
-    agent: Option<String>,
-    args: AgentArgs,
-) -> Result<AgentSessionConfig, ProblemDetails> {
-    let agent = match agent {
-        Some(agent) => Some(agent),
-        None if args.profile.is_some() => None,
-        None => Some(default_agent(configuration)?),
-    };
-    let config = session(agent.as_deref(), args)?;
-    if let Some(name) = &configuration.with_profile(&config)?.model_config {
-        // A key that cannot be read is an error here; a daemon continues without it.
-        configuration.model(name)?;
-    }
-    Ok(config)
-}
-
 /// Collects the given flags that have a default: a profile would override a value that equals it.
 fn explicit(flags: &Profile) -> BTreeSet<ConfigSetting> {
     let Profile { permissions, limits, timeouts, .. } = flags;
@@ -109,57 +82,14 @@ fn parse_depth(value: Option<&str>) -> u32 {
     value.map_or(0, |text| text.parse().unwrap_or(u32::MAX))
 }
 
-/// Returns the first agent of the catalog that is found.
-///
-/// # Errors
-/// `unknown-agent` when there is none, with advice on naming one.
-fn default_agent(configuration: &LoadedConfiguration) -> Result<String, ProblemDetails> {
-    first_agent(configuration, &places())
-}
-
-fn first_agent(configuration: &LoadedConfiguration, places: &SearchPaths) -> Result<String, ProblemDetails> {
-    let mut rows = configuration.catalog.rows().iter().filter(|row| row.enabled && !row.cmd.is_empty());
-    let found = rows.find(|row| discovery::discover(row, places).start_program.is_some());
-    found.map(|row| row.id.clone()).ok_or_else(|| {
-        let advice =
-            "`agent-proxy agents` says how to install one; or name any that speaks ACP with --agent acp … -- PROGRAM";
-        ProblemDetails::new("unknown-agent", format!("none of the agents is in PATH: {advice}"))
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use agents::{ProfileLimits, ProfilePermissions, ProfileTimeouts};
     use clap::Parser;
-    use proxy_manager::{LimitAction, OnMissing, PermissionMode, ResumeFrom, ResumeRequest, TimeoutAction, Timeouts};
+    use ipc_protocol::{LimitAction, OnMissing, PermissionMode, ResumeFrom, ResumeRequest, TimeoutAction, Timeouts};
 
     use super::*;
     use crate::args::{Cli, CliCommand};
-
-    #[test]
-    fn the_first_agent_there_is() {
-        let configuration = crate::configuration::read(Some(Path::new("/proc/none"))).expect("the built-in agents");
-        // A file that every system has plays an agent: all that counts is that it is found.
-        let shell = |id: &str| agents::AgentSpec::new(id, "acp", &["/bin/sh"]);
-        let mut with = configuration;
-        let problem = first_agent(&with, &SearchPaths::default()).expect_err("none");
-        assert!(problem.kind == "unknown-agent" && problem.detail.contains("--agent acp"), "{}", problem.detail);
-        let mut renamed = agents::AgentSpec::new("renamed", "acp", &["/proc/none"]);
-        renamed.discovery.executables.linux = vec!["/bin/sh".into()];
-        with.catalog.add(renamed);
-        assert!(
-            first_agent(&with, &SearchPaths::default()).is_err(),
-            "it is found, and a session of it would not start"
-        );
-        with.catalog.add(shell("mine"));
-        assert_eq!(first_agent(&with, &SearchPaths::default()).expect("found"), "mine");
-        with.catalog.add(shell("opencode"));
-        assert_eq!(first_agent(&with, &SearchPaths::default()).expect("found"), "opencode", "built-in ones come first");
-        with.catalog.add(agents::AgentSpec { enabled: false, ..shell("opencode") });
-        assert_eq!(first_agent(&with, &SearchPaths::default()).expect("found"), "mine");
-    }
 
     #[test]
     fn a_flag_wins_over_a_profile_also_where_it_is_the_default() {
@@ -183,8 +113,10 @@ mod tests {
             ..Profile::default()
         };
         let with = |flags: &[&str]| {
-            let line = [&["agent-proxy", "run", "--profile", "p"], flags, &["hello"]].concat();
-            let CliCommand::Run(args) = Cli::try_parse_from(line).expect("parses").command else { panic!("not run") };
+            let line = [&["agent-proxy", "start", "--profile", "p"], flags].concat();
+            let CliCommand::Start(args) = Cli::try_parse_from(line).expect("parses").command else {
+                panic!("not start")
+            };
             let mut config = session(None, args.start).expect("valid");
             profile.apply(&mut config).expect("no other agent");
             (config.permission_mode, config.limits.on_limit, config.timeouts)
@@ -205,8 +137,10 @@ mod tests {
         std::fs::write(&mcp, r#"{"mcpServers":{"fruit":{"url":"http://127.0.0.1:1/"}}}"#).expect("written");
         let (history, mcp) = (history.to_str().expect("words"), mcp.to_str().expect("words"));
         let with = |flags: &[&str]| {
-            let line = [&["agent-proxy", "run", "--agent", "acp"], flags, &["hello"]].concat();
-            let CliCommand::Run(args) = Cli::try_parse_from(line).expect("parses").command else { panic!("not run") };
+            let line = [&["agent-proxy", "start", "--agent", "acp"], flags].concat();
+            let CliCommand::Start(args) = Cli::try_parse_from(line).expect("parses").command else {
+                panic!("not start")
+            };
             session(Some("acp"), args.start).expect("valid")
         };
         let resume = |flags: &[&str]| with(flags).resume.expect("it goes on");
@@ -238,11 +172,11 @@ mod tests {
         assert_eq!(switched(with(&["--ephemeral"])), (false, true));
         let servers = with(&["--mcp", mcp]).mcp_servers;
         assert_eq!((servers.len(), servers[0].name.as_str()), (1, "fruit"));
-        assert_eq!(with(&["--home", "own"]).home, Some(proxy_manager::Home::Own));
-        assert_eq!(with(&["--home", "shared"]).home, Some(proxy_manager::Home::Shared));
+        assert_eq!(with(&["--home", "own"]).home, Some(ipc_protocol::Home::Own));
+        assert_eq!(with(&["--home", "shared"]).home, Some(ipc_protocol::Home::Shared));
         let parts = with(&["--home-copy", "login", "--home-copy", "~/.config/tool"]).home_copy;
-        assert_eq!(parts, [proxy_manager::HomePart::Login, proxy_manager::HomePart::Path(".config/tool".into())]);
-        assert_eq!(with(&["--agent-sandbox", "none"]).agent_sandbox, Some(proxy_manager::AgentSandbox::None));
+        assert_eq!(parts, [ipc_protocol::HomePart::Login, ipc_protocol::HomePart::Path(".config/tool".into())]);
+        assert_eq!(with(&["--agent-sandbox", "none"]).agent_sandbox, Some(ipc_protocol::AgentSandbox::None));
         assert_eq!(with(&["--agent-sandbox", "user"]).agent_sandbox, None);
     }
 

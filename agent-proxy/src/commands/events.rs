@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use proxy_manager::Envelope;
-use proxy_server::api::path_segment;
+use api_types::api::path_segment;
+use ipc_protocol::Envelope;
 
 use crate::{
     args::EventsArgs,

@@ -1,6 +1,6 @@
 //! Command `help`.
 
-use proxy_server::ProblemDetails;
+use api_types::ProblemDetails;
 
 use crate::{
     args::{HelpArgs, help},

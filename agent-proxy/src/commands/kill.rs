@@ -1,7 +1,7 @@
 //! Command `kill`.
 
-use proxy_manager::{Receipt, SessionId};
-use proxy_server::{ProblemDetails, api::KillRequest};
+use api_types::{ProblemDetails, api::KillRequest};
+use ipc_protocol::{Receipt, SessionId};
 
 use super::several::{SelectedSessions, is_running};
 use crate::{
@@ -56,7 +56,7 @@ pub(super) fn report_kill(killed: Result<Receipt, ProblemDetails>, as_json: bool
         // The daemon reports survivors as a problem; but the receipt counts more than the status.
         Ok(receipt) => {
             print(&receipt, as_json)?;
-            Err(proxy_manager::Error::Survivors(Box::new(receipt)).into())
+            Err(ProblemDetails::survivors(Box::new(receipt)).into())
         }
         Err(problem) => {
             if let Some(receipt) = &problem.receipt {

@@ -1,6 +1,6 @@
 //! Command `login-link`.
 
-use proxy_server::api::{LoginLinkRequest, LoginLinkResponse};
+use api_types::api::{LoginLinkRequest, LoginLinkResponse};
 
 use crate::{args::LoginLinkArgs, client::DaemonClient, command_failure::CommandFailure, term};
 

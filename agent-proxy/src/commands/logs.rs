@@ -2,8 +2,8 @@
 
 use std::io::{self, IsTerminal as _};
 
-use proxy_manager::{EndReason, Envelope, Event, ExitStatus, Receipt, SessionId, SessionInfo, SessionState};
-use proxy_server::{ProblemDetails, ProgramExit, api::path_segment};
+use api_types::{ProblemDetails, ProgramExit, SessionInfo, SessionState, api::path_segment};
+use ipc_protocol::{EndReason, Envelope, Event, ExitStatus, Receipt, SessionId};
 use serde_json::json;
 
 use crate::{
@@ -190,7 +190,7 @@ fn exit_of(reason: &EndReason, receipt: Option<&Receipt>) -> ProgramExit {
 
 #[cfg(test)]
 mod tests {
-    use proxy_manager::{BudgetKind, LimitKind, TimeoutKind};
+    use ipc_protocol::{BudgetKind, LimitKind, TimeoutKind};
 
     use super::*;
 

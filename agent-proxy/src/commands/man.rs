@@ -1,7 +1,7 @@
 //! Command `man`, for packages: it is hidden.
 
+use api_types::ProblemDetails;
 use clap::CommandFactory as _;
-use proxy_server::ProblemDetails;
 
 use crate::{
     args::{Cli, ManArgs},

@@ -1,44 +1,26 @@
 //! Commands of the program, one module each.
 
 mod abort;
-mod acp;
-mod agents;
 mod ask;
 mod attach;
 mod completions;
 mod config;
-mod demo;
-mod doctor;
+#[cfg(feature = "engine")]
+pub(crate) mod engine;
 mod events;
 mod fleet;
-mod handler;
 mod help;
-pub(crate) mod hooks;
-mod input_reader;
-mod interrupts;
 mod kill;
-mod leaktest;
-mod log;
 mod login_link;
 mod logs;
 mod man;
-mod mcp;
-mod models;
 mod operations;
-mod orphans;
-mod permission;
 mod permit;
 mod persistence;
-mod profiles;
 mod prompt;
-mod protocol_backend;
 mod prune;
 mod ps;
 mod records;
-mod restart;
-mod run;
-mod serve;
-mod serve_config;
 mod sessions;
 mod several;
 mod shell;
@@ -46,23 +28,20 @@ mod signal;
 mod start;
 mod status;
 pub(crate) mod stop;
-mod tokens;
 mod top;
 mod transfer;
 mod webhooks;
 mod workspaces;
 
-use proxy_child::ChildToken;
-use proxy_manager::{ChildProgram, Operation};
-use proxy_server::{ProblemDetails, ProgramExit};
+use api_types::{ProblemDetails, ProgramExit};
+use ipc_protocol::Operation;
 
-use self::interrupts::goes_on;
 use crate::{
     args::{Cli, CliCommand, GlobalArgs},
     client::DaemonClient,
     command_failure::CommandFailure,
     daemon_address::DaemonAddress,
-    socket_path::SocketPath,
+    engine::EngineToken,
     term,
 };
 
@@ -70,48 +49,21 @@ use crate::{
 ///
 /// # Errors
 /// The problem to report, or the exit code that is left.
-pub(crate) async fn run(cli: Cli, token: ChildToken) -> Result<(), CommandFailure> {
+pub(crate) async fn run(cli: Cli, token: EngineToken) -> Result<(), CommandFailure> {
     let Cli { command, global } = cli;
-    let child = ChildProgram::Current(token);
     match command {
-        CliCommand::Demo => demo::run(child, global.json).await,
-        CliCommand::Run(args) => run::run(child, args, global.config_dir.as_deref(), global.json).await,
-        CliCommand::Ask(args) if args.session().is_none() => {
-            ask::ask_standalone(child, args, global.config_dir.as_deref(), global.json).await
+        #[cfg(feature = "engine")]
+        CliCommand::Engine(command) => engine::run(command, token, &global).await,
+        CliCommand::Ask(args) if args.session().is_none() || args.handler.is_some() => {
+            crate::engine::ask(token, args, &global).await
         }
-        CliCommand::Ask(args) if args.handler.is_some() => {
-            ask::ask_with_handler(child, &client(&global)?, args, global.json).await
-        }
-        CliCommand::Agents(args) => agents::run(child, &args, global.config_dir.as_deref(), global.json).await,
-        CliCommand::Profiles(args) => profiles::run(args, global.config_dir.as_deref(), global.json),
-        CliCommand::Models(args) => models::run(args, global.config_dir.as_deref(), global.json),
-        CliCommand::Tokens(args) => tokens::run(args, global.config_dir.as_deref(), global.json),
-        CliCommand::Config(args) => serve_config::run(args, global.config_dir.as_deref(), global.json),
-        CliCommand::Restart(_) if global.url.is_some() => {
-            Err(ProblemDetails::usage("restart starts a program of this machine: run it where the daemon is").into())
-        }
-        CliCommand::Restart(args) => {
-            let socket = socket(&global)?;
-            restart::run(&DaemonClient::new(socket.clone()), &socket, &args, global.json).await
-        }
-        CliCommand::Serve(args) => serve::run(child, args, &global, &socket(&global)?).await,
-        CliCommand::Acp(args) => acp::run(child, &client(&global)?, args, global.config_dir.as_deref()).await,
-        CliCommand::Mcp(args) => mcp::run(child, &client(&global)?, &args, global.config_dir.as_deref()).await,
         CliCommand::Fleet(args) => fleet::run(&global, args).await,
-        CliCommand::Orphans(args) => orphans::run(args, global.config_dir.as_deref(), global.json).await,
-        CliCommand::Leaktest(args) => leaktest::run(child, args, global.json).await,
-        CliCommand::Doctor => {
-            let socket = SocketPath::find(global.socket.as_deref());
-            doctor::run(child, &socket, global.config_dir.as_deref(), global.json).await
-        }
         CliCommand::Completions(args) => completions::run(&args),
         CliCommand::Man(args) => man::run(&args),
         CliCommand::Help(args) => help::run(&args),
         CliCommand::Top(args) => top::run(&client(&global)?, args).await,
         CliCommand::Attach(args) => attach::run(&client(&global)?, &args).await,
         CliCommand::Shell(args) => shell::run(&client(&global)?, args).await,
-        CliCommand::Log(args) => log::run(&args, global.json),
-        CliCommand::Hooks(args) => hooks::run(args, global.json).await,
         CliCommand::Webhooks(args) => webhooks::list(&global, &args.format.form(global.json)).await,
         CliCommand::Workspaces(args) => workspaces::list(&global, &args.format.form(global.json)).await,
         CliCommand::Diff(args) => workspaces::diff(&global, &args, global.json).await,
@@ -181,34 +133,20 @@ async fn run_client(command: CliCommand, client: &DaemonClient, as_json: bool) -
         CliCommand::Tag(args) => records::tag(client, args, as_json).await,
         CliCommand::Archive(args) => records::archive(client, &args, as_json).await,
         CliCommand::Delete(args) => operations::delete(client, args, as_json).await,
-        CliCommand::Demo
-        | CliCommand::Run(_)
-        | CliCommand::Attach(_)
+        CliCommand::Attach(_)
         | CliCommand::Shell(_)
-        | CliCommand::Agents(_)
-        | CliCommand::Profiles(_)
-        | CliCommand::Models(_)
-        | CliCommand::Tokens(_)
-        | CliCommand::Config(_)
-        | CliCommand::Restart(_)
         | CliCommand::Top(_)
-        | CliCommand::Serve(_)
-        | CliCommand::Acp(_)
-        | CliCommand::Mcp(_)
         | CliCommand::Fleet(_)
-        | CliCommand::Orphans(_)
-        | CliCommand::Leaktest(_)
-        | CliCommand::Log(_)
-        | CliCommand::Hooks(_)
         | CliCommand::Webhooks(_)
         | CliCommand::Workspaces(_)
         | CliCommand::Diff(_)
         | CliCommand::Apply(_)
         | CliCommand::Drop(_)
-        | CliCommand::Doctor
         | CliCommand::Help(_)
         | CliCommand::Completions(_)
         | CliCommand::Man(_) => Err(ProblemDetails::failed("this command has no client").into()),
+        #[cfg(feature = "engine")]
+        CliCommand::Engine(_) => Err(ProblemDetails::failed("this command has no client").into()),
     }
 }
 
@@ -217,10 +155,7 @@ fn client(global: &GlobalArgs) -> Result<DaemonClient, ProblemDetails> {
     DaemonAddress::find(global.address()).map(DaemonClient::new)
 }
 
-fn socket(global: &GlobalArgs) -> Result<SocketPath, ProblemDetails> {
-    let socket = SocketPath::find(global.socket.as_deref());
-    match socket.unusable() {
-        Some(why) => Err(ProblemDetails::usage(why)),
-        None => Ok(socket),
-    }
+/// Notes that the turn continues without the client.
+pub(super) fn goes_on(session: &str) -> String {
+    format!("the turn goes on: `agent-proxy abort {session}` cancels it")
 }

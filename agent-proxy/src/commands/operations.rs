@@ -1,10 +1,10 @@
 //! Commands `set`, `compact`, `state`, `messages`, `conversations`, `native`, `steer`, `transcript` and `delete`.
 
-use proxy_manager::{Json, Operation, SessionId};
-use proxy_server::{
+use api_types::{
     ProblemDetails,
     api::{SteerRequest, TranscriptResponse},
 };
+use ipc_protocol::{Json, Operation, SessionId};
 use serde_json::{Value, json};
 
 use super::several::{SelectedSessions, has_ended};

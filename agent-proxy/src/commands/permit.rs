@@ -1,10 +1,10 @@
 //! Command `permit`.
 
-use proxy_manager::{Json, OpenPermission, PermissionAnswer, SessionId, SessionInfo};
-use proxy_server::{
-    ProblemDetails,
+use api_types::{
+    OpenPermission, ProblemDetails, SessionInfo,
     api::{PermissionReply, path_segment},
 };
+use ipc_protocol::{Json, PermissionAnswer, SessionId};
 use serde_json::{Value, json};
 
 use super::sessions::parse;
@@ -69,7 +69,7 @@ fn text(id: &SessionId, request: &OpenPermission) -> Result<String, ProblemDetai
 
 #[cfg(test)]
 mod tests {
-    use proxy_manager::{PermissionOption, PermissionOptionKind};
+    use ipc_protocol::{PermissionOption, PermissionOptionKind};
 
     use super::*;
 

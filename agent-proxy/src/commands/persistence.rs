@@ -2,11 +2,11 @@
 
 use std::{path::Path, time::Duration};
 
-use proxy_manager::{Json, ResumeOptions, SessionId, SessionSnapshot};
-use proxy_server::{
-    ProblemDetails,
+use api_types::{
+    ProblemDetails, ResumeOptions, SessionSnapshot,
     api::{AppendRequest, AppendResponse, AttachCommandResponse, ResumeRequest, SuspendRequest},
 };
+use ipc_protocol::{Json, SessionId};
 use serde_json::Value;
 
 use super::{
@@ -175,7 +175,7 @@ pub(super) fn document(what: &str, text: String) -> Result<Json, ProblemDetails>
 
 #[cfg(test)]
 mod tests {
-    use proxy_manager::AgentSessionConfig;
+    use ipc_protocol::AgentSessionConfig;
 
     use super::*;
 

@@ -2,13 +2,13 @@
 
 use std::io::{self, IsTerminal};
 
-use proxy_manager::{
-    BudgetAction, BudgetExceeded, BypassAction, EndReason, Envelope, Event, LimitKind, PromptMode, SessionInfo,
-    StopReason, TimeoutAction, TimeoutKind,
-};
-use proxy_server::{
-    ProblemDetails, ProgramExit,
+use api_types::{
+    ProblemDetails, ProgramExit, PromptMode, SessionInfo,
     api::{PromptAccepted, PromptRequest},
+};
+use ipc_protocol::{
+    BudgetAction, BudgetExceeded, BypassAction, EndReason, Envelope, Event, LimitKind, StopReason, TimeoutAction,
+    TimeoutKind,
 };
 
 use super::persistence::document;
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(verdict(&[error(), ended(EndReason::LimitExceeded(LimitKind::Memory))]), Some(8));
         assert_eq!(verdict(&[error(), ended(EndReason::Killed)]), Some(1));
         let passed = |action| {
-            let spent = BudgetExceeded { budget: proxy_manager::BudgetKind::Cost, value: 1, measured: 2, action };
+            let spent = BudgetExceeded { budget: ipc_protocol::BudgetKind::Cost, value: 1, measured: 2, action };
             Event::BudgetExceeded(Box::new(spent))
         };
         assert_eq!(verdict(&[passed(BudgetAction::EndTurn), end(StopReason::Cancelled)]), Some(8));

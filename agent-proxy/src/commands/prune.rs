@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use proxy_manager::{SessionId, SessionRecord, SessionStatus};
-use proxy_server::ProblemDetails;
+use api_types::{ProblemDetails, SessionRecord, SessionStatus};
+use ipc_protocol::SessionId;
 
 use super::several::SelectedSessions;
 use crate::{args::PruneArgs, client::DaemonClient, command_failure::CommandFailure, render::count, term};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use proxy_manager::{ProcessDetails, ProcessStatus, SessionId, SessionInfo, SessionState};
+use api_types::{ProcessDetails, SessionInfo, SessionState};
+use ipc_protocol::{ProcessStatus, SessionId};
 use serde_json::Value;
 
 use super::sessions::parse;

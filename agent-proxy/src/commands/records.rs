@@ -1,10 +1,10 @@
 //! Session records: `sessions --all`, `rename`, `tag`, `archive`.
 
-use proxy_manager::{SessionFilter, SessionId, SessionRecord};
-use proxy_server::{
-    ProblemDetails,
+use api_types::{
+    ProblemDetails, SessionFilter, SessionRecord,
     api::{RecordChange, path_segment},
 };
+use ipc_protocol::SessionId;
 use serde_json::Value;
 
 use super::{
@@ -96,7 +96,7 @@ async fn change(
 
 #[cfg(test)]
 mod tests {
-    use proxy_manager::SessionStatus;
+    use api_types::SessionStatus;
 
     use super::*;
 

@@ -1,7 +1,6 @@
 //! Command `sessions`.
 
-use proxy_manager::{QueuedPrompt, SessionInfo};
-use proxy_server::{ProblemDetails, api::HealthResponse};
+use api_types::{ProblemDetails, QueuedPrompt, SessionInfo, api::HealthResponse};
 use serde_json::Value;
 
 use crate::{

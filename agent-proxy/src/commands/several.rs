@@ -2,8 +2,8 @@
 
 use std::future::Future;
 
-use proxy_manager::SessionId;
-use proxy_server::{ProblemDetails, ProgramExit};
+use api_types::{ProblemDetails, ProgramExit};
+use ipc_protocol::SessionId;
 use serde_json::Value;
 
 use crate::{args::SeveralArgs, client::DaemonClient, command_failure::CommandFailure, term};

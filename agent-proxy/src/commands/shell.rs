@@ -2,11 +2,11 @@
 
 use std::io::{IsTerminal, Read, Write};
 
-use proxy_manager::{
-    ExitStatus,
-    terminal::{FromTerminal, KeyboardWish, TerminalConfig, TerminalViewer, ToTerminal, WireError},
+use api_types::{ProblemDetails, TerminalViewer};
+use ipc_protocol::{
+    ExitStatus, WireError,
+    terminal::{FromTerminal, KeyboardWish, TerminalConfig, ToTerminal},
 };
-use proxy_server::ProblemDetails;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::mpsc,

@@ -1,6 +1,6 @@
 //! Command `signal`.
 
-use proxy_server::api::{SignalRequest, SignalResponse};
+use api_types::api::{SignalRequest, SignalResponse};
 
 use crate::{args::SignalArgs, client::DaemonClient, command_failure::CommandFailure, term};
 

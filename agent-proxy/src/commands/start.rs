@@ -1,7 +1,7 @@
 //! Command `start`.
 
-use proxy_manager::AgentSessionConfig;
-use proxy_server::{ProblemDetails, api::path_segment};
+use api_types::{ProblemDetails, api::path_segment};
+use ipc_protocol::AgentSessionConfig;
 use serde_json::Value;
 
 use super::config;

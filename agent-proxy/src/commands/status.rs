@@ -2,8 +2,8 @@
 
 use std::{fmt::Write as _, time::SystemTime};
 
-use proxy_manager::{Envelope, ProcessDetails, ProcessStatus, SessionInfo, SessionState};
-use proxy_server::{ProblemDetails, api::HealthResponse};
+use api_types::{ProblemDetails, ProcessDetails, SessionInfo, SessionState, api::HealthResponse};
+use ipc_protocol::{Envelope, ProcessStatus};
 use serde_json::{Value, json};
 
 use super::sessions::parse;
@@ -92,7 +92,7 @@ async fn session(client: &DaemonClient, id: &str, lines: u32, as_json: bool) -> 
     let processes: Value = client.get(&format!("/v1/sessions/{id}/processes")).await?;
     let mut events = Vec::new();
     if lines > 0 {
-        let most = lines.min(proxy_server::api::MAX_TAIL);
+        let most = lines.min(api_types::api::MAX_TAIL);
         let path = format!("/v1/sessions/{id}/events?from=0&follow=false&raw=false&tail={most}");
         let mut stream = client.get_lines(&path).await?;
         while let Some(batch) = stream.next_batch().await? {

@@ -1,27 +1,26 @@
 //! Command `stop`.
 
-use std::{io, time::Duration};
+use std::time::Duration;
 
-use proxy_manager::{Error, SessionId, SessionStatus};
-use proxy_server::{
-    ProblemDetails,
+use api_types::{
+    ProblemDetails, SessionStatus,
     api::{StopProgressLine, StopRequest, StoppedSession},
 };
-use registry::PidFd;
+use ipc_protocol::SessionId;
 
 use super::sessions::parse;
 use crate::{
     args::StopArgs,
     client::DaemonClient,
     command_failure::CommandFailure,
-    process_exit::ProcessExit,
+    engine::{self, DaemonProcess},
     render,
     term::{self, TermStyle},
 };
 
 /// Ends the daemon, waits until it is gone, and prints what became of its sessions.
 pub(super) async fn run(client: &DaemonClient, args: &StopArgs, as_json: bool) -> Result<(), CommandFailure> {
-    let daemon = client.daemon_process().await?;
+    let daemon = engine::daemon_process(client).await?;
     let request = StopRequest { now: args.now, detach: args.detach };
     let (sessions, detached) = end(client, daemon.as_ref(), &request, args.timeout, as_json).await?;
     report(&sessions, &detached, as_json)
@@ -33,7 +32,7 @@ pub(super) async fn run(client: &DaemonClient, args: &StopArgs, as_json: bool) -
 /// `deadline` if it is still there after `longest`; it ends all the same.
 pub(crate) async fn end(
     client: &DaemonClient,
-    daemon: Option<&PidFd>,
+    daemon: Option<&DaemonProcess>,
     request: &StopRequest,
     longest: Duration,
     as_json: bool,
@@ -41,7 +40,9 @@ pub(crate) async fn end(
     let mut turns = 0;
     let ended = tokio::time::timeout(longest, async {
         let sessions = follow(client, request, as_json, &mut turns).await?;
-        gone(daemon).await?;
+        if let Some(daemon) = daemon {
+            engine::wait_for_end(daemon).await?;
+        }
         Ok::<_, ProblemDetails>(sessions)
     });
     let Ok(ended) = ended.await else {
@@ -86,13 +87,6 @@ async fn follow(
     Err(ProblemDetails::failed("the daemon ended without saying what became of its sessions: see its log"))
 }
 
-/// Waits until the daemon is gone, if its process can be seen from here.
-async fn gone(daemon: Option<&PidFd>) -> Result<(), ProblemDetails> {
-    let Some(daemon) = daemon else { return Ok(()) };
-    let failed = |error: io::Error| ProblemDetails::failed(format!("waiting for the daemon's end failed: {error}"));
-    ProcessExit::of(daemon).map_err(failed)?.wait().await.map_err(failed)
-}
-
 fn report(sessions: &[StoppedSession], detached: &[SessionId], as_json: bool) -> Result<(), CommandFailure> {
     if as_json {
         term::json(&sessions)?;
@@ -113,7 +107,7 @@ fn report(sessions: &[StoppedSession], detached: &[SessionId], as_json: bool) ->
         term::error_line(format_args!("the daemon has ended; {many}"));
     }
     match sessions.iter().find(|session| !session.receipt.is_empty()) {
-        Some(session) => Err(Error::Survivors(Box::new(session.receipt.clone())).into()),
+        Some(session) => Err(ProblemDetails::survivors(Box::new(session.receipt.clone())).into()),
         None => Ok(()),
     }
 }

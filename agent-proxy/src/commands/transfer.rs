@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use proxy_server::{
+use api_types::{
     ProblemDetails,
     api::{ImportRequest, ImportResponse},
 };

@@ -1,6 +1,6 @@
 //! Command `webhooks`: who sends to the daemon, and who gets what from it.
 
-use proxy_server::WebhookStatus;
+use api_types::api::WebhookStatus;
 
 use super::client;
 use crate::{

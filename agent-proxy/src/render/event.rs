@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use proxy_manager::{
+use ipc_protocol::{
     BypassAction, ContainmentStatus, Envelope, Event, LimitForm, LimitKind, NetworkConnection, NetworkRefusal,
     ObserverKind, PermissionBypassed, ProcessId, ResolvedBy, SettingSource, StopReason, ToolStatus, Usage,
     WorkspaceStep,
@@ -292,7 +292,7 @@ pub(crate) fn output_size(output: &str) -> String {
 mod tests {
     use std::{sync::Arc, time::UNIX_EPOCH};
 
-    use proxy_manager::{ContainmentLayer, LimitAction, LimitExceeded, LimitInForce, ProcessId};
+    use ipc_protocol::{ContainmentLayer, LimitAction, LimitExceeded, LimitInForce, ProcessId};
 
     use super::*;
 

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use proxy_manager::{Event, PermissionRequest, ToolStatus};
+use ipc_protocol::{Event, ToolStatus};
 use tokio::time::{Interval, MissedTickBehavior};
 use unicode_width::UnicodeWidthChar;
 
@@ -271,7 +271,8 @@ impl EventPrinter {
     }
 
     /// Makes room for a permission request that the user is asked about here.
-    pub(crate) fn begin_request(&mut self, request: &PermissionRequest) {
+    #[cfg(feature = "engine")]
+    pub(crate) fn begin_request(&mut self, request: &ipc_protocol::PermissionRequest) {
         if let Some(live) = &mut self.live {
             live.begin_request(request);
         }

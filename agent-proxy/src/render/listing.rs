@@ -1,6 +1,6 @@
 //! Listings: tables that fit the terminal, JSON, ids alone, or a template.
 
-use proxy_server::ProblemDetails;
+use api_types::ProblemDetails;
 use serde_json::Value;
 
 use super::table;

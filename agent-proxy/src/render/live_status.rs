@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use proxy_manager::{Event, PermissionRequest};
+use ipc_protocol::{Event, PermissionRequest};
 use unicode_width::UnicodeWidthChar;
 
 use crate::term::{self, TermStyle, printable};

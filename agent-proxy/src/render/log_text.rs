@@ -1,6 +1,6 @@
 //! A session's events as running text: what was asked, said and done, as `logs` and `top` show it.
 
-use proxy_manager::{Event, ToolStatus};
+use ipc_protocol::{Event, ToolStatus};
 
 use super::event::{detail, tool_status};
 use crate::term::{TermStyle, clip, printable};
@@ -87,7 +87,7 @@ impl LogText {
 
 #[cfg(test)]
 mod tests {
-    use proxy_manager::EndReason;
+    use ipc_protocol::EndReason;
 
     use super::*;
 

@@ -1,5 +1,6 @@
 //! Formatting for a terminal.
 
+#[cfg(feature = "engine")]
 pub(crate) mod agents;
 pub(crate) mod event;
 pub(crate) mod event_printer;

@@ -1,7 +1,7 @@
 //! Formatting of receipts: the processes that a kill ended, how they ended, and the proof.
 
+use ipc_protocol::Receipt;
 use ipc_protocol::{ContainmentLayer, KillCause, ProcessOutcome, Proof, ReapedBy, ReceiptEntry};
-use proxy_manager::Receipt;
 
 use super::{count, duration, table};
 use crate::term::{TermStyle, clip, filled, printable};
@@ -89,6 +89,7 @@ pub(crate) fn layers(layers: &[ContainmentLayer]) -> String {
 }
 
 /// Formats one line for each receipt, for the end of a daemon.
+#[cfg(any(test, feature = "engine"))]
 pub(crate) fn summaries(receipts: &[Receipt]) -> String {
     let style = TermStyle::stdout();
     receipts.iter().map(|receipt| format!("{}: {}\n", receipt.session_id, summary(receipt, style))).collect()
@@ -194,7 +195,7 @@ fn reaper(reaper: ReapedBy) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use proxy_manager::{ExitStatus, ProcessId};
+    use ipc_protocol::{ExitStatus, ProcessId};
 
     use super::*;
 

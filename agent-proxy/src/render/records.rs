@@ -1,6 +1,6 @@
 //! Table of session records, one a line.
 
-use proxy_manager::SessionRecord;
+use api_types::SessionRecord;
 
 use serde_json::Value;
 
@@ -56,7 +56,8 @@ fn status(record: &SessionRecord) -> String {
 
 #[cfg(test)]
 mod tests {
-    use proxy_manager::{EndReason, RecordState};
+    use api_types::RecordState;
+    use ipc_protocol::EndReason;
 
     use super::*;
 
@@ -71,7 +72,7 @@ mod tests {
             "secrets": [], "nativeSessionId": "n", "resumable": true, "home": null, "hostExecutionId": "h", "proxy": null,
             "agentProcess": null, "createdAt": "2026-01-02T03:04:05.678Z", "updatedAt": "2026-01-02T03:04:06.789Z",
             "heartbeat": "2026-01-02T03:04:06.789Z", "turns": 2, "messages": 4, "lastOffset": "00000000000000000007",
-            "usage": proxy_manager::Usage::default(), "turnUsage": proxy_manager::TurnUsage::default(), "queued": 0,
+            "usage": ipc_protocol::Usage::default(), "turnUsage": api_types::TurnUsage::default(), "queued": 0,
         }))
         .expect("a record");
         let state = RecordState::Suspended { reason: EndReason::Suspended, handed_over: true };

@@ -1,6 +1,7 @@
 //! Table of sessions, one a line.
 
-use proxy_manager::{EndReason, ProcessId, SessionInfo, SessionState, SupervisedProcesses, terminal::Surface};
+use api_types::{SessionInfo, SessionState, SupervisedProcesses};
+use ipc_protocol::{EndReason, ProcessId, terminal::Surface};
 
 use serde_json::Value;
 
@@ -8,7 +9,10 @@ use super::{
     listing::{Column, ColumnFit, Listing, ListingRow},
     moment,
 };
-use crate::term::{TermStyle, clip, printable};
+use crate::{
+    engine,
+    term::{TermStyle, clip, printable},
+};
 
 /// Longest state: the reason of a failed start can fill a page.
 const LONGEST_STATE: usize = 60;
@@ -95,7 +99,7 @@ fn state_text(state: &SessionState) -> String {
 }
 
 fn is_there(process: Option<ProcessId>) -> bool {
-    process.is_some_and(|id| registry::identify(id.pid).is_ok_and(|now| now == id))
+    process.is_some_and(engine::is_alive)
 }
 
 /// Formats a session as a heading above its processes, in a terminal of `width` columns with the short form of its id.
@@ -111,7 +115,7 @@ pub(crate) fn heading(session: &SessionInfo, short: &str, style: TermStyle, widt
 
 #[cfg(test)]
 mod tests {
-    use proxy_manager::OpenPermission;
+    use api_types::OpenPermission;
 
     use super::*;
 
@@ -190,6 +194,7 @@ s-1      command  busy, turn 2      2  2026-01-02 03:04:05  /x
         assert!(text.contains("failed: why why") && text.contains('…'), "{text}");
     }
 
+    #[cfg(feature = "engine")]
     #[test]
     fn a_session_without_its_agent_says_so() {
         let here = registry::identify(std::process::id()).expect("alive");

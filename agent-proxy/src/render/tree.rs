@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use proxy_manager::{EscapeMark, EscapeMarks, ListeningSocket, ProcessDetails, ProcessId, ProcessInfo, ProcessStatus};
+use api_types::{EscapeMark, ProcessDetails};
+use ipc_protocol::{ListeningSocket, ProcessId, ProcessInfo, ProcessStatus};
 
 use super::{bytes, table};
 use crate::term::{TermStyle, clip, printable};
@@ -54,8 +55,9 @@ pub(crate) fn arrange(processes: &[ProcessInfo]) -> Vec<TreeNode<'_>> {
 
 /// Formats the tree with pid, CPU and memory, one process a line, clipped to `width` columns. Marks processes that
 /// left the agent's group or session, or lost their parent.
+#[cfg(any(test, feature = "engine"))]
 pub(crate) fn render(processes: &[ProcessInfo], style: TermStyle, width: Option<usize>) -> String {
-    let marks = EscapeMarks::of(processes);
+    let marks = api_types::EscapeMarks::of(processes);
     render_with(processes, |id| marks.get(id).iter().map(ToString::to_string).collect(), style, width)
 }
 
@@ -128,8 +130,8 @@ pub(crate) fn describe(node: &TreeNode<'_>, notes: Vec<String>, style: TermStyle
 pub(crate) mod tests {
     use std::time::SystemTime;
 
+    use ipc_protocol::ProcessId;
     use ipc_protocol::SocketProtocol;
-    use proxy_manager::ProcessId;
 
     use super::*;
 
@@ -169,7 +171,7 @@ pub(crate) mod tests {
 
     /// Adds what a daemon adds; the process 12 listens.
     pub(crate) fn listed(processes: Vec<ProcessInfo>) -> Vec<ProcessDetails> {
-        let marks = EscapeMarks::of(&processes);
+        let marks = api_types::EscapeMarks::of(&processes);
         let socket = || ListeningSocket { protocol: SocketProtocol::Tcp, address: "127.0.0.1".into(), port: 8000 };
         let details = |process: ProcessInfo| ProcessDetails {
             age_ms: None,

@@ -1,6 +1,6 @@
 //! Table of webhooks.
 
-use proxy_server::{ProblemDetails, WebhookStatus};
+use api_types::{ProblemDetails, api::WebhookStatus};
 
 use super::listing::{Column, ColumnFit, Listing, ListingRow};
 use crate::term::printable;

@@ -1,7 +1,7 @@
 //! Table of workspaces, and the changed files of one, one a line.
 
-use proxy_manager::{ChangedFile, FileChange, WorkspaceInfo};
-use proxy_server::ProblemDetails;
+use api_types::{ChangedFile, ProblemDetails, WorkspaceInfo};
+use ipc_protocol::FileChange;
 
 use super::{
     listing::{Column, ColumnFit, Listing, ListingRow},

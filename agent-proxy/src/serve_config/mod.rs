@@ -22,7 +22,7 @@ pub(crate) use self::{
     file::ConfigFile,
     keys::{ConfigKey, ValueKind, is_address, keys},
 };
-use crate::{args, configuration};
+use crate::{args, config_dir};
 
 /// Name of the file in the configuration directory.
 const FILE_NAME: &str = "config.toml";
@@ -72,7 +72,7 @@ pub(crate) fn problem(faults: &[ConfigFault]) -> ProblemDetails {
 
 /// Path of the file: in `--config-dir`, or in the directory that the environment names. `None` where there is no such directory.
 pub(crate) fn path(config_dir: Option<&Path>) -> Option<PathBuf> {
-    configuration::directory_path(config_dir).map(|directory| directory.join(FILE_NAME))
+    config_dir::directory_path(config_dir).map(|directory| directory.join(FILE_NAME))
 }
 
 /// Reads the file and this process's environment, beside these flags of `serve`.

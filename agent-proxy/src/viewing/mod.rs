@@ -5,11 +5,12 @@ mod raw_terminal;
 
 use std::{future::Future, io};
 
-use nix::sys::signal::{Signal, kill};
-use proxy_manager::{
-    ExitStatus,
-    terminal::{FromTerminal, KeyboardWish, TerminalViewer, ToTerminal, WireError},
+use api_types::TerminalViewer;
+use ipc_protocol::{
+    ExitStatus, WireError,
+    terminal::{FromTerminal, KeyboardWish, ToTerminal},
 };
+use nix::sys::signal::{Signal, kill};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     signal::unix::{SignalKind, signal},

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use proxy_manager::terminal::TerminalSize;
+use ipc_protocol::terminal::TerminalSize;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::OFlags,

@@ -10,11 +10,11 @@ mod text;
 
 use std::time::{Duration, SystemTime};
 
-use proxy_manager::{Envelope, PermissionAnswer, ProcessDetails, Receipt, SessionId, SessionInfo};
-use proxy_server::{
-    ProblemDetails,
+use api_types::{
+    ProblemDetails, ProcessDetails, SessionInfo,
     api::{KillRequest, PermissionReply, path_segment},
 };
+use ipc_protocol::{Envelope, PermissionAnswer, Receipt, SessionId};
 use ratatui::{
     DefaultTerminal,
     crossterm::event::{self, Event as TerminalEvent},

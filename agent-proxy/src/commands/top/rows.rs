@@ -2,7 +2,8 @@
 
 use std::time::SystemTime;
 
-use proxy_manager::{OpenPermission, SessionId, SessionInfo, SessionState};
+use api_types::{OpenPermission, SessionInfo, SessionState};
+use ipc_protocol::SessionId;
 
 use crate::{args::TopSort, render, term::printable};
 

@@ -388,8 +388,9 @@ fn centre(area: Rect, width: u16, height: u16) -> Rect {
 mod tests {
     use std::time::Duration;
 
+    use api_types::OpenPermission;
     use ipc_protocol::KillCause;
-    use proxy_manager::{Event, OpenPermission, PermissionOption, PermissionOptionKind, Receipt};
+    use ipc_protocol::{Event, PermissionOption, PermissionOptionKind, Receipt};
     use ratatui::{Terminal, backend::TestBackend};
 
     use super::{

@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use proxy_manager::{
-    Envelope, Event, OpenPermission, ProcessDetails, ProcessId, ProcessInfo, ProcessStatus, Receipt, SessionId,
-};
+use api_types::{OpenPermission, ProcessDetails};
+use ipc_protocol::{Envelope, Event, ProcessId, ProcessInfo, ProcessStatus, Receipt, SessionId};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::{
@@ -515,7 +514,7 @@ impl KillProgress {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use proxy_manager::{ExitStatus, PermissionOption, PermissionOptionKind};
+    use ipc_protocol::{ExitStatus, PermissionOption, PermissionOptionKind};
 
     use super::{super::rows::tests::row, *};
     use crate::render::tree::tests::{family, listed};

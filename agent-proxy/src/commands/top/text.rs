@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use proxy_manager::Event;
+use ipc_protocol::Event;
 use unicode_width::UnicodeWidthChar as _;
 
 use crate::{render::log_text::LogText, term::TermStyle};

@@ -16,7 +16,7 @@ use self::{
     record::LeakRecord,
     report::{LeakReport, LeakVerdict},
 };
-use super::interrupts::InterruptStream;
+use crate::commands::engine::interrupts::InterruptStream;
 use crate::{
     args::LeaktestArgs,
     command_failure::CommandFailure,

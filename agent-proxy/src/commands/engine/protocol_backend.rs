@@ -6,8 +6,10 @@ use proxy_manager::{ChildProgram, ProxyManager};
 use proxy_server::{ApiService, ConfigurationReloader, ProblemDetails, ProgramExit, ServerOptions};
 use serde_json::Value;
 
-use super::interrupts::InterruptStream;
-use crate::{client::DaemonClient, command_failure::CommandFailure, configuration, environment};
+use crate::{
+    client::DaemonClient, command_failure::CommandFailure, commands::engine::interrupts::InterruptStream,
+    configuration, environment,
+};
 
 /// Serves a client with the daemon's API, if a daemon answers; else with that of a manager in this process, whose sessions end with it.
 pub(super) async fn serve_with<Served>(

@@ -8,7 +8,7 @@ use std::{
 use clap::{Args, Subcommand};
 use proxy_server::Role;
 
-use super::FormatArgs;
+use crate::args::FormatArgs;
 
 /// Arguments of `serve` for the network.
 #[derive(Clone, Debug, Args)]
@@ -80,23 +80,6 @@ pub(crate) struct NetworkArgs {
     /// Be the daemon of one user, behind one of root's that names the caller of each request
     #[arg(long, hide = true, conflicts_with_all = ["listen", "run_as_user"])]
     pub(crate) behind_root: bool,
-}
-
-/// Arguments of `login-link`.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    agent-proxy login-link\n  \
-    agent-proxy login-link --role read\n  \
-    agent-proxy login-link --role operate --user ada\n\n\
-    The link works once, within 15 minutes; the page stays logged in for 12 hours. The daemon has to listen on the network \
-    (`serve --listen`).")]
-pub(crate) struct LoginLinkArgs {
-    /// What the page may do: read, operate or admin
-    #[arg(long, value_name = "ROLE", default_value = "admin")]
-    pub(crate) role: Role,
-    /// Show the sessions of this user alone
-    #[arg(long, value_name = "USER")]
-    pub(crate) user: Option<String>,
 }
 
 /// Arguments of `tokens`.

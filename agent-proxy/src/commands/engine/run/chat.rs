@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     command_failure::CommandFailure,
-    commands::{input_reader::InputLine, interrupts::InterruptLevel},
+    commands::engine::{input_reader::InputLine, interrupts::InterruptLevel},
     render::{self, event_printer::EventPrinter},
     term::{self, TermStyle, printable},
 };

@@ -2,7 +2,7 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use proxy_server::ProblemDetails;
+use api_types::ProblemDetails;
 
 /// Stream of interrupts.
 #[derive(Debug)]
@@ -52,9 +52,4 @@ impl InterruptStream {
     pub(super) fn was_interrupted(&self) -> bool {
         self.was_interrupted
     }
-}
-
-/// Notes that the turn continues without the client.
-pub(super) fn goes_on(session: &str) -> String {
-    format!("the turn goes on: `agent-proxy abort {session}` cancels it")
 }

@@ -14,11 +14,11 @@ use proxy_server::{
 };
 use serde_json::json;
 
-use super::{sessions::parse, stop};
 use crate::{
     args::{self, RestartArgs},
     client::DaemonClient,
     command_failure::CommandFailure,
+    commands::{sessions::parse, stop},
     daemon::detach::{self, DaemonProgram},
     render, serve_config,
     socket_path::SocketPath,

@@ -14,7 +14,7 @@ use proxy_server::{ProblemDetails, ProgramExit};
 use serde_json::json;
 
 use self::{demo_output::DemoOutput, demo_processes::DemoProcesses, would_be_survivors::WouldBeSurvivors};
-use super::interrupts::InterruptStream;
+use crate::commands::engine::interrupts::InterruptStream;
 use crate::{command_failure::CommandFailure, environment, render};
 
 /// Time between SIGTERM and SIGKILL: long enough for a process that obeys, short enough to watch.
@@ -26,11 +26,11 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// Shows a session from prompt to proven kill.
 pub(super) async fn run(child: ChildProgram, as_json: bool) -> Result<(), CommandFailure> {
     let mut interrupts = InterruptStream::new()?;
-    let argv = crate::fake_agent_argv()?;
+    let argv = crate::engine::fake_agent_argv()?;
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
     let manager = ProxyManager::builder(child)
         .base_env(environment::base())
-        .agent(AgentSpec::new(crate::FAKE_AGENT, "acp", &argv))
+        .agent(AgentSpec::new(crate::engine::FAKE_AGENT, "acp", &argv))
         .build()
         .await?;
     let done = tokio::select! {
@@ -53,7 +53,7 @@ async fn run_demo(manager: &ProxyManager, as_json: bool) -> Result<(), CommandFa
 
     stage.heading(1, "Start an agent in a session of its own")?;
     let begin = Instant::now();
-    let session = manager.start_session(AgentSessionConfig::new(crate::FAKE_AGENT)).await?;
+    let session = manager.start_session(AgentSessionConfig::new(crate::engine::FAKE_AGENT)).await?;
     let ready = render::duration(begin.elapsed());
     stage.paragraph(&format!("ready in {ready}; it speaks ACP, and follows a script instead of a model"))?;
     stage.aside(&line_of_descent(manager, &session))?;

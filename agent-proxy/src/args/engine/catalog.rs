@@ -8,7 +8,7 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 
-use super::{FormatArgs, session::ChoiceArgs};
+use crate::args::{FormatArgs, session::ChoiceArgs};
 
 /// Arguments of `agents`.
 #[derive(Debug, Args)]

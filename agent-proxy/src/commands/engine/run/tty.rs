@@ -13,7 +13,7 @@ use crate::{
     command_failure::CommandFailure,
     commands::{
         attach::{open_terminal, program_exit, require_terminal},
-        config, workspaces,
+        engine::{foreground_config, workspaces},
     },
     configuration, environment, render,
     term::{self, TermStyle},
@@ -32,7 +32,7 @@ pub(super) async fn run(child: ChildProgram, args: RunArgs, directory: Option<&P
     if agent.is_none() && start.profile.is_none() {
         agent = Some(take_known_program(&configuration, &mut start.argv).unwrap_or_else(|| COMMAND.to_owned()));
     }
-    let mut config = config::foreground(&configuration, agent, start)?;
+    let mut config = foreground_config::foreground(&configuration, agent, start)?;
     let manager = configuration.apply_to(environment::foreground_builder(child, environment::all())).build().await?;
     let id = config.session_id.clone();
     let mut terminal = open_terminal()?;

@@ -5,8 +5,8 @@ use std::path::Path;
 use proxy_manager::ChildProgram;
 use proxy_server::mcp::{McpServer, ToolNames};
 
-use super::{config, protocol_backend::serve_with};
-use crate::{args::McpArgs, client::DaemonClient, command_failure::CommandFailure};
+use super::protocol_backend::serve_with;
+use crate::{args::McpArgs, client::DaemonClient, command_failure::CommandFailure, commands::config};
 
 /// Serves the client, to the end of its input.
 pub(super) async fn run(

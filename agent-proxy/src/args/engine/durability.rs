@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use proxy_manager::{ActionRule, LogFailure, ManagerBuilder, Retention};
 use serde_json::Value;
 
-use super::{containment, lifecycle::IdleSuspend};
+use crate::args::{containment, lifecycle::IdleSuspend};
 use proxy_server::ProblemDetails;
 
 /// Arguments for what outlives the daemon.
@@ -103,11 +103,11 @@ fn rules(path: &Path) -> Result<Vec<ActionRule>, ProblemDetails> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{CliCommand, parse};
+    use crate::args::{CliCommand, EngineCommand, parse};
 
     fn durability(flags: &str) -> Option<DurabilityArgs> {
         match parse(format!("agent-proxy serve {flags}").split_whitespace()).ok()?.command {
-            CliCommand::Serve(args) => Some(args.durability),
+            CliCommand::Engine(EngineCommand::Serve(args)) => Some(args.durability),
             other => panic!("{other:?}"),
         }
     }

@@ -15,15 +15,15 @@ use proxy_server::error_text;
 use proxy_server::{ProblemDetails, ProgramExit};
 
 use super::{
-    config,
+    foreground_config::foreground,
     interrupts::{InterruptLevel, InterruptStream},
     permission::PermissionPrompter,
-    prompt::TurnOutcome,
     workspaces,
 };
 use crate::{
     args::RunArgs,
     command_failure::CommandFailure,
+    commands::prompt::TurnOutcome,
     configuration, environment, prompting,
     render::{self, event_printer::EventPrinter},
     term::{self, TermStyle},
@@ -41,7 +41,7 @@ pub(super) async fn run(
         return tty::run(child, args, directory).await;
     }
     let configuration = configuration::read_with_prices(directory, args.prices.as_deref())?;
-    let config = config::foreground(&configuration, args.agent, args.start)?;
+    let config = foreground(&configuration, args.agent, args.start)?;
     let full = configuration.with_profile(&config)?;
     let prompt = match &args.prompt {
         Some(prompt) => Some(prompting::parts(prompt, &args.attachments)?.into()),

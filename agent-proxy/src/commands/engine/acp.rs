@@ -6,8 +6,8 @@ use proxy_manager::ChildProgram;
 use proxy_server::{ProblemDetails, acp::AcpServer};
 use serde_json::Value;
 
-use super::{config, protocol_backend::serve_with};
-use crate::{args::AcpArgs, client::DaemonClient, command_failure::CommandFailure, configuration};
+use super::{foreground_config::foreground, protocol_backend::serve_with};
+use crate::{args::AcpArgs, client::DaemonClient, command_failure::CommandFailure, commands::config, configuration};
 
 /// Serves the editor, to the end of its input.
 pub(super) async fn run(
@@ -17,7 +17,7 @@ pub(super) async fn run(
     directory: Option<&Path>,
 ) -> Result<(), CommandFailure> {
     let configuration = configuration::read(directory)?;
-    let config = config::foreground(&configuration, args.agent, args.start)?;
+    let config = foreground(&configuration, args.agent, args.start)?;
     let template = match serde_json::to_value(&config) {
         Ok(Value::Object(mut template)) => {
             // Each of the editor's sessions has its own.

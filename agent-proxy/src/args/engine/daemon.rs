@@ -3,9 +3,8 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Arg, ArgAction, Args, Command, CommandFactory as _, Subcommand, ValueEnum, builder::BoolishValueParser};
-use proxy_manager::SessionId;
 
-use super::{Cli, FormatArgs};
+use crate::args::{Cli, FormatArgs};
 
 /// Name of a switch's value, by which it is known as one.
 pub(crate) const SWITCH_VALUE: &str = "BOOL";
@@ -81,16 +80,6 @@ pub(crate) struct RestartArgs {
     pub(crate) timeout: Duration,
 }
 
-/// Arguments of `status`.
-#[derive(Debug, Args)]
-pub(crate) struct StatusArgs {
-    /// A session's id [default: the daemon's own state]
-    pub(crate) id: Option<SessionId>,
-    /// Events of the session to show, the last ones
-    #[arg(long, short = 'n', value_name = "N", default_value_t = 10, requires = "id")]
-    pub(crate) lines: u32,
-}
-
 /// Returns `serve` as it is parsed: each switch takes a value too, so that a flag can overrule a file that switches it on.
 pub(crate) fn serve_definition() -> Command {
     let root = Cli::command();
@@ -99,7 +88,7 @@ pub(crate) fn serve_definition() -> Command {
 }
 
 /// Lets switches take a value: `--allow-sessions=false`.
-pub(super) fn with_switch_values(serve: Command) -> Command {
+pub(crate) fn with_switch_values(serve: Command) -> Command {
     serve.mut_args(|arg| if matches!(arg.get_action(), ArgAction::SetTrue) { switch(arg) } else { arg })
 }
 
