@@ -801,7 +801,7 @@ exec PROGRAM fake-agent --modes --store chats
 
 
 def judge_owners():
-    for session in (work / "sessions").iterdir():
+    for session in (work / "sessions").glob("*"):
         owners, overlaps = session / "owners", session / "overlaps"
         findings.counts["lives of agents"] += len(owners.read_text().splitlines()) if owners.exists() else 0
         if overlaps.exists():

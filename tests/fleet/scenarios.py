@@ -207,6 +207,10 @@ async def latency(fleet, seconds=15, sessions=50):
                     samples.append(now - datetime.fromisoformat(at).timestamp() * 1000)
 
     followers = [asyncio.create_task(follow(id)) for id in ids]
+    await asyncio.sleep(1)
+    for id in ids:
+        # So many lines are longer than the measurement, at 100 a second.
+        await chaos.call(a, "POST", f"/v1/sessions/{id}/prompt", {"text": str((seconds + 30) * 100)})
     await asyncio.sleep(3)
     samples.clear()
     await asyncio.sleep(seconds)
@@ -280,7 +284,14 @@ async def figures(fleet):
     await fleet.end()
 
 
-SCENARIOS = {"node": kill_node, "leader": kill_leader, "upgrade": upgrade, "figures": figures}
+async def latency_alone(fleet):
+    chaos.options.sessions = 0
+    await fleet.begin()
+    await latency(fleet)
+    await fleet.end()
+
+
+SCENARIOS = {"latency": latency_alone, "node": kill_node, "leader": kill_leader, "upgrade": upgrade, "figures": figures}
 
 
 async def measure(name, fleet):

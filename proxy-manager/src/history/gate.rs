@@ -147,6 +147,26 @@ impl SessionHistory {
         gate.replication.replicator().committed(&self.session, last);
     }
 
+    /// Returns events that wait for their acknowledgement, from the one at `from` on: whole batches, up to so many events and bytes, and one
+    /// batch where there is one. `None` where only the log has them so: those of an earlier manager, the rest of a batch, a batch that is
+    /// too large.
+    pub(crate) fn waiting_events(&self, from: u64, most: usize, bytes: usize) -> Option<Vec<Arc<Envelope>>> {
+        let queue = self.replicated()?.queue();
+        let mut events: Vec<Arc<Envelope>> = Vec::new();
+        let (mut next, mut weight) = (from, 0);
+        for WaitingBatch { first, last, batch } in &queue.waiting {
+            weight += batch.weight;
+            let count = batch.envelopes.len();
+            let is_whole = *first == next && (last - first + 1) as usize == count;
+            if !is_whole || events.len() + count > most || weight > bytes {
+                break;
+            }
+            events.extend(batch.envelopes.iter().cloned());
+            next = last + 1;
+        }
+        (!events.is_empty()).then_some(events)
+    }
+
     /// Shows the events up to an offset: they are acknowledged.
     pub(crate) fn acknowledged(&self, through: u64) {
         let Some(gate) = self.replicated().filter(|_| !self.is_fenced()) else { return };
@@ -322,6 +342,25 @@ mod tests {
         assert_eq!(now(&mut events).await, (vec![], false));
         place.acknowledge(&history, 5);
         assert_eq!(now(&mut events).await, (vec![5], true));
+    }
+
+    #[test]
+    fn whole_batches_that_wait_are_there_without_the_log() {
+        let place = Place::owned(1);
+        let (history, mut writer) = place.history();
+        [2, 3, 1].into_iter().for_each(|events| append(&mut writer, events));
+        let offsets = |from, most, bytes| {
+            let events = history.waiting_events(from, most, bytes)?;
+            Some(events.iter().map(|event| event.offset).collect::<Vec<_>>())
+        };
+        assert_eq!(offsets(1, 100, usize::MAX), Some(vec![1, 2, 3, 4, 5, 6]));
+        assert_eq!(offsets(1, 5, usize::MAX), Some(vec![1, 2, 3, 4, 5]));
+        assert_eq!((offsets(1, 1, usize::MAX), offsets(1, 100, 1)), (None, None), "parts are in the log");
+        place.acknowledge(&history, 2);
+        assert_eq!(offsets(3, 4, usize::MAX), Some(vec![3, 4, 5, 6]));
+        assert_eq!((offsets(1, 100, usize::MAX), offsets(4, 100, usize::MAX)), (None, None));
+        place.acknowledge(&history, 6);
+        assert_eq!(offsets(7, 100, usize::MAX), None);
     }
 
     #[tokio::test]

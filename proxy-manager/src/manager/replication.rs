@@ -10,7 +10,7 @@ use std::{
 
 use agents::{AgentSpec, conversations::ConversationLocation};
 use event_log::{LogError, OnCommit, ReadLimit, StreamOwnership, StreamPosition, gap_line};
-use ipc_protocol::{EndReason, Event, KillOptions, Receipt, SessionId};
+use ipc_protocol::{EndReason, Envelope, Event, KillOptions, Receipt, SessionId};
 use tokio::{
     sync::oneshot,
     task::JoinSet,
@@ -39,6 +39,20 @@ use crate::{
 const LAST_SHIPPING: Duration = Duration::from_secs(5);
 /// Time between two looks at that.
 const SHIPPING_PAUSE: Duration = Duration::from_millis(20);
+
+/// Most events that are encoded again for the fleet, in the place of a look into the log.
+const FEW_EVENTS: u64 = 64;
+
+/// Encodes consecutive events for the fleet; `None` for what cannot be encoded.
+fn lines_of(epoch: Epoch, first: u64, events: &[Arc<Envelope>]) -> Option<UnacknowledgedEvents> {
+    let mut lines = Vec::new();
+    for event in events {
+        serde_json::to_writer(&mut lines, event).ok()?;
+        lines.push(b'\n');
+    }
+    let count = events.len();
+    Some(UnacknowledgedEvents { epoch, first, last: first + count as u64 - 1, lines, events: count })
+}
 
 /// Claim of a session that is about to start. Unless it is used, the session is forgotten again.
 pub(super) struct SessionClaim {
@@ -139,12 +153,20 @@ impl ProxyManager {
         self.shipping()?;
         let log = self.inner.streams.log.get().ok_or(Error::ShutDown)?;
         let head = log.head(session).ok_or_else(|| LogError::Unknown { session: session.clone() })?;
-        let is_fenced = self.inner.history_of(session).is_some_and(|history| history.is_fenced());
+        let history = self.inner.history_of(session);
+        let is_fenced = history.as_ref().is_some_and(|history| history.is_fenced());
         let epoch = Epoch(head.epoch);
         if is_fenced || !head.is_unacknowledged() {
             return Ok(UnacknowledgedEvents { epoch, ..UnacknowledgedEvents::default() });
         }
         let (id, from) = (session.clone(), head.acknowledged);
+        // A few that have just been committed are in memory still. Of many the log has the lines as they are.
+        if head.last - from <= FEW_EVENTS
+            && let Some(waiting) = history.and_then(|history| history.waiting_events(from + 1, events, bytes))
+            && let Some(waiting) = lines_of(epoch, from + 1, &waiting)
+        {
+            return Ok(waiting);
+        }
         let read = move || log.read_lines(&id, from, ReadLimit { events, bytes });
         let page = match READING.run("reading events for the fleet", read).await? {
             // The marker goes in their place, and what follows after it.
