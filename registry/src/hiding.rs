@@ -152,8 +152,8 @@ fn unavailable(step: SpawnStep, error: &io::Error) -> UnavailableFeature {
     let advice = match errno(error) {
         Some(Errno::PERM | Errno::ACCESS) if is_root => "it needs CAP_SYS_ADMIN: in a container, --cap-add SYS_ADMIN",
         Some(Errno::PERM | Errno::ACCESS) => {
-            "let ordinary users make user namespaces (sysctl kernel.unprivileged_userns_clone=1, \
-             kernel.apparmor_restrict_unprivileged_userns=0; in a container, its seccomp filter)"
+            "let ordinary users make user namespaces (sysctl kernel.unprivileged_userns_clone=1; on Ubuntu the AppArmor profile \
+             dist/apparmor/agent-proxy; in a container, its seccomp filter)"
         }
         Some(Errno::NOSPC | Errno::USERS) => {
             "raise the limits in /proc/sys/user (max_user_namespaces, max_mnt_namespaces)"

@@ -289,8 +289,8 @@ fn refused(step: SpawnStep, error: &io::Error, with_user: bool) -> UnavailableFe
             "raise the limits in /proc/sys/user (max_user_namespaces, max_pid_namespaces, max_mnt_namespaces)"
         }
         (_, Some(Errno::PERM | Errno::ACCESS)) if with_user => {
-            "let ordinary users make user namespaces (sysctl kernel.unprivileged_userns_clone=1, \
-             kernel.apparmor_restrict_unprivileged_userns=0; in a container, its seccomp filter), or run as root"
+            "let ordinary users make user namespaces (sysctl kernel.unprivileged_userns_clone=1; on Ubuntu the AppArmor profile \
+             dist/apparmor/agent-proxy; in a container, its seccomp filter), or run as root"
         }
         (_, Some(Errno::PERM | Errno::ACCESS)) => "it needs CAP_SYS_ADMIN: in a container, --cap-add SYS_ADMIN",
         _ => "choose another containment",

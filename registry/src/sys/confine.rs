@@ -33,6 +33,7 @@ const REMOVEXATTRAT: c_long = 466;
 const FILE_SETATTR: c_long = 469;
 pub(crate) const FCHMODAT2: c_long = 452;
 /// Least number of calls of x32.
+#[cfg(target_arch = "x86_64")]
 const X32: u32 = 0x4000_0000;
 
 /// Calls that fail, with their errors.
