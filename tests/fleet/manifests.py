@@ -67,7 +67,7 @@ def compose(path):
 
 def flags(texts):
     """Checks that every flag of agent-proxy in these texts is one of the program's."""
-    source = "".join(path.read_text() for path in pathlib.Path("agent-proxy/src/args").glob("*.rs"))
+    source = "".join(path.read_text() for path in pathlib.Path("agent-proxy/src/args").rglob("*.rs"))
     for path in texts:
         for line in path.read_text().splitlines():
             if "agent-proxy" not in line and not line.strip().startswith("- --"):
