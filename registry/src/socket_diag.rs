@@ -103,7 +103,7 @@ fn parse(answer: &[u8], local: u16, remote: u16) -> Option<DiagnosedSocket> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::{
         net::{TcpListener, TcpStream},
         os::{fd::AsRawFd, linux::fs::MetadataExt},
@@ -112,18 +112,25 @@ mod tests {
     use super::*;
     use crate::socket_table::canonical;
 
-    #[test]
-    fn both_ends_of_a_connection_are_found_and_nothing_else() {
-        for listening in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
-            let Ok(listener) = TcpListener::bind(listening) else {
+    /// Makes connections to this machine, of each family that it has, and of one in the form of the other. Client's end first.
+    pub(crate) fn connections() -> Vec<(TcpStream, TcpStream)> {
+        let connect = |listening: &str| {
+            let listener = match TcpListener::bind(listening) {
                 // A machine without version 6 has nothing to find.
-                assert_ne!(listening, "127.0.0.1:0");
-                continue;
+                Err(_) if listening != "127.0.0.1:0" => return None,
+                listener => listener.expect("bound"),
             };
             let port = listener.local_addr().expect("an address").port();
             let host = if listening.contains("::1") { "[::1]" } else { "127.0.0.1" };
             let client = TcpStream::connect(format!("{host}:{port}")).expect("connected");
-            let (server, _) = listener.accept().expect("accepted");
+            Some((client, listener.accept().expect("accepted").0))
+        };
+        ["127.0.0.1:0", "[::1]:0", "[::]:0"].into_iter().filter_map(connect).collect()
+    }
+
+    #[test]
+    fn both_ends_of_a_connection_are_found_and_nothing_else() {
+        for (client, server) in connections() {
             let inode = |socket: &TcpStream| {
                 std::fs::metadata(format!("/proc/self/fd/{}", socket.as_raw_fd())).expect("a socket").st_ino()
             };
@@ -131,13 +138,20 @@ mod tests {
                 (canonical(client.local_addr().expect("bound")), canonical(client.peer_addr().expect("connected")));
             let user = rustix::process::geteuid().as_raw();
             let of = |socket| Some(DiagnosedSocket { user, inode: inode(socket) });
-            assert_eq!(tcp_socket(ends.0, ends.1).expect("diagnostics"), of(&client), "{listening}");
-            assert_eq!(tcp_socket(ends.1, ends.0).expect("diagnostics"), of(&server), "{listening}");
+            assert_eq!(tcp_socket(ends.0, ends.1).expect("diagnostics"), of(&client), "{client:?}");
+            assert_eq!(tcp_socket(ends.1, ends.0).expect("diagnostics"), of(&server), "{client:?}");
             let elsewhere = SocketAddr::new(ends.0.ip(), 1);
-            assert_eq!(tcp_socket(ends.1, elsewhere).expect("diagnostics"), None, "only a listener has that address");
+            assert_eq!(tcp_socket(ends.1, elsewhere).expect("diagnostics"), None, "no connection to there");
             drop(client);
             assert_eq!(tcp_socket(ends.0, ends.1).expect("diagnostics"), None, "it is closed");
         }
+    }
+
+    #[test]
+    fn a_socket_that_listens_is_not_taken_for_a_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let at = listener.local_addr().expect("an address");
+        assert_eq!(tcp_socket(at, "127.0.0.1:1".parse().expect("an address")).expect("diagnostics"), None);
     }
 
     #[test]

@@ -110,24 +110,13 @@ fn end_in(line: &str, local: SocketAddr, remote: SocketAddr) -> Option<ClientEnd
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
-
     use super::*;
-    use crate::identify;
+    use crate::{identify, socket_diag::tests::connections};
 
     #[test]
     fn a_client_is_found_by_what_it_holds() {
-        for listening in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
-            let Ok(listener) = TcpListener::bind(listening) else {
-                // A machine without version 6 has nothing to find.
-                assert_ne!(listening, "127.0.0.1:0");
-                continue;
-            };
-            let port = listener.local_addr().expect("an address").port();
-            let host = if listening.contains("::1") { "[::1]" } else { "127.0.0.1" };
-            let client = TcpStream::connect(format!("{host}:{port}")).expect("connected");
-            let (server, from) = listener.accept().expect("accepted");
-            let at = server.local_addr().expect("an address");
+        for (client, server) in connections() {
+            let (from, at) = (client.local_addr().expect("bound"), server.local_addr().expect("an address"));
             let ourselves = identify(std::process::id()).expect("alive");
             let found = check_tcp_client(from, at, &[ourselves], "these sessions").expect_err("we hold it");
             assert!(
