@@ -1,7 +1,7 @@
 //! Terminal of a session over a WebSocket, for browsers: binary messages are bytes for, and from, a terminal emulator such as xterm.js;
 //! texts are JSON, for the rest.
 
-use std::time::Duration;
+use std::{num::NonZeroU16, time::Duration};
 
 use futures_util::StreamExt as _;
 use proxy_manager::{
@@ -34,12 +34,19 @@ pub(crate) struct TerminalQuery {
     columns: Option<u16>,
     /// Wish of a WebSocket's client for the keyboard: `type` by default.
     keyboard: KeyboardWish,
+    /// Number of frames, from 1, that a WebSocket's client gets before it has painted the first of them; unbounded by default.
+    window: Option<NonZeroU16>,
 }
 
 impl TerminalQuery {
     fn size(self) -> TerminalSize {
         let usual = TerminalSize::default();
         TerminalSize::bounded(self.rows.unwrap_or(usual.rows), self.columns.unwrap_or(usual.columns))
+    }
+
+    /// Returns the bound on frames that are not painted yet.
+    pub(crate) fn window(self) -> FrameWindow {
+        FrameWindow { size: self.window.map(|frames| frames.get().into()), unpainted: 0 }
     }
 
     /// Returns the first message of a viewer of the agent's terminal.
@@ -54,6 +61,28 @@ impl TerminalQuery {
     }
 }
 
+/// Frames that a client has got and not painted yet. While there are too many the terminal paints none for it: what was on the screen
+/// in the meantime is left out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FrameWindow {
+    size: Option<u64>,
+    unpainted: u64,
+}
+
+impl FrameWindow {
+    fn is_open(self) -> bool {
+        self.size.is_none_or(|size| self.unpainted < size)
+    }
+
+    fn sent(&mut self) {
+        self.unpainted += 1;
+    }
+
+    fn painted(&mut self, frames: u16) {
+        self.unpainted = self.unpainted.saturating_sub(frames.into());
+    }
+}
+
 /// JSON message of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase", deny_unknown_fields)]
@@ -62,6 +91,8 @@ enum ClientMessage {
     Input { text: String },
     /// The client's size has changed.
     Resize { rows: u16, columns: u16 },
+    /// This number of frames is painted.
+    Painted { frames: u16 },
     /// Asks for the keyboard.
     Take {},
     /// Continues a program that is stopped.
@@ -99,7 +130,7 @@ enum ServerMessage {
 }
 
 /// Shows a terminal to a client until one of them ends.
-pub(crate) async fn serve(socket: WebSocket, mut viewer: TerminalViewer, first: ToTerminal) {
+pub(crate) async fn serve(socket: WebSocket, mut viewer: TerminalViewer, first: ToTerminal, mut window: FrameWindow) {
     let (mut sink, mut messages) = socket.split();
     if viewer.send(&first).await.is_err() {
         let gone = ProblemDetails::failed("the terminal is gone: list the session to see how it is");
@@ -111,14 +142,14 @@ pub(crate) async fn serve(socket: WebSocket, mut viewer: TerminalViewer, first: 
     loop {
         let goes_on = tokio::select! {
             message = messages.next() => match message {
-                Some(Ok(message)) => receive(message, &mut viewer, &mut sink).await,
+                Some(Ok(message)) => receive(message, &mut viewer, &mut sink, &mut window).await,
                 Some(Err(_)) | None => false,
             },
             // The terminal waits with its next frame until this one is sent.
-            painted = viewer.next() => match painted {
-                Some(painted) => show(painted, &mut sink).await,
+            painted = viewer.next(), if window.is_open() => match painted {
+                Some(painted) => show(painted, &mut sink, &mut window).await,
                 None => {
-                    show(FromTerminal::Ended { exit: None, in_line: false }, &mut sink).await;
+                    show(FromTerminal::Ended { exit: None, in_line: false }, &mut sink, &mut window).await;
                     false
                 }
             },
@@ -133,12 +164,21 @@ pub(crate) async fn serve(socket: WebSocket, mut viewer: TerminalViewer, first: 
 }
 
 /// Handles a message of the client. Returns false if one of the two has left.
-async fn receive(message: Message, viewer: &mut TerminalViewer, sink: &mut WebSocketSender) -> bool {
+async fn receive(
+    message: Message,
+    viewer: &mut TerminalViewer,
+    sink: &mut WebSocketSender,
+    window: &mut FrameWindow,
+) -> bool {
     let to_terminal = match message {
         Message::Binary(typed) => ToTerminal::Input(typed.into()),
         Message::Text(text) => match serde_json::from_str(&text) {
             Ok(ClientMessage::Input { text }) => ToTerminal::Input(text.into_bytes()),
             Ok(ClientMessage::Resize { rows, columns }) => ToTerminal::Resize(TerminalSize::bounded(rows, columns)),
+            Ok(ClientMessage::Painted { frames }) => {
+                window.painted(frames);
+                return true;
+            }
             Ok(ClientMessage::Take {}) => ToTerminal::Take,
             Ok(ClientMessage::Continue {}) => ToTerminal::Continue,
             Ok(ClientMessage::Detach {}) => return false,
@@ -154,18 +194,24 @@ async fn receive(message: Message, viewer: &mut TerminalViewer, sink: &mut WebSo
 }
 
 /// Shows a message of the terminal. Returns false if it was the last, or the client has left.
-async fn show(message: FromTerminal, sink: &mut WebSocketSender) -> bool {
+async fn show(message: FromTerminal, sink: &mut WebSocketSender, window: &mut FrameWindow) -> bool {
     let json = match message {
         FromTerminal::Frame { bytes, .. } | FromTerminal::Output { bytes, .. } => {
+            window.sent();
             return send(sink, Message::Binary(bytes.into())).await;
         }
-        FromTerminal::Bell => return send(sink, Message::Binary(b"\x07".as_slice().into())).await,
+        FromTerminal::Bell => {
+            window.sent();
+            return send(sink, Message::Binary(b"\x07".as_slice().into())).await;
+        }
         FromTerminal::Attached { size: TerminalSize { rows, columns }, types } => {
             ServerMessage::Attached { rows, columns, types }
         }
         FromTerminal::Keyboard { types } => ServerMessage::Keyboard { types },
         FromTerminal::Clipboard(text) => ServerMessage::Clipboard { text },
         FromTerminal::Stopped => ServerMessage::Stopped {},
+        // It lends nothing.
+        FromTerminal::Lent { .. } | FromTerminal::Returned { .. } => return true,
         FromTerminal::Ended { exit, .. } => {
             send_json(sink, &ServerMessage::Ended { exit }).await;
             return false;
@@ -197,9 +243,30 @@ mod tests {
         );
         assert_eq!(parse(r#"{"type":"input","text":"ls\r"}"#), Ok(ClientMessage::Input { text: "ls\r".into() }));
         assert_eq!(parse(r#"{"type":"take"}"#), Ok(ClientMessage::Take {}));
+        assert_eq!(parse(r#"{"type":"painted","frames":2}"#), Ok(ClientMessage::Painted { frames: 2 }));
         for wrong in ["", "{}", r#"{"type":"dance"}"#, r#"{"type":"resize","rows":-1,"columns":4}"#] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_window_is_open_while_few_frames_are_unpainted() {
+        let query = |window| TerminalQuery { window, ..TerminalQuery::default() };
+        let mut window = query(NonZeroU16::new(2)).window();
+        window.sent();
+        assert!(window.is_open());
+        window.sent();
+        assert!(!window.is_open());
+        window.painted(1);
+        assert!(window.is_open());
+        // A client that says more than there was gains nothing.
+        window.painted(9);
+        window.sent();
+        window.sent();
+        assert!(!window.is_open());
+        let mut unbounded = query(None).window();
+        (0..1000).for_each(|_| unbounded.sent());
+        assert!(unbounded.is_open());
     }
 
     #[test]

@@ -290,6 +290,16 @@ test("a picture of the answer is a picture, and one of elsewhere is not loaded",
   await checkQuiet(page, [/404/]);
 });
 
+test("a picture as an event: its type and its data are what they say, or it is not shown", async () => {
+  const image = (fields) => ["stream:image", { mimeType: "image/png", data: "iVBORw0KGgo=", bytes: 8, toolCallId: null, parent: null, ...fields }];
+  const page = await conversationOf("images", [BEGUN, image({ mimeType: "image/svg+xml", data: Buffer.from(`<svg xmlns="http://www.w3.org/2000/svg">${SCRIPT}</svg>`).toString("base64") }),
+    image({ mimeType: ALL }), image({ data: `x" onerror="ran.push('data')` }), image({ data: null, bytes: 5_000_000 }), call("c"), image({ mimeType: `image/png;${IMAGE}`, toolCallId: "c" }), ["network:refused", { host: ALL, port: 1, reason: ALL, process: null }]]);
+  await page.getByText("was refused the host").waitFor();
+  assert.equal(await page.locator(".chat-content img").count(), 0);
+  assert.equal(await page.getByText("that is not shown").count(), 5);
+  await inert(page, ".chat-content");
+});
+
 test("agents and the machine", async () => {
   const page = await open("#/machine");
   await page.getByText("Claude Code").first().waitFor();

@@ -23,24 +23,31 @@ export async function startDaemon({ stateDir = true, agents = null } = {}) {
   const env = { PATH: process.env.PATH, HOME: path.join(folder, "home"), XDG_CONFIG_HOME: path.join(folder, "config"), XDG_RUNTIME_DIR: path.join(folder, "run") };
   const args = ["serve", "--json", "--listen", "127.0.0.1:0"];
   if (stateDir) args.push("--state-dir", path.join(folder, "state"));
-  const child = spawn(program, args, { env, cwd: path.join(folder, "work"), stdio: ["ignore", "pipe", "pipe"] });
+  let child;
   let errors = "";
-  child.stderr.on("data", (data) => { errors += data; });
-  const first = await new Promise((resolve, reject) => {
-    let text = "";
-    const timer = setTimeout(() => reject(new Error(`the daemon said nothing: ${errors}`)), PATIENCE);
-    child.stdout.on("data", (data) => {
-      text += data;
-      if (text.includes("\n")) { clearTimeout(timer); resolve(text.split("\n")[0]); }
+  let files = null;
+  let url;
+  const launch = async () => {
+    child = spawn(program, args, { env, cwd: path.join(folder, "work"), stdio: ["ignore", "pipe", "pipe"] });
+    child.stderr.on("data", (data) => { errors += data; });
+    const first = await new Promise((resolve, reject) => {
+      let text = "";
+      const timer = setTimeout(() => reject(new Error(`the daemon said nothing: ${errors}`)), PATIENCE);
+      child.stdout.on("data", (data) => {
+        text += data;
+        if (text.includes("\n")) { clearTimeout(timer); resolve(text.split("\n")[0]); }
+      });
+      child.on("exit", (code) => reject(new Error(`the daemon ended (${code}): ${errors}`)));
     });
-    child.on("exit", (code) => reject(new Error(`the daemon ended (${code}): ${errors}`)));
-  });
-  const { addresses } = JSON.parse(first);
-  const files = process.env.PAGE_DIR ? await filesFrom(process.env.PAGE_DIR, `http://${addresses[0]}/`) : null;
-  const url = files?.url ?? `http://${addresses[0]}/`;
+    const { addresses } = JSON.parse(first);
+    files?.close();
+    files = process.env.PAGE_DIR ? await filesFrom(process.env.PAGE_DIR, `http://${addresses[0]}/`) : null;
+    url = files?.url ?? `http://${addresses[0]}/`;
+  };
+  await launch();
   const token = readFileSync(path.join(folder, "config/agent-proxy/token"), "utf8").trim();
   const daemon = {
-    url, token, folder, env, work: path.join(folder, "work"), errors: () => errors,
+    get url() { return url; }, token, folder, env, work: path.join(folder, "work"), errors: () => errors,
     async call(method, route, body) {
       const response = await fetch(new URL(route, url), {
         method, headers: { Authorization: `Bearer ${token}`, "Content-Type": "application/json" }, body: body === undefined ? undefined : JSON.stringify(body),
@@ -56,6 +63,13 @@ export async function startDaemon({ stateDir = true, agents = null } = {}) {
     },
     prompt: (id, text) => daemon.call("POST", `v1/sessions/${id}/prompt`, { text, mode: "queue" }),
     ask: (id, text) => daemon.call("POST", `v1/sessions/${id}/ask`, { text }),
+    /** Kills the daemon, and starts another with its state. */
+    async crash() {
+      const ended = new Promise((resolve) => child.once("exit", resolve));
+      child.kill("SIGKILL");
+      await ended;
+      await launch();
+    },
     async stop() {
       files?.close();
       const ended = new Promise((resolve) => child.once("exit", resolve));

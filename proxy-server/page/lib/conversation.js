@@ -8,8 +8,10 @@ const MAX_TEXT = 8_000_000;
 const MAX_OUTPUT = 1_000_000;
 /** Most processes of which the timeline is kept. */
 const MAX_PROCESSES = 2000;
-/** Turns, counted from the last, that an event may belong to. */
+/** Turns, counted from the last, that an event may belong to. What those before them said is released when it is not drawn. */
 const NEAR = 20;
+/** Pieces of a text that are joined to one. */
+const MAX_PIECES = 512;
 /** Unit in which the kernel counts when processes start, in milliseconds. */
 const CLOCK_TICK = 10;
 
@@ -24,6 +26,23 @@ function touch(thing) {
   thing.rev.value++;
 }
 
+/** Text that grows by pieces. Many small strings take several times the room of one. */
+class GrowingText {
+  constructor(text = "") {
+    this.joined = [text];
+    this.pieces = [];
+  }
+
+  push(text) {
+    this.pieces.push(text);
+    if (this.pieces.length >= MAX_PIECES) this.joined.push(this.pieces.splice(0).join(""));
+  }
+
+  toString() {
+    return this.joined.concat(this.pieces).join("");
+  }
+}
+
 export class Conversation {
   constructor() {
     this.turns = [];
@@ -36,7 +55,6 @@ export class Conversation {
     this.commands = signal([]);
     this.title = signal(null);
     this.settings = signal({});
-    this.choices = signal({ models: [], modes: [], thinking: [] });
     this.plan = null;
     this.ended = signal(null);
     /** Numbers of those who view the terminal. */
@@ -51,6 +69,9 @@ export class Conversation {
     this.processRev = signal(0);
     this.limits = signal([]);
     this.offset = null;
+    /** Number of the first turns that were released, or wait for it in `old`, as they are drawn. */
+    this.releasedTo = 0;
+    this.old = new Set();
     /** Who has prompted, and the turns of which that is not known yet: both in their order. */
     this.prompters = [];
     this.unsigned = [];
@@ -61,22 +82,68 @@ export class Conversation {
 
   /** Turn of an event. Those of the agent's own screen have no number; they may come between those of a turn. */
   turn(number, at, onScreen = false) {
-    const recent = this.turns.slice(-NEAR).reverse();
-    const found = number !== null ? recent.find((turn) => turn.number === number) : onScreen ? recent.find((turn) => turn.onScreen && !turn.endedAt) : recent[0];
-    if (found) return found;
-    if (onScreen && recent[0]?.onScreen) return recent[0];
-    return this.begin({ number, at, onScreen });
+    const last = this.turns[this.turns.length - 1];
+    const found = number !== null || onScreen ? this.known(number, onScreen) : last;
+    return found ?? this.begin({ number, at, onScreen });
+  }
+
+  /** Turn that is there already, among the last ones. */
+  known(number, onScreen) {
+    const isIt = number !== null ? (turn) => turn.number === number : (turn) => turn.onScreen && !turn.endedAt;
+    for (let at = this.turns.length - 1; at >= Math.max(0, this.turns.length - NEAR); at--) if (isIt(this.turns[at])) return this.turns[at];
+    const last = this.turns[this.turns.length - 1];
+    return number === null && onScreen && last?.onScreen ? last : undefined;
   }
 
   begin({ number, prompt = null, attachments = [], at, by = null, onScreen = false }) {
-    const turn = item("turn", { number, prompt, attachments, by, at, onScreen, endedAt: null, items: [], stop: null, usage: null });
+    const turn = item("turn", { number, prompt, attachments, by, at, onScreen, endedAt: null, items: [], stop: null, usage: null, from: this.offset, to: this.offset, drawn: 0, isReleased: false });
     this.turns.push(turn);
+    this.release();
     if (prompt !== null && number !== null) {
       if (this.prompters.length) turn.caller = this.prompters.shift();
       else this.unsigned = [...this.unsigned.slice(-20), turn];
     }
     touch(this);
     return turn;
+  }
+
+  /** Forgets what old turns said, but for those that are drawn. Whoever draws them again restores them before. */
+  release() {
+    for (const turn of this.turns.slice(this.releasedTo, -NEAR)) this.old.add(turn);
+    this.releasedTo = Math.max(this.releasedTo, this.turns.length - NEAR);
+    for (const turn of this.old) if (!turn.drawn) { this.old.delete(turn); this.forget(turn); }
+  }
+
+  /** Offsets between which the released ones of these turns are: [after, up to]; null if none is released. */
+  released(turns) {
+    const gone = turns.filter((turn) => turn.isReleased);
+    return gone.length ? [Number(gone[0].from) - 1, Math.max(...gone.map((turn) => Number(turn.to)))] : null;
+  }
+
+  /** Gives released turns back what they said, by the events of that time. */
+  restore(turns, events) {
+    const again = new Conversation();
+    for (const event of events) again.take(event);
+    for (const turn of turns) {
+      if (!turn.isReleased) continue;
+      const found = again.turns.find((other) => other.number === turn.number && other.from === turn.from) ?? again.turns.find((other) => other.number === turn.number);
+      turn.items = found?.items ?? [];
+      turn.isReleased = false;
+      this.old.add(turn);
+      touch(turn);
+    }
+  }
+
+  forget(turn) {
+    const remove = (list) => {
+      for (const thing of list) {
+        if (thing.kind === "tool") { this.tools.delete(thing.call); remove(thing.items); }
+        if (thing.kind === "permission") this.permissions.delete(thing.request.id);
+      }
+    };
+    remove(turn.items);
+    turn.items = [];
+    turn.isReleased = true;
   }
 
   workspaceStep({ step, kind, source, files }, at, number) {
@@ -95,6 +162,8 @@ export class Conversation {
     const number = metadata?.turn ?? null;
     const by = personOf(metadata);
     const onScreen = metadata?.surface === "terminal" && number === null;
+    const of = number !== null || onScreen ? this.known(number, onScreen) : undefined;
+    if (of) of.to = this.offset;
     switch (type) {
       case "turn:started": this.begin({ number, prompt: p.prompt ?? "", attachments: p.attachments ?? [], at, by: by ?? p.by ?? null }); break;
       case "terminal:prompted": this.begin({ number, prompt: p.text ?? "", at, onScreen: true }); break;
@@ -107,6 +176,7 @@ export class Conversation {
       case "stream:tool_update": this.toolUpdate(p); break;
       case "stream:tool_end": this.toolEnd(p, at); break;
       case "stream:diff": this.diff(p, number, at, onScreen); break;
+      case "stream:image": this.image(p, number, at, onScreen); break;
       case "stream:plan": this.setPlan(p, number, at, onScreen); break;
       case "stream:usage": this.usage.value = p; break;
       case "stream:context_window": this.context.value = p; break;
@@ -153,6 +223,7 @@ export class Conversation {
         this.note("warn", `passed the limit on ${p.limit}: ${p.measured} of ${p.value}`, at, number);
         break;
       case "budget:exceeded": this.note("warn", `used up the budget of ${p.budget}: ${p.measured} of ${p.value}`, at, number); break;
+      case "network:refused": this.note("warn", `was refused the host ${p.host}${p.port ? `:${p.port}` : ""}: ${p.reason}`, at, number); break;
       case "usage:limited": this.note("warn", `${p.message}${p.resetsAt ? ` (until ${p.resetsAt})` : ""}`, at, number); break;
       case "terminal:status": this.screen.value = { status: p.status, detail: p.detail ?? null }; break;
       case "terminal:attached": this.viewers.value = [...this.viewers.value.filter((viewer) => viewer !== p.viewer), p.viewer]; break;
@@ -181,10 +252,10 @@ export class Conversation {
   text(kind, to, text) {
     if (!text) return;
     let last = to.items[to.items.length - 1];
-    if (last?.kind !== kind || !last.growing) last = this.add(to, item(kind, { growing: true, parts: [], source: new MarkdownSource(), length: 0 }));
+    if (last?.kind !== kind || !last.growing) last = this.add(to, item(kind, { growing: true, text: new GrowingText(), source: new MarkdownSource(), length: 0 }));
     if (last.length >= MAX_TEXT) { last.isCut = true; return; }
     last.length += text.length;
-    last.parts.push(text);
+    last.text.push(text);
     last.source.push(text);
     touch(last);
   }
@@ -196,10 +267,10 @@ export class Conversation {
       for (let at = turn.items.length - 1; at >= 0 && left > 0; at--) {
         const thing = turn.items[at];
         if (thing.kind !== kind) continue;
-        const encoded = new TextEncoder().encode(thing.parts.join(""));
+        const encoded = new TextEncoder().encode(String(thing.text));
         const kept = new TextDecoder().decode(encoded.slice(0, Math.max(0, encoded.length - left)));
         left -= encoded.length;
-        Object.assign(thing, { parts: [kept], source: new MarkdownSource(kept), length: kept.length });
+        Object.assign(thing, { text: new GrowingText(kept), source: new MarkdownSource(kept), length: kept.length });
         touch(thing);
       }
     }
@@ -242,6 +313,11 @@ export class Conversation {
     touch(tool);
   }
 
+  image(p, number, at, onScreen = false) {
+    const tool = this.tools.get(p.toolCallId) ?? this.tools.get(p.parent);
+    this.add(tool ?? this.turn(number, at, onScreen), item("image", { mimeType: p.mimeType, data: p.data, bytes: p.bytes, isOutput: Boolean(p.toolCallId) }));
+  }
+
   setPlan(p, number, at, onScreen = false) {
     const turn = this.turn(number, at, onScreen);
     let plan = turn.items.find((thing) => thing.kind === "plan");
@@ -270,6 +346,7 @@ export class Conversation {
   note(level, text, at, number, { receipt = null, onScreen = false } = {}) {
     const last = this.turns[this.turns.length - 1];
     const turn = last ?? this.begin({ number, at });
+    turn.to = this.offset;
     this.add(turn, item("note", { level, text, at, receipt, onScreen }));
   }
 

@@ -2,6 +2,7 @@
 // and at once where an event says that something has changed.
 import { signal, computed, batch } from "./ui.js";
 import { get, getIfThere, follow, loginNeeded } from "./api.js";
+import { isPlain } from "./text.js";
 
 /** Sessions as `GET /v1/sessions` has them, by id; with what a record adds. */
 export const sessions = signal(new Map());
@@ -65,6 +66,13 @@ export function stateOf(session) {
 
 export const isOver = (session) => ["ended", "failed"].includes(stateOf(session));
 export const isLive = (session) => ["starting", "idle", "busy"].includes(stateOf(session));
+
+/** Values of a setting (`model`, `mode`, `thinking`) that sessions of an agent have or had, and these; no agent tells all that it offers. */
+export function valuesOf(agent, name, usual = []) {
+  const current = `current${name[0].toUpperCase()}${name.slice(1)}`;
+  const used = [...sessions.value.values()].filter((session) => session.agent === agent).flatMap((session) => [session[current], session[name]]);
+  return [...new Set([...usual, ...used].filter((value) => value && isPlain(value)))].slice(0, 30);
+}
 
 /** Tokens that went through a session. */
 export function tokensOf(session) {

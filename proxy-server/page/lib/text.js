@@ -22,6 +22,9 @@ export function safe(text, limit = 100_000) {
   return value.replace(ANSI, "").replace(HIDDEN, shown);
 }
 
+/** True for a text in which nothing hides: what is offered to be chosen is taken as it is. */
+export const isPlain = (text) => safe(text) === text;
+
 /** Address of a link that may be followed; null for any other. */
 export function link(address) {
   try {

@@ -37,7 +37,7 @@ export function Changes({ id, session, model }) {
   const lines = diff?.patch?.replace(/\n$/, "").split("\n") ?? [];
   const shown = all ? lines : lines.slice(0, MAX_LINES);
   return html`<section class="changes" aria-label="Changes in the workspace">
-    <p class="row wrap"><span class="grow">A ${kind} of <bdi class="mono">${safe(source, 300)}</bdi>, which stays as it is until you apply the changes.</span>
+    <p class="row wrap"><span class="grow about">A ${kind} of <bdi class="mono">${safe(source, 300)}</bdi>, which stays as it is until you apply the changes.</span>
       <button type="button" onClick=${load}>Look again</button>
       <button type="button" class="primary" disabled=${!diff?.files.length} onClick=${apply}>Apply</button>
       <button type="button" class="danger" disabled=${session && isLive(session)} title=${session && isLive(session) ? "Suspend or kill the session first" : ""} onClick=${drop}>Drop</button></p>

@@ -1,9 +1,10 @@
 // The conversation of a session, as it streams.
-import { html, Component, useLayoutEffect, useRef, useState, Copy, Line, LongText, now } from "../lib/ui.js";
+import { html, Component, useLayoutEffect, useRef, useState, attempt, Copy, Line, LongText, now } from "../lib/ui.js";
+import { get, segment } from "../lib/api.js";
 import { Markdown } from "../lib/markdown.js";
 import { Diff } from "../lib/diff.js";
 import { answeredBy } from "../lib/conversation.js";
-import { safe, pretty, span, age, clock, count, cost } from "../lib/text.js";
+import { safe, bytes, pretty, span, age, clock, count, cost } from "../lib/text.js";
 import { isLive } from "../lib/state.js";
 import { useKeys } from "../lib/keys.js";
 import { PermissionCard, NotifyOffer } from "./permissions.js";
@@ -13,21 +14,48 @@ import { PromptBox } from "./prompt.js";
 /** Turns, and items of a turn, that are drawn at first; the ones before come on demand. */
 const TURNS = 10;
 const ITEMS = 150;
+/** Turns that come when somebody scrolls to the first that is drawn. */
+const MORE = 20;
+/** Events of a page that are asked for. */
+const PAGE = 2000;
+
+/** Asks for what released turns said, and gives it back to them. */
+async function restore(id, model, turns) {
+  const range = model.released(turns);
+  if (!range) return;
+  const [after, to] = range;
+  const events = [];
+  for (let from = after, more = true; more;) {
+    const page = await get(`v1/sessions/${segment(id)}/events`, { from, raw: false, limit: PAGE });
+    events.push(...page.events.filter((event) => Number(event.offset) <= to));
+    from = page.next;
+    more = page.more && Number(from) < to;
+  }
+  model.restore(turns, events);
+}
 
 export function ConversationView({ id, session, model }) {
   const scroller = useRef(null);
   const content = useRef(null);
   const stuck = useRef(true);
+  const top = useRef(0);
   const below = useRef(null);
+  const first = useRef(0);
+  const isLoading = useRef(false);
+  /** Turns that are restored and not yet drawn. */
+  const coming = useRef([]);
   const [shown, setShown] = useState(TURNS);
   const [away, setAway] = useState(false);
   void model.rev.value;
   const turns = model.turns;
-  const hidden = Math.max(0, turns.length - shown);
+  // While somebody reads, no turn goes at the top because another came below.
+  const wanted = Math.max(0, turns.length - shown);
+  first.current = stuck.current ? wanted : Math.min(first.current, wanted);
+  const hidden = first.current;
 
   useLayoutEffect(() => {
     const box = scroller.current;
-    const toEnd = () => { if (stuck.current) box.scrollTop = box.scrollHeight; };
+    const toEnd = () => { if (stuck.current) { box.scrollTop = box.scrollHeight; top.current = box.scrollTop; } };
     const observer = new ResizeObserver(toEnd);
     observer.observe(content.current);
     observer.observe(box);
@@ -36,26 +64,45 @@ export function ConversationView({ id, session, model }) {
   }, []);
   // It comes with the next frame, when the view may be gone already.
   const onScroll = ({ currentTarget: box }) => {
-    stuck.current = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
+    // Only who scrolls up leaves the end: text that comes faster than events of scrolling does not.
+    if (box.scrollHeight - box.scrollTop - box.clientHeight < 40) stuck.current = true;
+    else if (box.scrollTop < top.current - 1) stuck.current = false;
+    top.current = box.scrollTop;
     setAway(!stuck.current);
-    // At the top the turns before come by themselves, and what is read stays where it is.
-    if (box.scrollTop < 60 && !stuck.current && shown < model.turns.length) {
-      below.current = box.scrollHeight - box.scrollTop;
-      setShown(shown + 20);
-    }
+    // At the top the turns before come by themselves.
+    if (box.scrollTop < 60 && !stuck.current) more(MORE);
+  };
+  /** Draws turns before the first; what is read stays where it is. */
+  const more = async (count) => {
+    const from = Math.max(0, first.current - count);
+    if (isLoading.current || from === first.current) return;
+    isLoading.current = true;
+    await attempt(async () => {
+      const turns = model.turns.slice(from, first.current);
+      await restore(id, model, turns);
+      if (!scroller.current) return;
+      for (const turn of turns) turn.drawn++;
+      coming.current = turns;
+      stuck.current = false;
+      below.current = scroller.current.scrollHeight - scroller.current.scrollTop;
+      setShown(model.turns.length - from);
+    });
+    isLoading.current = false;
   };
   useLayoutEffect(() => {
     if (below.current !== null) scroller.current.scrollTop = scroller.current.scrollHeight - below.current;
     below.current = null;
+    for (const turn of coming.current) turn.drawn--;
+    coming.current = [];
   }, [shown]);
-  const toEnd = () => { stuck.current = true; scroller.current.scrollTop = scroller.current.scrollHeight; setAway(false); };
+  const toEnd = () => { stuck.current = true; setShown(TURNS); setAway(false); scroller.current.scrollTop = scroller.current.scrollHeight; };
   useKeys([["G", "To the end of the conversation", toEnd], ["i", "Write a prompt", () => document.getElementById("prompt")?.focus()]], []);
 
   const open = (session?.openPermissions ?? []).length ? session.openPermissions : [];
   return html`<div class="conversation">
     <div class="scroll-y chat" ref=${scroller} onScroll=${onScroll} tabindex="0" role="log" aria-label="Conversation" aria-live="off">
       <div ref=${content} class="chat-content">
-        ${hidden > 0 && html`<p class="center"><button type="button" class="quiet" onClick=${() => setShown(shown + 50)}>Show the ${Math.min(50, hidden)} turns before</button></p>`}
+        ${hidden > 0 && html`<p class="center"><button type="button" class="quiet" onClick=${() => more(50)}>Show the ${Math.min(50, hidden)} turns before</button></p>`}
         ${turns.length === 0 && html`<div class="empty"><p>Nothing has been said yet.</p></div>`}
         ${turns.slice(hidden).map((turn) => html`<${Turn} key=${turn.id} turn=${turn} sessionId=${id} last=${turn === turns[turns.length - 1]}/>`)}
         <${Waiting} model=${model} session=${session}/>
@@ -91,6 +138,7 @@ const STOPS = { cancelled: "aborted", refusal: "the model refused", maxTokens: "
 function Turn({ turn, sessionId, last }) {
   void turn.rev.value;
   const [all, setAll] = useState(false);
+  useLayoutEffect(() => { turn.drawn++; return () => { turn.drawn--; }; }, []);
   const from = all ? 0 : Math.max(0, turn.items.length - ITEMS);
   const stop = typeof turn.stop === "string" ? STOPS[turn.stop] : turn.stop?.other;
   const time = turn.endedAt ? Date.parse(turn.endedAt) - Date.parse(turn.at) : null;
@@ -115,9 +163,10 @@ function OnScreen() {
 function Item({ item, sessionId }) {
   void item.rev.value;
   switch (item.kind) {
-    case "text": return html`<div class="text-item">${!item.growing && item.length > 40 && html`<div class="item-tools"><${Copy} text=${() => item.parts.join("")} label="Copy the text"/></div>`}<${Markdown} source=${item.source} rev=${item.rev.value}/>${item.isCut && html`<p class="dim">The rest of this text is too long for the page.</p>`}</div>`;
+    case "text": return html`<div class="text-item">${!item.growing && item.length > 40 && html`<div class="item-tools"><${Copy} text=${() => String(item.text)} label="Copy the text"/></div>`}<${Markdown} source=${item.source} rev=${item.rev.value}/>${item.isCut && html`<p class="dim">The rest of this text is too long for the page.</p>`}</div>`;
     case "thinking": return html`<${Thinking} item=${item} rev=${item.rev.value}/>`;
     case "tool": return html`<${Tool} item=${item} rev=${item.rev.value} sessionId=${sessionId}/>`;
+    case "image": return html`<${Image} item=${item}/>`;
     case "plan": return html`<${Plan} entries=${item.entries}/>`;
     case "error": return html`<${Failure} item=${item}/>`;
     case "permission": return html`<${Asked} item=${item}/>`;
@@ -150,8 +199,10 @@ class Tool extends Component {
   render({ item, sessionId }, { open }) {
     const failed = item.status === "failed";
     const done = failed || item.status === "completed";
-    const nested = item.items.length > 0;
-    const isOpen = open ?? (nested || item.diffs.size > 0 || failed);
+    const pictures = item.items.filter((child) => child.kind === "image" && child.isOutput);
+    const children = item.items.filter((child) => !pictures.includes(child));
+    const nested = children.length > 0;
+    const isOpen = open ?? (nested || pictures.length > 0 || item.diffs.size > 0 || failed);
     const time = (item.endedAt ? Date.parse(item.endedAt) : now.value) - Date.parse(item.at);
     const what = gist(item);
     const title = item.title || item.name;
@@ -162,7 +213,8 @@ class Tool extends Component {
       ${isOpen && html`<div class="tool-body">
         ${[...item.diffs.values()].map((diff) => html`<${FileDiff} diff=${diff}/>`)}
         ${item.input !== null && item.input !== undefined && item.diffs.size === 0 && html`<${Labelled} label="Input" text=${what !== null && Object.keys(item.input).length === 1 ? what : pretty(item.input)}/>`}
-        ${nested && html`<div class="nested" role="group" aria-label="Sub-agent">${item.items.map((child) => html`<${Item} key=${child.id} item=${child} sessionId=${sessionId}/>`)}</div>`}
+        ${nested && html`<div class="nested" role="group" aria-label="Sub-agent">${children.map((child) => html`<${Item} key=${child.id} item=${child} sessionId=${sessionId}/>`)}</div>`}
+        ${pictures.map((child) => html`<${Image} key=${child.id} item=${child}/>`)}
         ${item.output && html`<${Output} text=${item.output} live=${!done}/>`}
       </div>`}</details>`;
   }
@@ -177,6 +229,13 @@ function FileDiff({ diff }) {
 
 function Labelled({ label, text, more }) {
   return html`<div class="labelled"><div class="label"><span>${label}</span>${more}<${Copy} text=${text} label=${`Copy: ${label}`}/></div><${LongText} text=${text} lines=${24} label=${label}/></div>`;
+}
+
+/** Picture of the answer, or of a tool's output. */
+function Image({ item }) {
+  const known = /^image\/(?:png|jpeg|gif|webp)$/.test(item.mimeType) && /^[A-Za-z0-9+/=]+$/.test(item.data ?? "");
+  if (!known) return html`<p class="dim">A picture (${safe(item.mimeType, 40)}, ${bytes(item.bytes)}) that is not shown: ${item.data ? "the page does not show this type" : "it is too large"}.</p>`;
+  return html`<img class="picture" src=${`data:${item.mimeType};base64,${item.data}`} alt=${item.isOutput ? "Picture from the tool" : "Picture of the agent"}/>`;
 }
 
 const PICTURE = /^data:image\/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]+$/;

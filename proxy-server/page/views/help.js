@@ -1,5 +1,6 @@
 // The keys, and the few settings that this browser has.
 import { html, Dialog } from "../lib/ui.js";
+import { caller, hasToken, logout } from "../lib/api.js";
 import { keys } from "../lib/keys.js";
 
 export function Help({ onClose, notifications, onNotify, name, onName }) {
@@ -13,5 +14,6 @@ export function Help({ onClose, notifications, onNotify, name, onName }) {
     ${notifications === "default" && html`<p><button type="button" onClick=${onNotify}>Notify me when an agent asks</button></p>`}
     ${notifications === "granted" && html`<p class="dim">Notifications are on. Your browser turns them off.</p>`}
     ${notifications === "denied" && html`<p class="dim">Your browser does not let this page notify you.</p>`}
+    ${(hasToken() || caller.value) && html`<p class="phone-only"><button type="button" onClick=${logout}>Log out</button></p>`}
   <//>`;
 }

@@ -65,7 +65,7 @@ export function KillPanel() {
     ${kill.error && html`<p class="error" role="alert">${safe(kill.error, 600)}</p>`}
     ${kill.receipt ? html`<${Receipt} receipt=${kill.receipt}/>` : !kill.error && html`<div class="killing" aria-live="polite">
       <p role="status"><strong>${span(time)}</strong> · ${left} of ${kill.targets.length} still there · ${time < GRACE ? "asked to end (SIGTERM)" : "SIGKILL for those that resist"}</p>
-      <table class="plain"><thead><tr><th scope="col" class="num">Pid</th><th scope="col">State</th><th scope="col">Command</th></tr></thead>
+      <table class="plain ended"><thead><tr><th scope="col" class="num">Pid</th><th scope="col">State</th><th scope="col">Command</th></tr></thead>
       <tbody>${kill.targets.map((process) => {
         const end = seen.get(keyOf(process.id));
         return html`<tr key=${keyOf(process.id)}><td class="num">${process.id.pid}</td>

@@ -106,7 +106,7 @@ export function Processes({ id, session, model }) {
       <tbody>${asTree(running).map(([process, depth]) => html`<${ProcessRow} key=${keyOf(process.id)} id=${id} model=${model} process=${process} depth=${depth} agent=${agent} pids=${pids} course=${samples.current.get(keyOf(process.id))} hasTree=${running.some((other) => other.ppid === process.id.pid)}/>`)}</tbody></table></div>`}
     ${!live && html`<p class="empty">The session has no processes.</p>`}
     <${Timeline} model=${model}/>
-    ${gone.length > 0 && html`<section aria-labelledby="gone"><h2 id="gone">Gone</h2><div class="table-scroll" tabindex="0" role="region" aria-label="Processes that are gone"><table class="plain"><thead><tr><th scope="col" class="num">Pid</th><th scope="col">Ended</th><th scope="col" class="num">Lived</th><th scope="col">Command</th></tr></thead>
+    ${gone.length > 0 && html`<section aria-labelledby="gone"><h2 id="gone">Gone</h2><div class="table-scroll" tabindex="0" role="region" aria-label="Processes that are gone"><table class="plain ended"><thead><tr><th scope="col" class="num">Pid</th><th scope="col">Ended</th><th scope="col" class="num">Lived</th><th scope="col">Command</th></tr></thead>
       <tbody>${gone.map((process) => html`<tr key=${process.key}><td class="num">${process.pid}</td><td class=${process.exit && ("signal" in process.exit || process.exit.code > 0) ? "bad-text" : ""}>${exitText(process.exit)}</td>
         <td class="num">${process.lived === null ? "–" : span(process.lived)}</td><td class="mono"><bdi>${safe(process.command || "[gone before it could be read]", 300)}</bdi></td></tr>`)}</tbody></table></div></section>`}
   </div>`;
@@ -152,14 +152,14 @@ function ProcessRow({ id, model, process, depth, agent, pids, course, hasTree })
       if (await ask(`End ${what === "tree" ? "this process and all below it" : "this process"}?\n\n${process.id.pid}  ${command.slice(0, 200)}`, what === "tree" ? "Kill the tree" : "Kill the process")) kill(id, { kind: what === "tree" ? "tree" : "process", pid: process.id.pid }, model);
     } else if (what) await attempt(() => sendSignal(id, process, what), `${what} was sent to ${process.id.pid}`);
   };
-  return html`<tr class=${marks.length ? "marked" : ""}><td class="num">${process.id.pid}</td>
+  return html`<tr class=${marks.length ? "marked" : ""}><td class="num p-pid">${process.id.pid}</td>
     <td class="mono cmd" title=${command}><span class="indent" style=${{ paddingLeft: `${depth * 14}px` }}>${depth > 0 && html`<span class="dim" aria-hidden="true">└ </span>`}<bdi>${command.slice(0, 160)}</bdi>${process.tracked && html` <span class="mark-word">agent</span>`}</span></td>
-    <td>${ports(process)}</td>
-    <td class="spark-cell"><${Spark} values=${course?.cpu ?? []} max=${Math.max(100, ...(course?.cpu ?? []))} label=${`CPU ${percent(process.cpuPercent)}`}/> ${percent(process.cpuPercent)}</td>
-    <td class="spark-cell"><${Spark} values=${course?.rss ?? []} label=${`Memory ${bytes(process.rssBytes)}`}/> ${bytes(process.rssBytes)}</td>
-    <td class="num">${age(process.ageMs ?? now.value - Date.parse(process.startedAt))}</td>
-    <td>${marks.map((mark) => html`<span class="mark-word">${MARKS[mark] ?? safe(mark, 30)}</span> `)}</td>
-    <td><select class="menu" aria-label=${`Signal or kill ${process.id.pid}`} value="" onChange=${choose}><option value="" disabled hidden>Signal…</option>
+    <td class="p-ports">${ports(process)}</td>
+    <td class="spark-cell p-cpu"><${Spark} values=${course?.cpu ?? []} max=${Math.max(100, ...(course?.cpu ?? []))} label=${`CPU ${percent(process.cpuPercent)}`}/> ${percent(process.cpuPercent)}</td>
+    <td class="spark-cell p-memory"><${Spark} values=${course?.rss ?? []} label=${`Memory ${bytes(process.rssBytes)}`}/> ${bytes(process.rssBytes)}</td>
+    <td class="num p-age">${age(process.ageMs ?? now.value - Date.parse(process.startedAt))}</td>
+    <td class="p-left">${marks.map((mark) => html`<span class="mark-word">${MARKS[mark] ?? safe(mark, 30)}</span> `)}</td>
+    <td class="p-menu"><select class="menu" aria-label=${`Signal or kill ${process.id.pid}`} value="" onChange=${choose}><option value="" disabled hidden>Signal…</option>
       <option value="kill">Kill it</option>${hasTree && html`<option value="tree">Kill its tree</option>`}${SIGNALS.map((name) => html`<option value=${name}>${name}</option>`)}</select></td></tr>`;
 }
 

@@ -114,9 +114,9 @@ export function PromptBox({ id, session, model }) {
         onPaste=${(event) => { const pasted = [...(event.clipboardData?.files ?? [])]; if (pasted.length) { event.preventDefault(); addFiles(pasted); } }}></textarea>
       <input type="file" ref=${picker} multiple hidden onChange=${(event) => { addFiles([...event.target.files]); event.target.value = ""; }}/>
       <button type="button" class="quiet" aria-label="Attach pictures or files" title="Attach" onClick=${() => picker.current.click()}>+</button>
-      ${busy && html`<button type="button" onClick=${() => send("steer")} disabled=${!text.trim() || busySending} title="Into the running turn">Steer</button>`}
-      <button type="button" class="primary" onClick=${() => send("queue")} disabled=${(!text.trim() && !files.length) || busySending}>${busy ? "Queue" : "Send"}</button>
-      ${busy && html`<button type="button" class="danger-quiet" onClick=${abort}>Abort</button>`}
+      <button type="button" onClick=${() => send("steer")} disabled=${!busy || !text.trim() || busySending} title="Into the running turn">Steer</button>
+      <button type="button" class="primary send" onClick=${() => send("queue")} disabled=${(!text.trim() && !files.length) || busySending}>${busy ? "Queue" : "Send"}</button>
+      <button type="button" class="danger-quiet" disabled=${!busy} onClick=${abort}>Abort</button>
     </div></div>`;
 }
 

@@ -5,6 +5,9 @@ import { safe } from "../lib/text.js";
 
 const CAUSES = { killSession: "kill of the session", killAll: "kill of all but the agent", killProcess: "kill of a process", killTree: "kill of a tree", abortTurn: "abort of the turn", agentExit: "the agent's exit", suspend: "suspend", shutdown: "end of the daemon" };
 
+/** Causes of which the session outlives the kill. */
+const PARTS = new Set(["killAll", "killProcess", "killTree", "abortTurn"]);
+
 export function isProven(receipt) {
   return receipt.survivors.length === 0 && receipt.proof !== "none" && receipt.cgroupEmpty !== false && receipt.unmarked !== false;
 }
@@ -36,7 +39,7 @@ export function Receipt({ receipt }) {
   const proven = isProven(receipt);
   const ended = receipt.processes.filter((entry) => entry.outcome !== "survived").length + (receipt.omitted ?? 0);
   return html`<div class="receipt">
-    <p class=${proven ? "proven" : "error"} role="status"><strong>${receipt.survivors.length === 0 && proven ? "Nothing is left" : proven ? "Done" : "NOT proven"}</strong>:
+    <p class=${proven ? "proven" : "error"} role="status"><strong>${!proven ? "NOT proven" : PARTS.has(receipt.cause) ? "They are gone" : "Nothing is left"}</strong>:
       ${" "}${ended} ${ended === 1 ? "process" : "processes"} ended in ${micros(receipt.durationUs)}, ${receipt.survivors.length} ${receipt.survivors.length === 1 ? "survivor" : "survivors"}</p>
     <dl class="proof">
       <div><dt>Cause</dt><dd>${CAUSES[receipt.cause] ?? safe(receipt.cause, 60)}</dd></div>
@@ -46,7 +49,7 @@ export function Receipt({ receipt }) {
       ${receipt.cgroupEmpty !== null && html`<div><dt>Cgroup</dt><dd>${receipt.cgroupEmpty ? "empty" : "NOT empty"}</dd></div>`}
       ${receipt.unmarked !== null && html`<div><dt>Marker</dt><dd>${receipt.unmarked ? "no process on the machine carries the session's marker" : "a process STILL carries the session's marker"}</dd></div>`}
     </dl>
-    <div class="table-scroll" tabindex="0" role="region" aria-label="Processes of the receipt"><table class="plain"><thead><tr><th scope="col" class="num">Pid</th><th scope="col">Ended by</th><th scope="col">Reaped by</th><th scope="col">Command</th></tr></thead>
+    <div class="table-scroll" tabindex="0" role="region" aria-label="Processes of the receipt"><table class="plain ended"><thead><tr><th scope="col" class="num">Pid</th><th scope="col">Ended by</th><th scope="col">Reaped by</th><th scope="col">Command</th></tr></thead>
       <tbody>${receipt.processes.map((entry) => html`<tr key=${`${entry.id.pid}.${entry.id.startTime}`} class=${entry.outcome === "survived" ? "bad" : ""}><td class="num">${entry.id.pid}</td>
         <td>${outcomeText(entry.outcome)}${resisted(entry) ? html` <span class="mark-word">resisted</span>` : null}</td><td>${{ proxy: "proxy", forkServer: "fork server" }[entry.reapedBy] ?? safe(entry.reapedBy ?? "–", 30)}</td>
         <td class="mono"><bdi>${safe(entry.command || "[gone before it could be read]", 400)}</bdi></td></tr>`)}</tbody></table></div>

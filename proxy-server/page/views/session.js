@@ -1,7 +1,7 @@
 // A session: its head, its tabs, and the one stream of events that all of them are drawn from.
 import { html, Component, signal, batch, useState, StateBadge, ScreenBadge, Bar, attempt, toast, ask, now } from "../lib/ui.js";
 import { get, post, call, follow, segment } from "../lib/api.js";
-import { sessions, loaded, titleOf, stateOf, refresh, isLive, isOver } from "../lib/state.js";
+import { sessions, loaded, titleOf, stateOf, refresh, isLive, isOver, valuesOf } from "../lib/state.js";
 import { Conversation, reasonText } from "../lib/conversation.js";
 import { keys } from "../lib/keys.js";
 import { go, sessionLink } from "../lib/route.js";
@@ -41,6 +41,11 @@ export class Session extends Component {
       keys.add("K", "Kill the session", () => this.endSession()),
       keys.add("u", "Back to the sessions", () => go("#/")),
     ];
+  }
+
+  componentDidUpdate(before) {
+    // On a phone not all of them are in sight.
+    if (before.tab !== this.props.tab) this.tabs?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 
   componentWillUnmount() {
@@ -100,7 +105,7 @@ export class Session extends Component {
     const shared = { id, session, model: this.model, query };
     return html`<section class="session-view" aria-label=${`Session ${safe(id, 80)}`}>
       <${SessionHead} id=${id} session=${session} model=${this.model} link=${this.link.value} onKill=${() => this.endSession()}/>
-      <nav class="tabs" aria-label="Views of the session">${TABS.filter(([name]) => name !== "changes" || tab === name || this.model.workspace.value).map(([name, title]) => html`<a key=${name} href=${sessionLink(id, name === "conversation" ? "" : name)} ...${tab === name ? { "aria-current": "page" } : {}}>${title}</a>`)}
+      <nav class="tabs" aria-label="Views of the session" ref=${(node) => { this.tabs = node; }}>${TABS.filter(([name]) => name !== "changes" || tab === name || this.model.workspace.value).map(([name, title]) => html`<a key=${name} href=${sessionLink(id, name === "conversation" ? "" : name)} ...${tab === name ? { "aria-current": "page" } : {}}>${title}</a>`)}
         <${Link} state=${this.link.value}/></nav>
       ${ended && tab !== "terminal" && html`<${EndedStrip} ended=${ended}/>`}
       <${Handover} id=${id} session=${session} tab=${tab} viewers=${this.model.viewers.value.length} visit=${this.model.visit.value}/>
@@ -147,7 +152,8 @@ function SessionHead({ id, session, model, link, onKill }) {
   const title = model.title.value ?? (session ? titleOf(session) : null);
   const settings = model.settings.value;
   const context = model.context.value;
-  const usage = model.usage.value ?? session?.metrics?.usage;
+  // The session's is that of all turns; an event's may be of a part.
+  const usage = session?.metrics?.usage ?? model.usage.value;
   const use = session && isLive(session) ? session.processUse : null;
   const limits = (model.measures.value ?? session?.measures)?.limits ?? [];
   const memory = limits.find((limit) => limit.limit === "memory");
@@ -165,9 +171,9 @@ function SessionHead({ id, session, model, link, onKill }) {
     <div class="facts">
       ${title && html`<span class="dim mono">${safe(id, 80)}</span>`}
       ${session && html`<span><span class="dim">agent</span> ${safe(session.agent, 40)}</span>`}
-      ${session && html`<${Setting} id=${id} name="model" label="model" value=${settings.model ?? session.currentModel ?? session.model} live=${live} operation=${(value) => ({ setModel: { model: value } })}/>`}
-      ${session && html`<${Setting} id=${id} name="mode" label="mode" value=${settings.mode ?? session.currentMode ?? session.mode} live=${live} choices=${["build", "plan"]} operation=${(value) => ({ setMode: { mode: value } })}/>`}
-      ${session && html`<${Setting} id=${id} name="thinking" label="thinking" value=${settings.thinking ?? session.currentThinking ?? session.thinking} live=${live} choices=${["off", "low", "medium", "high"]} operation=${(value) => ({ setThinking: { level: value } })}/>`}
+      ${session && html`<${Setting} id=${id} name="model" label="model" value=${settings.model ?? session.currentModel ?? session.model} live=${live} choices=${() => valuesOf(session.agent, "model")} operation=${(value) => ({ setModel: { model: value } })}/>`}
+      ${session && html`<${Setting} id=${id} name="mode" label="mode" value=${settings.mode ?? session.currentMode ?? session.mode} live=${live} choices=${() => valuesOf(session.agent, "mode", ["build", "plan"])} operation=${(value) => ({ setMode: { mode: value } })}/>`}
+      ${session && html`<${Setting} id=${id} name="thinking" label="thinking" value=${settings.thinking ?? session.currentThinking ?? session.thinking} live=${live} choices=${() => valuesOf(session.agent, "thinking", ["off", "low", "medium", "high"])} operation=${(value) => ({ setThinking: { level: value } })}/>`}
       ${session?.userId && html`<span><span class="dim">user</span> <bdi>${safe(session.userId, 40)}</bdi></span>`}
       ${session?.cwd && html`<span class="mono wide-only" title="Directory"><bdi>${safe(session.cwd, 300)}</bdi></span>`}
     </div>
@@ -175,14 +181,26 @@ function SessionHead({ id, session, model, link, onKill }) {
       ${context ? html`<${Bar} value=${context.used} max=${context.size} label=${`context ${count(context.used)} / ${count(context.size)}`} title=${`Context window: ${context.used} of ${context.size} tokens`}/>` : null}
       ${memory && use ? html`<${Bar} value=${use.rssBytes} max=${memory.value} label=${`memory ${bytes(use.rssBytes)} / ${bytes(memory.value)}`} title="Memory beside its limit"/>` : use && html`<span><span class="dim">memory</span> ${bytes(use.rssBytes)}</span>`}
       ${use && html`<span><span class="dim">CPU</span> ${percent(use.cpuPercent)}</span><span><span class="dim">processes</span> ${use.processes}</span>`}
-      ${usage && (usage.inputTokens ?? usage.outputTokens ?? null) !== null && html`<span title=${`${usage.inputTokens ?? "?"} read, ${usage.outputTokens ?? "?"} written, ${usage.cachedInputTokens ?? usage.cacheReadTokens ?? 0} from a cache`}><span class="dim">tokens</span> ${count(usage.inputTokens)} in, ${count(usage.outputTokens)} out</span>`}
+      <${UsageBar} usage=${usage}/>
       ${usage?.costUsd != null && html`<span title=${usage.costSource === "prices" ? "by the user's prices" : "as the agent tells"}><span class="dim">cost</span> ${cost(usage.costUsd)}</span>`}
       ${session && html`<span><span class="dim">turns</span> ${session.turns}</span><span><span class="dim">age</span> ${age(now.value - Date.parse(session.startedAt))}</span>`}
     </div></header>`;
 }
 
+/** Tokens of all turns: what came from a cache, the rest of what was read, and what was written, as parts of a bar. */
+function UsageBar({ usage }) {
+  const { inputTokens: input = null, outputTokens: output = null } = usage ?? {};
+  if (input === null && output === null) return null;
+  const cached = Math.min(input ?? 0, usage.cachedInputTokens ?? 0);
+  const all = (input ?? 0) + (output ?? 0);
+  const part = (name, tokens) => html`<span class=${`bar-part bar-${name}`} style=${{ width: `${all > 0 ? (tokens / all) * 100 : 0}%` }}></span>`;
+  const title = `Tokens: ${input ?? "?"} read, ${cached} of them from a cache; ${output ?? "?"} written`;
+  return html`<span class="bar" role="img" aria-label=${title} title=${title}><span class="bar-parts">${part("cached", cached)}${part("read", (input ?? 0) - cached)}${part("written", output ?? 0)}</span>
+    <span class="bar-text">tokens ${count(input)} in${cached > 0 ? ` (${count(cached)} cached)` : ""}, ${count(output)} out</span></span>`;
+}
+
 /** Model, mode or thinking level, with a field that changes it. */
-function Setting({ id, name, label, value, live, choices = [], operation }) {
+function Setting({ id, name, label, value, live, choices, operation }) {
   const [edit, setEdit] = useState(false);
   if (!live) return value ? html`<span><span class="dim">${label}</span> <bdi>${safe(value, 60)}</bdi></span>` : null;
   if (!edit) return html`<button type="button" class=${`setting ${value ? "" : "wide-only"}`} onClick=${() => setEdit(true)} title=${`Change the ${label}`}><span class="dim">${label}</span> <bdi>${safe(value ?? "default", 60)}</bdi></button>`;
@@ -193,7 +211,7 @@ function Setting({ id, name, label, value, live, choices = [], operation }) {
     if (wanted && wanted !== value) await attempt(() => post(`v1/sessions/${segment(id)}/operations`, operation(wanted), { timeout: 60_000 }).then(refresh), `The ${label} is ${wanted} now`);
   };
   return html`<form class="setting-form" onSubmit=${submit}><input name="value" type="text" aria-label=${label} list=${`${name}-choices`} defaultValue=${value ?? ""} placeholder=${label} autofocus ref=${(node) => node?.focus()}
-      onKeyDown=${(event) => { if (event.key === "Escape") setEdit(false); }}/><datalist id=${`${name}-choices`}>${choices.map((choice) => html`<option value=${choice}/>`)}</datalist><button type="submit">Set</button></form>`;
+      onKeyDown=${(event) => { if (event.key === "Escape") setEdit(false); }}/><datalist id=${`${name}-choices`}>${choices().map((choice) => html`<option value=${choice}/>`)}</datalist><button type="submit">Set</button></form>`;
 }
 
 /** Rarer actions. */

@@ -1,10 +1,10 @@
 // The form that starts a session, with what this machine offers.
 import { html, useEffect, useLayoutEffect, useRef, useState, Dialog, Copy } from "../lib/ui.js";
 import { post, segment } from "../lib/api.js";
-import { offers, doctor, loadOffers, refresh, sessions } from "../lib/state.js";
+import { offers, doctor, loadOffers, refresh, sessions, valuesOf } from "../lib/state.js";
 import { go, sessionLink } from "../lib/route.js";
 import { remembered, remember } from "../lib/settings.js";
-import { safe } from "../lib/text.js";
+import { isPlain, safe } from "../lib/text.js";
 
 const LAST = "agent-proxy-start";
 const MODES = [["ask", "Ask me"], ["readOnly", "Allow reading, deny the rest"], ["allow", "Allow everything"], ["deny", "Deny everything"]];
@@ -78,7 +78,7 @@ export function StartForm({ onClose }) {
   const missing = agents.filter((agent) => !usable.includes(agent));
   const agent = agents.find((one) => one.id === chosen) ?? usable[0] ?? agents[0];
   const layer = (name) => (doctor.value || []).find((check) => check.name === name || check.name === `${name} layer`);
-  const directories = [...new Set([...sessions.value.values()].map((session) => session.cwd).filter(Boolean))].slice(0, 20);
+  const directories = [...new Set([...sessions.value.values()].map((session) => session.cwd).filter((path) => path && isPlain(path)))].slice(0, 20);
 
   const submit = async (event) => {
     event.preventDefault();
@@ -121,10 +121,10 @@ export function StartForm({ onClose }) {
       </div>
       <details><summary>Model, limits, containment, rules</summary>
         <div class="fields">
-          <label class="field"><span>Model</span><input name="model" type="text" spellcheck="false" placeholder=${safe(agent?.defaultModel ?? "the agent's choice", 60)}/></label>
+          <label class="field"><span>Model</span><input name="model" type="text" list="models" spellcheck="false" placeholder=${safe(agent?.defaultModel ?? "the agent's choice", 60)}/></label>
           <label class="field"><span>Mode</span><input name="mode" type="text" list="modes" spellcheck="false" placeholder="the agent's choice"/></label>
           <label class="field"><span>Thinking</span><input name="thinking" type="text" list="levels" spellcheck="false" placeholder="the agent's choice"/></label>
-          <datalist id="modes"><option value="build"/><option value="plan"/></datalist><datalist id="levels"><option value="off"/><option value="low"/><option value="medium"/><option value="high"/></datalist>
+          ${[["models", "model", [agent?.defaultModel]], ["modes", "mode", ["build", "plan"]], ["levels", "thinking", ["off", "low", "medium", "high"]]].map(([list, name, usual]) => html`<datalist id=${list}>${valuesOf(agent?.id, name, usual).map((value) => html`<option value=${value}/>`)}</datalist>`)}
           <label class="field"><span>Memory</span><input name="memory" type="text" placeholder="no limit, or 2G"/></label>
           <label class="field"><span>Processes</span><input name="processes" type="number" min="1" placeholder="no limit"/></label>
           <label class="field"><span>CPU, % of a core</span><input name="cpu" type="number" min="1" placeholder="no limit"/></label>
@@ -144,6 +144,6 @@ export function StartForm({ onClose }) {
           <label class="field"><span>Denied commands</span><textarea name="deny" rows="2" class="mono" spellcheck="false" placeholder="git push*"></textarea></label>
         </div></details>
       ${problem && html`<p class="error" role="alert">${safe(problem, 1000)}</p>`}
-      <div class="row end"><button type="button" onClick=${onClose}>Cancel</button><button type="submit" class="primary" disabled=${busy || !agent}>${busy ? "Starting…" : "Start"}</button></div>
+      <div class="row end foot"><button type="button" onClick=${onClose}>Cancel</button><button type="submit" class="primary" disabled=${busy || !agent}>${busy ? "Starting…" : "Start"}</button></div>
     </form><//>`;
 }

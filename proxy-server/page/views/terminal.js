@@ -5,8 +5,8 @@ import { isLive, refresh } from "../lib/state.js";
 import { exitText } from "../lib/conversation.js";
 import { safe, link } from "../lib/text.js";
 
-/** Bytes that wait to be painted, above which the terminal says so. */
-const MUCH = 4 << 20;
+/** Frames that the server sends before the first of them is painted. */
+const WINDOW = 8;
 
 /** Style sheet of xterm.js that the page's policy allows: no markup, a sheet of the document. */
 class PageStyleSheet extends HTMLElement {
@@ -52,7 +52,6 @@ export class Terminal extends Component {
     this.status = signal("none");
     this.types = signal(false);
     this.notice = signal(null);
-    this.waiting = 0;
     this.isDecided = false;
   }
 
@@ -112,7 +111,7 @@ export class Terminal extends Component {
     }
     this.xterm.reset();
     this.fitter.fit();
-    const url = address(`v1/sessions/${segment(this.props.id)}/${route}`, { rows: this.xterm.rows, columns: this.xterm.cols, ...(route === "terminal" ? { keyboard } : {}) });
+    const url = address(`v1/sessions/${segment(this.props.id)}/${route}`, { rows: this.xterm.rows, columns: this.xterm.cols, window: WINDOW, ...(route === "terminal" ? { keyboard } : {}) });
     url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
     this.route = route;
     if (!again) this.status.value = "connecting";
@@ -150,14 +149,10 @@ export class Terminal extends Component {
     });
   }
 
-  /** Paints a frame. Frames that come faster than they are painted wait here. */
+  /** Paints a frame, and says so: the server sends no more than are painted. */
   paint(bytes) {
-    this.waiting += bytes.length;
-    if (this.waiting > MUCH) this.notice.value = "The terminal paints more slowly than output comes.";
-    this.xterm.write(bytes, () => {
-      this.waiting -= bytes.length;
-      if (this.waiting < MUCH / 4 && this.notice.value?.startsWith("The terminal paints")) this.notice.value = null;
-    });
+    const { socket } = this;
+    this.xterm.write(bytes, () => { if (this.socket === socket) this.tell({ type: "painted", frames: 1 }); });
   }
 
   take(message) {
@@ -201,6 +196,7 @@ export class Terminal extends Component {
   copy() {
     const text = this.xterm?.getSelection();
     if (text) attempt(() => navigator.clipboard.writeText(text), "Copied");
+    this.xterm?.focus();
   }
 
   async paste() {

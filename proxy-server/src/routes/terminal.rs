@@ -64,7 +64,7 @@ async fn terminal(
 ) -> RouteResult<Response> {
     if is_websocket(request.headers()) {
         let Query(query) = query.map_err(|error| ProblemDetails::usage(error.to_string()))?;
-        return show(request, view(&caller, &id).await?, query.attach());
+        return show(request, view(&caller, &id).await?, query.attach(), query);
     }
     check_upgrade(&request)?;
     upgrade(request, view(&caller, &id).await?)
@@ -89,7 +89,7 @@ async fn shell(
         let Query(query) = query.map_err(|error| ProblemDetails::usage(error.to_string()))?;
         let session = caller.find(&id)?;
         caller.check_shell(&session)?;
-        return show(request, session.shell().await?, query.shell());
+        return show(request, session.shell().await?, query.shell(), query);
     }
     check_upgrade(&request)?;
     let session = caller.find(&id)?;
@@ -98,8 +98,8 @@ async fn shell(
 }
 
 /// Connects a browser; `first` is its first message.
-fn show(request: Request, viewer: TerminalViewer, first: ToTerminal) -> RouteResult<Response> {
-    accept(request, LONGEST_INPUT, move |socket| terminal_socket::serve(socket, viewer, first))
+fn show(request: Request, viewer: TerminalViewer, first: ToTerminal, query: TerminalQuery) -> RouteResult<Response> {
+    accept(request, LONGEST_INPUT, move |socket| terminal_socket::serve(socket, viewer, first, query.window()))
 }
 
 fn check_upgrade(request: &Request) -> RouteResult<()> {

@@ -64,6 +64,56 @@ async fn a_browser_types_and_sees_what_is_painted() {
     api.end().await;
 }
 
+/// Reads frames until the terminal waits for this client: what it prints then comes in no frame. Returns their number.
+async fn until_it_waits(browser: &mut SocketUnderTest, typist: &mut SocketUnderTest) -> usize {
+    let mut frames = 0;
+    for number in 0..20 {
+        typist.send(json!({"type": "input", "text": format!("line-{number}\r")})).await;
+        painted(typist, &format!("line-{number}")).await;
+    }
+    // The answer comes behind the frames that were sent before it.
+    browser.send(json!({"type": "dance"})).await;
+    let wait = async {
+        loop {
+            match browser.socket.next().await.expect("more").expect("a message") {
+                Message::Binary(_) => frames += 1,
+                Message::Text(text) if text.contains("invalid") => return,
+                _ => {}
+            }
+        }
+    };
+    tokio::time::timeout(DEADLINE, wait).await.expect("an answer in time");
+    frames
+}
+
+#[tokio::test]
+async fn a_browser_that_paints_slowly_gets_few_frames_and_then_the_screen_as_it_is() {
+    let api = ApiUnderTest::new().await;
+    start_in_terminal(&api).await;
+    let mut typist = SocketUnderTest::connect(api.router.clone(), "/v1/sessions/s-1/terminal").await;
+    typist.until(|json| json["type"] == "attached").await;
+    let slow = "/v1/sessions/s-1/terminal?keyboard=watch&window=2";
+    let mut browser = SocketUnderTest::connect(api.router.clone(), slow).await;
+    browser.until(|json| json["type"] == "attached").await;
+    assert!(until_it_waits(&mut browser, &mut typist).await <= 2);
+    assert_eq!(until_it_waits(&mut browser, &mut typist).await, 0);
+    // As soon as it has painted, it gets what is on the screen now.
+    browser.send(json!({"type": "painted", "frames": 2})).await;
+    let mut screen = String::new();
+    let wait = async {
+        while !screen.contains("line-19") {
+            if let Message::Binary(bytes) = browser.socket.next().await.expect("more").expect("a message") {
+                screen.push_str(&String::from_utf8_lossy(&bytes));
+                browser.send(json!({"type": "painted", "frames": 1})).await;
+            }
+        }
+    };
+    tokio::time::timeout(DEADLINE, wait).await.expect("painted in time");
+    let wrong = api.send("GET /v1/sessions/s-1/terminal?window=0", &[("upgrade", "websocket")], "").await;
+    assert_eq!(wrong.status(), StatusCode::BAD_REQUEST);
+    api.end().await;
+}
+
 #[tokio::test]
 async fn a_shell_is_a_terminal_too() {
     let api = ApiUnderTest::new().await;
