@@ -108,8 +108,16 @@ async fn a_call_meanwhile_waits_for_the_proof_or_tells_the_truth() {
     // Nobody has told the host yet.
     let (listed, killed) = tokio::join!(session.processes(), session.kill(KillOptions::NOW));
     let took = began.elapsed();
-    let receipt = killed.expect("killed");
-    assert!(receipt.is_empty() && took < CALL, "{took:?}: {receipt:?}");
+    match killed {
+        Ok(receipt) => assert!(receipt.is_empty() && took < CALL, "{took:?}: {receipt:?}"),
+        // Another test's proxy, whose fork server was killed at the same time, may be of this session as far as anyone can say.
+        Err(Error::Survivors(receipt)) => {
+            let is_proxy = |command: &String| command.starts_with("agent-proxy: session ");
+            let is_doubt = receipt.unattributed.iter().all(|entry| entry.command.as_ref().is_some_and(is_proxy));
+            assert!(receipt.doubt().is_some() && is_doubt && !receipt.unattributed.is_empty(), "{receipt:?}");
+        }
+        Err(error) => panic!("{error}"),
+    }
     assert_eq!(system::sleeping(&family.seconds), [0_u32; 0]);
     if let Ok(listed) = listed {
         assert!(listed.is_empty() || !system::with_marker(session.id().as_str()).is_empty(), "{listed:?}");

@@ -35,6 +35,8 @@ use super::{RecoveredSession, RecoveryOutcome};
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for a fork server to notice that its host has just died.
 const HOST_DEATH_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time for a killed fork server to be gone.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause between attempts.
 const INTERVAL: Duration = Duration::from_millis(10);
 
@@ -51,11 +53,12 @@ pub(crate) struct AdoptedForkServer {
 #[derive(Debug, Default)]
 pub(crate) struct DetachedSearch {
     pub(crate) found: Vec<AdoptedForkServer>,
-    /// Fork servers of another owner or another release: their sessions are left alone.
+    /// Fork servers of another owner: their sessions are left alone.
     pub(crate) others: Vec<ProcessId>,
 }
 
-/// Adopts the fork servers found in `directory`. Blocks.
+/// Adopts the fork servers found in `directory`. One whose release cannot talk with this one is killed: its proxies end their sessions, each
+/// with a receipt, and the journals name whatever they leave. Blocks.
 pub(crate) fn find(directory: &Path, host: ProcessId) -> DetachedSearch {
     let mut search = DetachedSearch::default();
     for (name, process) in names(directory, ".sock").filter_map(|name| Some((name.clone(), parse_socket_name(&name)?)))
@@ -138,9 +141,25 @@ fn adopt(
                     owner.map_or_else(|| "another host has them".to_owned(), |owner| format!("host {owner} has them"))
                 );
             }
-            Ok(AdoptAnswer::Refused(reason)) => return Err(reason),
+            Ok(AdoptAnswer::Refused(reason)) => {
+                tracing::warn!(fork_server = %process, reason, "ended the sessions of another release: it cannot be talked with");
+                kill(process).map_err(|error| format!("{reason}; and it cannot be killed: {error}"))?;
+                return Ok(None);
+            }
             Err(error) => return Err(format!("it does not say what it has: {error}")),
         }
+    }
+}
+
+/// Kills a fork server, and waits until it is gone.
+fn kill(server: ProcessId) -> io::Result<()> {
+    let killed = PidFd::open(server).and_then(|server| {
+        server.signal(Signal::Kill)?;
+        await_readable(&server, Instant::now() + KILL_TIMEOUT)
+    });
+    match killed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        killed => killed,
     }
 }
 
@@ -272,9 +291,35 @@ fn remove(path: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixListener;
+    use std::{
+        io::Write as _,
+        os::unix::{net::UnixListener, process::ExitStatusExt as _},
+    };
 
     use super::*;
+
+    /// As one of a release does that speaks another protocol.
+    #[test]
+    fn a_fork_server_that_cannot_be_talked_with_is_killed() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        #[expect(clippy::disallowed_methods, reason = "the process that is killed is no session's")]
+        let mut server = std::process::Command::new("sleep").arg("600").spawn().expect("started");
+        let ProcessId { pid, start_time } = registry::identify(server.id()).expect("alive");
+        let path = scratch.path().join(format!("{pid}.{start_time}.sock"));
+        let listener = UnixListener::bind(&path).expect("bound");
+        let answering = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a claim");
+            let answer = AdoptResponse::Refused { reason: "it is of version 1".to_owned() };
+            serde_json::to_writer(&mut stream, &answer).expect("answered");
+            stream.write_all(b"\n").expect("answered");
+        });
+        let host = registry::identify(std::process::id()).expect("alive");
+        let DetachedSearch { found, others } = find(scratch.path(), host);
+        assert!(found.is_empty() && others.is_empty(), "{found:?} {others:?}");
+        assert_eq!(server.wait().expect("it has ended").signal(), Some(9));
+        assert!(!path.exists(), "its socket is removed");
+        answering.join().expect("no panic");
+    }
 
     /// As one does that was just killed: it can still be connected to.
     #[test]
