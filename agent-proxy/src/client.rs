@@ -58,8 +58,29 @@ impl DaemonClient {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, ProblemDetails> {
+        self.send_json(Method::POST, path, body).await
+    }
+
+    /// Sends a `PUT` request with JSON and returns the JSON answer.
+    ///
+    /// # Errors
+    /// Same as [`Client::get`].
+    pub(crate) async fn put<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ProblemDetails> {
+        self.send_json(Method::PUT, path, body).await
+    }
+
+    async fn send_json<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ProblemDetails> {
         let body = serde_json::to_vec(body).map_err(|error| ProblemDetails::failed(format!("JSON: {error}")))?;
-        self.while_healthy(async { self.json(self.exchange(Method::POST, path, Some(body)).await?).await }).await
+        self.while_healthy(async { self.json(self.exchange(method, path, Some(body)).await?).await }).await
     }
 
     /// Sends a `DELETE` request.
@@ -104,6 +125,11 @@ impl DaemonClient {
         let body = serde_json::to_vec(body).map_err(|error| ProblemDetails::failed(format!("JSON: {error}")))?;
         let response = self.while_healthy(self.exchange(Method::POST, path, Some(body))).await?;
         Ok(self.lines(response))
+    }
+
+    /// Returns true for a daemon on this machine.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.address, DaemonAddress::Socket(_))
     }
 
     /// Connects to a session's terminal.

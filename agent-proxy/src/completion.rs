@@ -6,13 +6,14 @@ use std::{
     time::Duration,
 };
 
-use api_types::{ProblemDetails, SessionInfo, SessionState};
+use api_types::{InstalledAgent, ProblemDetails, SessionInfo, SessionState};
 use clap::{Arg, Command, ValueHint};
 use clap_complete::{
     CompleteEnv,
     engine::{ArgValueCandidates, CompletionCandidate},
 };
 use ipc_protocol::{Event, LimitKind, SessionId};
+use serde_json::Value;
 
 use crate::{
     args,
@@ -165,9 +166,9 @@ impl ValueSource {
                 sessions.map(|session| candidate(session.metadata.session_id.as_str(), &summary(&session))).collect()
             }
             Self::PermissionRequests => permission_requests(),
-            Self::Agents => named(engine::agents(config_dir().as_deref())),
-            Self::Profiles => named(engine::profiles(config_dir().as_deref())),
-            Self::ModelConfigs => named(engine::model_configs(config_dir().as_deref())),
+            Self::Agents => named(&configured_names().agents),
+            Self::Profiles => named(&configured_names().profiles),
+            Self::ModelConfigs => named(&configured_names().model_configs),
             Self::Models => models(),
             Self::Limits => {
                 let kinds = LimitKind::ALL.iter();
@@ -210,13 +211,48 @@ fn config_dir() -> Option<PathBuf> {
     flag(&words(), "--config-dir").map(PathBuf::from)
 }
 
-fn named(rows: Vec<(String, String)>) -> Vec<CompletionCandidate> {
+/// Names in a configuration, each with what it is.
+#[derive(Debug, Default)]
+pub(crate) struct ConfiguredNames {
+    /// Agents.
+    pub(crate) agents: Vec<(String, String)>,
+    /// Profiles.
+    pub(crate) profiles: Vec<(String, String)>,
+    /// Model configurations.
+    pub(crate) model_configs: Vec<(String, String)>,
+    /// Models that profiles and model configurations name.
+    pub(crate) models: Vec<String>,
+}
+
+/// Returns the names in the configuration of this machine or, where a build has none, of the daemon.
+fn configured_names() -> ConfiguredNames {
+    engine::configured_names(config_dir().as_deref()).or_else(names_of_daemon).unwrap_or_default()
+}
+
+fn names_of_daemon() -> Option<ConfiguredNames> {
+    let (agents, profiles, models) = ask_daemon(async |client| {
+        let agents: Vec<InstalledAgent> = client.get("/v1/agents").await?;
+        let profiles: Vec<Value> = client.get("/v1/profiles").await?;
+        let models: Vec<Value> = client.get("/v1/models").await?;
+        Ok((agents, profiles, models))
+    })?;
+    let text = |of: &Value, member: &str| of[member].as_str().map(str::to_owned);
+    let named = |of: &Value, about: &str| Some((text(of, "name")?, text(of, about).unwrap_or_default()));
+    Some(ConfiguredNames {
+        agents: agents.into_iter().filter(|agent| agent.enabled).map(|agent| (agent.id, agent.title)).collect(),
+        profiles: profiles.iter().filter_map(|profile| named(profile, "description")).collect(),
+        model_configs: models.iter().filter_map(|model| named(model, "provider")).collect(),
+        models: models.iter().chain(&profiles).filter_map(|one| text(one, "model")).collect(),
+    })
+}
+
+fn named(rows: &[(String, String)]) -> Vec<CompletionCandidate> {
     rows.iter().map(|(name, help)| candidate(name, help)).collect()
 }
 
 fn models() -> Vec<CompletionCandidate> {
     let mut models: Vec<String> = sessions().into_iter().filter_map(|session| session.settings.model).collect();
-    models.extend(engine::models(config_dir().as_deref()));
+    models.extend(configured_names().models);
     models.sort_unstable();
     models.dedup();
     models.into_iter().map(CompletionCandidate::new).collect()

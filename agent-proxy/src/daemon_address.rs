@@ -76,6 +76,17 @@ impl fmt::Display for DaemonAddress {
     }
 }
 
+/// Returns the URL of flags or environment. `--socket` wins over `AGENT_PROXY_URL`, as what is said now does over what is set.
+fn given_url(flags: AddressFlags<'_>, var: &impl Fn(&str) -> Option<OsString>) -> Option<OsString> {
+    let of_environment = || flags.socket.is_none().then(|| var("AGENT_PROXY_URL")).flatten();
+    flags.url.map(OsString::from).or_else(of_environment)
+}
+
+/// Returns a variable of this process's environment, unless it is empty.
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
 /// What the command line says of the address.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AddressFlags<'a> {
@@ -91,19 +102,18 @@ impl DaemonAddress {
     /// # Errors
     /// `usage`: says what does not fit.
     pub(crate) fn find(flags: AddressFlags<'_>) -> Result<Self, ProblemDetails> {
-        Self::from_parts(flags, |name| std::env::var_os(name).filter(|value| !value.is_empty()))
+        Self::from_parts(flags, variable)
     }
 
-    /// `--socket` wins over `AGENT_PROXY_URL`, as what is said now does over what is set.
+    /// Returns true if flags or environment name a URL, whether or not it can be used.
+    #[cfg(feature = "engine")]
+    pub(crate) fn is_url_given(flags: AddressFlags<'_>) -> bool {
+        given_url(flags, &variable).is_some()
+    }
+
     fn from_parts(flags: AddressFlags<'_>, var: impl Fn(&str) -> Option<OsString>) -> Result<Self, ProblemDetails> {
-        let of_environment = || match (flags.socket, var("AGENT_PROXY_URL")) {
-            (None, Some(url)) => {
-                url.into_string().map(Some).map_err(|_| ProblemDetails::usage("AGENT_PROXY_URL is no text"))
-            }
-            _ => Ok(None),
-        };
-        let url = flags.url.map(|url| Ok(Some(url.to_owned()))).unwrap_or_else(of_environment)?;
-        let Some(url) = url else {
+        let url = given_url(flags, &var).map(OsString::into_string).transpose();
+        let Some(url) = url.map_err(|_| ProblemDetails::usage("AGENT_PROXY_URL is no text"))? else {
             let socket = SocketPath::find(flags.socket);
             return match socket.unusable() {
                 Some(why) => Err(ProblemDetails::usage(why)),

@@ -2,20 +2,27 @@
 
 use std::{ffi::OsString, path::Path, process::ExitCode};
 
-use agents::Profile;
-use api_types::ProblemDetails;
+pub(crate) use agents::SaveMode;
+use agents::{Profile, StoredModel};
+use api_types::{InstalledAgent, ProblemDetails};
 use clap::Args as _;
 use ipc_protocol::ProcessId;
 pub use proxy_child::{ChildToken as EngineToken, run_if_child};
-use proxy_server::LoadedConfiguration;
+use proxy_manager::ChildProgram;
+use proxy_server::{LoadedConfiguration, model_json, profile_json};
 use registry::PidFd;
+use serde_json::Value;
 
 pub(crate) use crate::commands::engine::workspaces;
 use crate::{
-    args::{AskArgs, CliCommand, EngineCommand, GlobalArgs, LogFormat, ServeArgs},
+    args::{AgentsArgs, AskArgs, CliCommand, EngineCommand, GlobalArgs, LogFormat, ServeArgs},
     client::DaemonClient,
     command_failure::CommandFailure,
-    commands, configuration,
+    commands,
+    completion::ConfiguredNames,
+    configuration,
+    daemon_address::DaemonAddress,
+    installed_agents::installed,
     process_exit::ProcessExit,
     serve_config, term,
 };
@@ -100,39 +107,121 @@ pub(crate) fn is_alive(process: ProcessId) -> bool {
     registry::identify(process.pid).is_ok_and(|now| now == process)
 }
 
-/// Agents of the user's configuration, each with its title.
-pub(crate) fn agents(directory: Option<&Path>) -> Vec<(String, String)> {
-    configured(directory, |configuration| {
-        let rows = configuration.catalog.rows().iter().filter(|row| row.enabled);
-        rows.map(|row| (row.id.clone(), row.display_name.clone())).collect()
+/// Returns the names in the user's configuration on this machine; `None` if it cannot be read.
+pub(crate) fn configured_names(directory: Option<&Path>) -> Option<ConfiguredNames> {
+    let LoadedConfiguration { catalog, profiles, models, .. } = &configuration::read(directory).ok()?;
+    let about = |profile: &Profile| profile.description.clone().unwrap_or(profile.agent.clone());
+    Some(ConfiguredNames {
+        agents: {
+            let rows = catalog.rows().iter().filter(|row| row.enabled);
+            rows.map(|row| (row.id.clone(), row.display_name.clone())).collect()
+        },
+        profiles: profiles.iter().map(|profile| (profile.name.clone(), about(profile))).collect(),
+        model_configs: models.iter().map(|(name, stored)| (name.clone(), stored.provider.clone())).collect(),
+        models: {
+            let of_models = models.values().filter_map(|stored| stored.model.clone());
+            of_models.chain(profiles.iter().filter_map(|profile| profile.model.clone())).collect()
+        },
     })
 }
 
-/// Profiles of the user's configuration, each with its description.
-pub(crate) fn profiles(directory: Option<&Path>) -> Vec<(String, String)> {
-    configured(directory, |configuration| {
-        let about = |profile: &Profile| profile.description.clone().unwrap_or(profile.agent.clone());
-        configuration.profiles.iter().map(|profile| (profile.name.clone(), about(profile))).collect()
-    })
+/// Looks for the agents of this machine; `None` if a URL names a daemon, whose agents are meant.
+///
+/// # Errors
+/// `invalid-config`; the manager's, when it cannot be started for the agents that tell their version only when they run.
+pub(crate) async fn installed_agents(
+    token: EngineToken,
+    args: &AgentsArgs,
+    global: &GlobalArgs,
+) -> Result<Option<Vec<InstalledAgent>>, CommandFailure> {
+    if DaemonAddress::is_url_given(global.address()) {
+        return Ok(None);
+    }
+    let configuration = configuration::read(global.config_dir.as_deref())?;
+    let child = (!args.no_run).then_some(ChildProgram::Current(token));
+    installed(&configuration.catalog, child).await.map(Some)
 }
 
-/// Model configurations of the user's, each with its provider.
-pub(crate) fn model_configs(directory: Option<&Path>) -> Vec<(String, String)> {
-    configured(directory, |configuration| {
-        configuration.models.iter().map(|(name, stored)| (name.clone(), stored.provider.clone())).collect()
-    })
+/// Returns the JSON schema of a file of agents.
+///
+/// # Errors
+/// None.
+pub(crate) fn agents_schema() -> Result<Value, ProblemDetails> {
+    Ok(agents::schema())
 }
 
-/// Models that the user's configuration names.
-pub(crate) fn models(directory: Option<&Path>) -> Vec<String> {
-    configured(directory, |configuration| {
-        let of_models = configuration.models.values().filter_map(|stored| stored.model.clone());
-        of_models.chain(configuration.profiles.iter().filter_map(|profile| profile.model.clone())).collect()
-    })
-}
+/// Profiles and model configurations in the files of this machine.
+#[derive(Debug)]
+pub(crate) struct StoredConfiguration(LoadedConfiguration);
 
-fn configured<T: Default>(directory: Option<&Path>, find: impl Fn(&LoadedConfiguration) -> T) -> T {
-    configuration::read(directory).as_ref().map(find).unwrap_or_default()
+impl StoredConfiguration {
+    /// Reads the given directory, or the one that the environment names.
+    ///
+    /// # Errors
+    /// As [`configuration::read`].
+    pub(crate) fn read(directory: Option<&Path>) -> Result<Self, ProblemDetails> {
+        configuration::read(directory).map(Self)
+    }
+
+    /// Describes the profiles.
+    pub(crate) fn profiles(&self) -> Vec<Value> {
+        self.0.profiles.iter().map(profile_json).collect()
+    }
+
+    /// Describes the profile of that name.
+    ///
+    /// # Errors
+    /// `unknown-profile`.
+    pub(crate) fn profile(&self, name: &str) -> Result<Value, ProblemDetails> {
+        Ok(profile_json(self.0.profiles.get(name)?))
+    }
+
+    /// Saves a profile, and describes it.
+    ///
+    /// # Errors
+    /// As [`LoadedConfiguration::save_profile`].
+    pub(crate) fn save_profile(&self, profile: &Profile, mode: SaveMode) -> Result<Value, ProblemDetails> {
+        self.0.save_profile(profile, mode)?;
+        Ok(profile_json(profile))
+    }
+
+    /// Deletes a profile.
+    ///
+    /// # Errors
+    /// `unknown-profile`.
+    pub(crate) fn delete_profile(&self, name: &str) -> Result<(), ProblemDetails> {
+        Ok(self.0.directory()?.delete_profile(name)?)
+    }
+
+    /// Describes the model configurations.
+    pub(crate) fn models(&self) -> Vec<Value> {
+        self.0.models.iter().map(|(name, stored)| model_json(name, stored)).collect()
+    }
+
+    /// Describes the model configuration of that name.
+    ///
+    /// # Errors
+    /// `unknown-model`.
+    pub(crate) fn model(&self, name: &str) -> Result<Value, ProblemDetails> {
+        Ok(model_json(name, self.0.stored_model(name)?))
+    }
+
+    /// Saves a new model configuration, and describes it.
+    ///
+    /// # Errors
+    /// `already-exists`.
+    pub(crate) fn create_model(&self, name: &str, stored: &StoredModel) -> Result<Value, ProblemDetails> {
+        self.0.directory()?.create_model(name, stored)?;
+        Ok(model_json(name, stored))
+    }
+
+    /// Deletes a model configuration.
+    ///
+    /// # Errors
+    /// `unknown-model`.
+    pub(crate) fn delete_model(&self, name: &str) -> Result<(), ProblemDetails> {
+        Ok(self.0.directory()?.delete_model(name)?)
+    }
 }
 
 fn fake_agent(args: &[OsString]) -> ExitCode {

@@ -10,11 +10,12 @@ use agents::{
     AgentSpec, Catalog,
     discovery::{self, FoundAgent, ProgramVersion},
 };
+use api_types::InstalledAgent;
 use ipc_protocol::ErrorChain;
 use proxy_manager::{AgentSessionConfig, ChildProgram, Event, KillOptions, ProxyManager, Timeouts};
 use proxy_server::{
     ProblemDetails,
-    installed_agents::{InstalledAgent, describe, node_command},
+    installed_agents::{describe, node_command},
 };
 use tokio::task::JoinSet;
 

@@ -13,6 +13,7 @@ mod completion;
 mod config_dir;
 #[cfg(feature = "engine")]
 mod configuration;
+mod configuration_store;
 #[cfg(feature = "engine")]
 mod daemon;
 mod daemon_address;

@@ -2,20 +2,22 @@
 
 use std::{ffi::OsString, path::Path, process::ExitCode};
 
-use api_types::ProblemDetails;
+use api_types::{InstalledAgent, ProblemDetails};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use ipc_protocol::ProcessId;
+use serde_json::Value;
 
 use crate::{
-    args::{AskArgs, CliCommand, GlobalArgs},
+    args::{AgentsArgs, AskArgs, CliCommand, GlobalArgs},
     client::DaemonClient,
     command_failure::CommandFailure,
+    completion::ConfiguredNames,
 };
 
 /// Commands of a build with the engine.
-const COMMANDS: [&str; 17] = [
-    "accounts", "acp", "agents", "config", "demo", "doctor", "hooks", "leaktest", "log", "mcp", "models", "orphans",
-    "profiles", "restart", "run", "serve", "tokens",
+const COMMANDS: [&str; 14] = [
+    "accounts", "acp", "config", "demo", "doctor", "hooks", "leaktest", "log", "mcp", "orphans", "restart", "run",
+    "serve", "tokens",
 ];
 
 /// Stands for the right to run as a part of the engine, which this build has none of.
@@ -112,24 +114,29 @@ pub(crate) fn is_alive(_: ProcessId) -> bool {
     false
 }
 
-/// Agents of the user's configuration: they are the daemon's.
-pub(crate) fn agents(_: Option<&Path>) -> Vec<(String, String)> {
-    Vec::new()
+/// Returns the names in the configuration of this machine: there is none, and the daemon is asked.
+pub(crate) fn configured_names(_: Option<&Path>) -> Option<ConfiguredNames> {
+    None
 }
 
-/// Profiles of the user's configuration: they are the daemon's.
-pub(crate) fn profiles(_: Option<&Path>) -> Vec<(String, String)> {
-    Vec::new()
+/// Looks for the agents of this machine: none are looked for, and the daemon is asked.
+///
+/// # Errors
+/// None.
+pub(crate) async fn installed_agents(
+    _: EngineToken,
+    _: &AgentsArgs,
+    _: &GlobalArgs,
+) -> Result<Option<Vec<InstalledAgent>>, CommandFailure> {
+    Ok(None)
 }
 
-/// Model configurations of the user's: they are the daemon's.
-pub(crate) fn model_configs(_: Option<&Path>) -> Vec<(String, String)> {
-    Vec::new()
-}
-
-/// Models that the user's configuration names: none here.
-pub(crate) fn models(_: Option<&Path>) -> Vec<String> {
-    Vec::new()
+/// Refuses the schema of a file of agents: such files are read by the engine.
+///
+/// # Errors
+/// `unsupported`.
+pub(crate) fn agents_schema() -> Result<Value, ProblemDetails> {
+    Err(needs_engine("`agents --schema`"))
 }
 
 /// Workspaces of sessions that ran in this terminal: none.

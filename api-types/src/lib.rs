@@ -7,6 +7,7 @@ pub mod api;
 mod description;
 mod escape_marks;
 pub mod exit;
+mod installed_agent;
 mod problem;
 mod process_details;
 pub mod recorded_offset;
@@ -24,6 +25,7 @@ pub use self::{
     },
     escape_marks::{AgentPosition, EscapeMark, EscapeMarks},
     exit::ProgramExit,
+    installed_agent::{AgentSupport, InstalledAgent},
     problem::{KINDS, ProblemDetails, survivors_text},
     process_details::ProcessDetails,
     role::Role,

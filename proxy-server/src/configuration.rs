@@ -7,15 +7,12 @@ use agents::{
     Profiles, SaveMode, StoredModel,
     discovery::{self, SearchPaths},
 };
+use api_types::InstalledAgent;
 use proxy_manager::{AgentSessionConfig, ManagerBuilder};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{
-    ProblemDetails,
-    file_stamps::FileStamps,
-    installed_agents::{self, InstalledAgent},
-};
+use crate::{ProblemDetails, file_stamps::FileStamps, installed_agents};
 
 /// Place of a configuration, and of the programs that it is about. A library reads no environment: its program says what is there.
 #[derive(Clone, Debug)]

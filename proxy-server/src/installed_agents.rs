@@ -1,84 +1,22 @@
 //! Agents of the catalog, and what is found of them on this machine.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::BTreeMap;
 
 use agents::{
     AgentSpec, KnownVersions,
     discovery::{FoundAgent, ProgramVersion},
 };
+use api_types::{AgentSupport, InstalledAgent};
 use ipc_protocol::EnvVars;
-use serde::Serialize;
 
-/// Agent of the catalog, with the results of its discovery.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct InstalledAgent {
-    /// Catalog id.
-    pub id: String,
-    /// Title for people.
-    pub title: String,
-    /// Description for people.
-    pub description: String,
-    /// False if it is not to be used.
-    pub enabled: bool,
-    /// Protocol that it speaks.
-    pub protocol: String,
-    /// True if it runs any program, which the session's command names.
-    pub any_program: bool,
-    /// True if a session of it can be started.
-    pub usable: bool,
-    /// True if its program was found.
-    pub found: bool,
-    /// Path of the program.
-    pub path: Option<PathBuf>,
-    /// Version, if it is known.
-    pub version: Option<String>,
-    /// The versions that its row was tried with.
-    pub tried: Vec<String>,
-    /// Warning about a version that was not tried; `null` for one that was, or that is not known.
-    pub untried: Option<String>,
-    /// Requirements that the agent cannot start without.
-    pub missing: Vec<String>,
-    /// Command that installs it.
-    pub install: Option<String>,
-    /// Files that show that it is set up.
-    pub files: Vec<PathBuf>,
-    /// Files with its configured MCP servers.
-    pub mcp_config_files: Vec<PathBuf>,
-    /// Default model.
-    pub default_model: Option<String>,
-    /// Capabilities that its row names.
-    pub capabilities: Vec<String>,
-    /// Capabilities that its row states or denies.
-    pub supports: AgentSupport,
-}
-
-/// Capabilities stated in the catalog row; `null` where it states none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct AgentSupport {
-    /// It takes MCP servers.
-    pub mcp: Option<bool>,
-    /// Its conversations can be resumed.
-    pub session_resume: Option<bool>,
-    /// It runs commands.
-    pub shell: Option<bool>,
-    /// It stays in its workspace.
-    pub workspace_only: Option<bool>,
-}
-
-impl AgentSupport {
-    fn of(row: &AgentSpec) -> Self {
-        let said = &row.discovery.discovery_capabilities;
-        Self {
-            mcp: row.discovery.supports_mcp,
-            // Either field may state it.
-            session_resume: if row.cannot_resume().is_some() { Some(false) } else { said.supports_session_resume },
-            shell: said.supports_shell,
-            workspace_only: said.supports_workspace_only,
-        }
+fn support(row: &AgentSpec) -> AgentSupport {
+    let said = &row.discovery.discovery_capabilities;
+    AgentSupport {
+        mcp: row.discovery.supports_mcp,
+        // Either field may state it.
+        session_resume: if row.cannot_resume().is_some() { Some(false) } else { said.supports_session_resume },
+        shell: said.supports_shell,
+        workspace_only: said.supports_workspace_only,
     }
 }
 
@@ -138,7 +76,7 @@ pub fn describe(
         mcp_config_files: found.mcp_files,
         default_model: row.default_model().map(str::to_owned),
         capabilities: row.capabilities.clone(),
-        supports: AgentSupport::of(row),
+        supports: support(row),
     }
 }
 

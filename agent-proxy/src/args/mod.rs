@@ -2,6 +2,7 @@
 
 mod ask;
 mod budget;
+mod catalog;
 mod clocks;
 mod container;
 mod containment;
@@ -36,6 +37,10 @@ use ipc_protocol::{HostDeath, KillOptions, SessionId};
 use crate::daemon_address::AddressFlags;
 
 pub(crate) use ask::AskArgs;
+pub(crate) use catalog::{
+    AgentsArgs, ChangeProfileArgs, CreateModelArgs, CreateProfileArgs, ModelsArgs, ModelsCommand, ProfileField,
+    ProfilesArgs, ProfilesCommand,
+};
 #[cfg(feature = "engine")]
 pub(crate) use engine::*;
 #[cfg(feature = "engine")]
@@ -218,6 +223,12 @@ pub(crate) enum CliCommand {
     Delete(DeleteArgs),
     /// Forget all sessions that have ended, or that ended some time ago
     Prune(PruneArgs),
+    /// List the agents: found or not, where, which version, what is missing
+    Agents(AgentsArgs),
+    /// Manage profiles: named settings for the start of sessions
+    Profiles(ProfilesArgs),
+    /// Manage model configurations: providers, addresses and keys by name
+    Models(ModelsArgs),
     /// List the daemon's webhooks with what they have carried, and the last failure of each
     Webhooks(WebhooksArgs),
     /// List the workspaces: trees of their own in which agents work (--workspace)

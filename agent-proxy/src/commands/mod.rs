@@ -1,6 +1,7 @@
 //! Commands of the program, one module each.
 
 mod abort;
+mod agents;
 mod ask;
 mod attach;
 mod completions;
@@ -14,9 +15,11 @@ mod kill;
 mod login_link;
 mod logs;
 mod man;
+mod models;
 mod operations;
 mod permit;
 mod persistence;
+mod profiles;
 mod prompt;
 mod prune;
 mod ps;
@@ -57,6 +60,9 @@ pub(crate) async fn run(cli: Cli, token: EngineToken) -> Result<(), CommandFailu
         CliCommand::Ask(args) if args.session().is_none() || args.handler.is_some() => {
             crate::engine::ask(token, args, &global).await
         }
+        CliCommand::Agents(args) => agents::run(token, &args, &global).await,
+        CliCommand::Profiles(args) => profiles::run(args, &global).await,
+        CliCommand::Models(args) => models::run(args, &global).await,
         CliCommand::Fleet(args) => fleet::run(&global, args).await,
         CliCommand::Completions(args) => completions::run(&args),
         CliCommand::Man(args) => man::run(&args),
@@ -136,6 +142,9 @@ async fn run_client(command: CliCommand, client: &DaemonClient, as_json: bool) -
         CliCommand::Attach(_)
         | CliCommand::Shell(_)
         | CliCommand::Top(_)
+        | CliCommand::Agents(_)
+        | CliCommand::Profiles(_)
+        | CliCommand::Models(_)
         | CliCommand::Fleet(_)
         | CliCommand::Webhooks(_)
         | CliCommand::Workspaces(_)

@@ -105,7 +105,10 @@ pub(crate) async fn serve(
     let doctor_child = child.clone();
     let mut builder = configuration
         .apply_to(ProxyManager::builder(child).base_env(environment::base()).engine_env(environment::engine()));
-    builder = builder.containment(args.containment.containment.unwrap_or_default()).hidden_files(hidden);
+    builder = builder
+        .containment(args.containment.containment.unwrap_or_default())
+        .hidden_files(hidden)
+        .remove_dead_containers();
     let capacity = args.fleet.capacity.map(|capacity| usize::try_from(capacity).unwrap_or(usize::MAX));
     builder = args.supervision.or_max_sessions(capacity).apply_to(builder.max_depth(args.max_depth));
     builder = args.durability.apply_to(builder)?;

@@ -1,8 +1,8 @@
 //! Table of agents, one a line, and their missing requirements.
 
-use super::listing::{Column, ColumnFit, Listing, ListingRow};
-use proxy_server::installed_agents::InstalledAgent;
+use api_types::InstalledAgent;
 
+use super::listing::{Column, ColumnFit, Listing, ListingRow};
 use crate::term::{TermStyle, printable};
 
 const COLUMNS: &[Column] = &[
@@ -77,7 +77,7 @@ mod tests {
             mcp_config_files: Vec::new(),
             default_model: None,
             capabilities: Vec::new(),
-            supports: proxy_server::installed_agents::AgentSupport::default(),
+            supports: api_types::AgentSupport::default(),
         };
         let here = |id: &str| InstalledAgent { found: true, path: Some(format!("/bin/{id}").into()), ..agent(id) };
         let agents = [

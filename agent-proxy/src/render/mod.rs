@@ -1,6 +1,5 @@
 //! Formatting for a terminal.
 
-#[cfg(feature = "engine")]
 pub(crate) mod agents;
 pub(crate) mod event;
 pub(crate) mod event_printer;

@@ -1,9 +1,10 @@
 //! Agents of the catalog.
 
+use api_types::InstalledAgent;
+
 use crate::{
     ApiState,
     access::Caller,
-    installed_agents::InstalledAgent,
     requests::{JsonBody, RouteResult},
     route_table::api_routes,
 };

@@ -1,6 +1,5 @@
 //! Commands of the builds with the engine, and their arguments.
 
-mod catalog;
 mod daemon;
 mod durability;
 mod fleet;
@@ -19,10 +18,6 @@ use proxy_server::ProblemDetails;
 
 use super::{AgentArgs, AttachmentArgs, containment::ContainmentArgs, terminal};
 
-pub(crate) use catalog::{
-    AgentsArgs, ChangeProfileArgs, CreateModelArgs, CreateProfileArgs, ModelsArgs, ModelsCommand, ProfileField,
-    ProfilesArgs, ProfilesCommand,
-};
 pub(crate) use daemon::{
     ConfigArgs, ConfigCheckArgs, ConfigCommand, ConfigShowArgs, LogFormat, RestartArgs, SWITCH_VALUE, serve_definition,
     with_switch_values,
@@ -58,12 +53,6 @@ pub(crate) enum EngineCommand {
     Restart(RestartArgs),
     /// Check or show the daemon's configuration: a file with a key for each flag of `serve`
     Config(ConfigArgs),
-    /// List the agents: found or not, where, which version, what is missing
-    Agents(AgentsArgs),
-    /// Manage profiles: named settings for the start of sessions
-    Profiles(ProfilesArgs),
-    /// Manage model configurations: providers, addresses and keys by name
-    Models(ModelsArgs),
     /// List, create or revoke tokens of callers over the network
     Tokens(TokensArgs),
     /// Check or salvage the event log's file; needs no daemon

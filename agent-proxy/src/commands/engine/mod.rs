@@ -1,7 +1,6 @@
 //! Commands that run agents, or look at this machine.
 
 mod acp;
-mod agents;
 pub(crate) mod ask;
 mod demo;
 mod doctor;
@@ -14,10 +13,8 @@ mod interrupts;
 mod leaktest;
 mod log;
 mod mcp;
-mod models;
 mod orphans;
 mod permission;
-mod profiles;
 mod protocol_backend;
 mod restart;
 mod run;
@@ -48,9 +45,6 @@ pub(super) async fn run(command: EngineCommand, token: ChildToken, global: &Glob
     match command {
         EngineCommand::Demo => demo::run(child, as_json).await,
         EngineCommand::Run(args) => run::run(child, args, directory, as_json).await,
-        EngineCommand::Agents(args) => agents::run(child, &args, directory, as_json).await,
-        EngineCommand::Profiles(args) => profiles::run(args, directory, as_json),
-        EngineCommand::Models(args) => models::run(args, directory, as_json),
         EngineCommand::Tokens(args) => tokens::run(args, directory, as_json),
         EngineCommand::Config(args) => serve_config::run(args, directory, as_json),
         EngineCommand::Restart(_) if global.url.is_some() => {

@@ -1,31 +1,26 @@
 //! Command `models`.
 
-use std::path::Path;
-
 use agents::{Secret, StoredModel};
-use proxy_server::{LoadedConfiguration, ProblemDetails, model_json};
+use api_types::ProblemDetails;
+use serde_json::Value;
 
 use crate::{
-    args::{CreateModelArgs, FormatArgs, ListingFormat, ModelsArgs, ModelsCommand},
+    args::{CreateModelArgs, FormatArgs, GlobalArgs, ListingFormat, ModelsArgs, ModelsCommand},
     command_failure::CommandFailure,
-    configuration,
+    configuration_store::ConfigurationStore,
     render::listing::{Column, ColumnFit, Listing, ListingRow},
     term,
 };
 
 /// Lists, shows, creates or deletes model configurations. Never prints a key.
-pub(super) fn run(args: ModelsArgs, directory: Option<&Path>, as_json: bool) -> Result<(), CommandFailure> {
-    let configuration = configuration::read(directory)?;
+pub(super) async fn run(args: ModelsArgs, global: &GlobalArgs) -> Result<(), CommandFailure> {
+    let store = ConfigurationStore::find(global)?;
+    let as_json = global.json;
     match args.command.unwrap_or_else(|| ModelsCommand::List(FormatArgs::default())) {
-        ModelsCommand::List(format) => list(&configuration, &format.form(as_json)),
-        ModelsCommand::Show(args) => {
-            let stored = configuration.models.get(&args.name).ok_or_else(|| configuration.no_model(&args.name))?;
-            print_model(&args.name, stored, as_json)
-        }
-        ModelsCommand::Create(args) => create(&configuration, args, as_json),
-        ModelsCommand::Delete(args) => {
-            configuration.directory()?.delete_model(&args.name).map_err(|error| ProblemDetails::from(error).into())
-        }
+        ModelsCommand::List(format) => list(&store.models().await?, &format.form(as_json)),
+        ModelsCommand::Show(args) => print_model(&store.model(&args.name).await?, as_json),
+        ModelsCommand::Create(args) => create(&store, args, as_json).await,
+        ModelsCommand::Delete(args) => Ok(store.delete_model(&args.name).await?),
     }
 }
 
@@ -38,30 +33,28 @@ const COLUMNS: &[Column] = &[
     Column { key: "key", heading: "KEY", fit: ColumnFit::Start, from: 0 },
 ];
 
-fn list(configuration: &LoadedConfiguration, form: &ListingFormat) -> Result<(), CommandFailure> {
-    let row = |(name, stored): (&String, &StoredModel)| {
-        let json = model_json(name, stored);
-        let text = |member: &str| term::printable(json[member].as_str().unwrap_or_default(), false);
+fn list(models: &[Value], form: &ListingFormat) -> Result<(), CommandFailure> {
+    let row = |model: &Value| {
+        let text = |member: &str| term::printable(model[member].as_str().unwrap_or_default(), false);
         let cells = ["name", "provider", "api", "model", "baseUrl", "key"].map(text).to_vec();
-        ListingRow { cells, json }
+        ListingRow { cells, json: model.clone() }
     };
-    let rows = configuration.models.iter().map(row).collect();
+    let rows = models.iter().map(row).collect();
     Listing { columns: COLUMNS, rows }.print(form, "no model configurations: make one with `agent-proxy models create`")
 }
 
-fn print_model(name: &str, stored: &StoredModel, as_json: bool) -> Result<(), CommandFailure> {
-    let view = model_json(name, stored);
+fn print_model(model: &Value, as_json: bool) -> Result<(), CommandFailure> {
     if as_json {
-        return term::json(&view);
+        return term::json(model);
     }
-    let lines = view.as_object().into_iter().flatten().filter_map(|(name, value)| {
+    let lines = model.as_object().into_iter().flatten().filter_map(|(name, value)| {
         let value = value.as_str()?;
         Some(format!("{name}: {}\n", term::printable(value, false)))
     });
     term::out(lines.collect::<String>())
 }
 
-fn create(configuration: &LoadedConfiguration, args: CreateModelArgs, as_json: bool) -> Result<(), CommandFailure> {
+async fn create(store: &ConfigurationStore, args: CreateModelArgs, as_json: bool) -> Result<(), CommandFailure> {
     let key = if args.key_stdin { Some(key_of_stdin()?) } else { None };
     let key_file = args.key_file.map(std::path::absolute).transpose();
     let key_file = key_file.map_err(|error| ProblemDetails::usage(format!("--key-file is no path: {error}")))?;
@@ -74,8 +67,8 @@ fn create(configuration: &LoadedConfiguration, args: CreateModelArgs, as_json: b
         key_env: args.key_env,
         key_file,
     };
-    configuration.directory()?.create_model(&args.name, &stored).map_err(ProblemDetails::from)?;
-    if as_json { term::json(&model_json(&args.name, &stored)) } else { Ok(()) }
+    let description = store.create_model(&args.name, &stored).await?;
+    if as_json { term::json(&description) } else { Ok(()) }
 }
 
 fn key_of_stdin() -> Result<Secret, ProblemDetails> {
