@@ -61,4 +61,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TerminalViewer<S> {
         self.stream.write_all(&bytes).await?;
         self.stream.flush().await
     }
+
+    /// Leaves, and waits until the terminal has taken notice: what it painted until then is painted.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the terminal takes notice all the same.
+    pub async fn leave(&mut self) {
+        if self.stream.shutdown().await.is_ok() {
+            while self.next().await.is_some() {}
+        }
+    }
 }

@@ -10,6 +10,8 @@ use crate::EnvVars;
 pub const SESSION_LABEL: &str = "agent-proxy.session";
 /// Label of each container with the value of [`MARKER`](crate::MARKER) of its run.
 pub const RUN_LABEL: &str = "agent-proxy.run";
+/// Label of each container that ends with its host, which the value identifies.
+pub const HOST_LABEL: &str = "agent-proxy.host";
 
 /// Program that runs containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

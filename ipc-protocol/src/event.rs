@@ -15,9 +15,9 @@ pub use self::{
     shape::{EventShape, SHAPES},
 };
 use crate::{
-    BudgetExceeded, BudgetKind, ContainmentStatus, ExitStatus, Json, LimitExceeded, LimitKind, NetworkConnection,
-    NetworkRefusal, PermissionBypassed, PermissionMode, ProcessId, ProcessInfo, RawLine, Receipt, TimeoutAction,
-    TimeoutKind, WorkspaceKind, WorkspaceStep, terminal::Surface,
+    BudgetExceeded, BudgetKind, ContainmentStatus, ExitStatus, FileRefusal, Json, LimitExceeded, LimitKind,
+    NetworkConnection, NetworkRefusal, PermissionBypassed, PermissionMode, ProcessId, ProcessInfo, RawLine, Receipt,
+    TimeoutAction, TimeoutKind, WorkspaceKind, WorkspaceStep, terminal::Surface,
 };
 
 /// Status of an [`Event::SessionStatus`] with the address of the session's own server in `detail`.
@@ -691,6 +691,9 @@ pub enum Event {
         /// Label: purpose of the agent.
         agent_type: Option<String>,
     },
+    /// A session in a sandbox was refused a file, and the kernel said so.
+    #[serde(rename = "file:refused")]
+    FileRefused(Box<FileRefusal>),
 }
 
 /// Types of the events above, except [`Event::Harness`] and [`Event::External`].
@@ -746,6 +749,7 @@ const KINDS: &[&str] = &[
     "session:thinking",
     "session:workspace",
     "session:claimed",
+    "file:refused",
 ];
 
 /// Text before the agent in the type of [`Event::Harness`]; [`RECEIVED_SUFFIX`] follows the agent.

@@ -11,6 +11,7 @@ mod config;
 mod config_setters;
 mod container;
 mod containment;
+mod detach_keys;
 pub mod errno;
 mod error;
 mod event;
@@ -43,8 +44,8 @@ mod workspace;
 pub use budget::{Budget, BudgetAction, BudgetExceeded, BudgetKind, InvalidUsd, Usd};
 pub use config::{AgentSessionConfig, EnvVars, Home, HostDeath, McpServer, McpTransport, OnAgentExit, OnUsageLimit};
 pub use container::{
-    ContainerEngine, ContainerRemoval, ContainerSpec, ContainerStatus, InvalidMount, RUN_LABEL, SESSION_LABEL,
-    SessionContainer, SessionMount, UnknownEngine,
+    ContainerEngine, ContainerRemoval, ContainerSpec, ContainerStatus, HOST_LABEL, InvalidMount, RUN_LABEL,
+    SESSION_LABEL, SessionContainer, SessionMount, UnknownEngine,
 };
 pub use containment::{
     AbortPolicy, Containment, ContainmentSpec, ContainmentStatus, Hardening, HiddenFiles, MARKER, ObserverKind,
@@ -65,8 +66,8 @@ pub use lifecycle::{Lifecycle, Restart, ResumeFallback};
 pub use limits::{LimitAction, LimitExceeded, LimitForm, LimitInForce, LimitKind, Limits, UnknownAction};
 pub use millis::time as time_text;
 pub use network::{
-    EGRESS_PORT, InvalidNetworkRule, MODEL_PORT, ModelUpstream, NetworkAccess, NetworkConnection, NetworkRefusal,
-    NetworkRule, normal_host,
+    EGRESS_PORT, FileRefusal, InvalidNetworkRule, MODEL_PORT, ModelUpstream, NetworkAccess, NetworkConnection,
+    NetworkRefusal, NetworkRule, normal_host,
 };
 pub use operation::{AgentEndpoint, NativeResume, OnMissing, Operation, ResumeFrom, ResumeRequest};
 pub use policy::{

@@ -17,7 +17,7 @@ use crate::{
 
 /// Version of everything in this crate that crosses a wire. Any change of a message or a type in it raises it: bincode
 /// does not describe itself, so two builds that differ cannot talk.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// First message in each direction. Its encoding never changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -421,7 +421,8 @@ pub enum ToForkServer {
         /// Session to view.
         session: SessionId,
     },
-    /// Tests the machine's features. [`ProbedMachine`] comes as one frame on the stream socket beside the packet.
+    /// Tests a feature of the machine: a [`ProbedFeature`], which is the first byte on the stream socket beside the packet. The answer comes
+    /// there, as one frame: `Result<(), MissingFeature>`.
     Probe,
     /// Sets a lease on all sessions. Once it is over the fork server ends them, and starts none until it is extended.
     Lease {
@@ -430,13 +431,19 @@ pub enum ToForkServer {
     },
 }
 
-/// Features of the machine for sessions, tested by a process that the fork server forks for that.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProbedMachine {
+/// Feature of the machine for sessions, tested by a process that the fork server forks for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ProbedFeature {
     /// PID and mount namespaces.
-    pub strict: Result<(), MissingFeature>,
+    Strict,
     /// The proc connector.
-    pub connector: Result<(), MissingFeature>,
+    Connector,
+}
+
+impl ProbedFeature {
+    /// All values, each at the place of its byte.
+    pub const ALL: [Self; 2] = [Self::Strict, Self::Connector];
 }
 
 /// Description of a missing feature.

@@ -224,6 +224,21 @@ pub struct NetworkRefusal {
     pub process: Option<ProcessId>,
 }
 
+/// Access to a file that a session in a sandbox was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct FileRefusal {
+    /// Path of the file, or of the directory that something was to be made in.
+    pub path: String,
+    /// Rights that were missing, as the kernel names them: `read_file`, `write_file`, `make_reg`, …
+    pub access: Vec<String>,
+    /// Process that asked, if it still runs.
+    pub process: Option<ProcessId>,
+    /// Name of its program, as the kernel has it.
+    pub command: Option<String>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

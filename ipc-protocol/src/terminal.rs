@@ -4,11 +4,15 @@
 //! the viewer sends [`ToTerminal`], the proxy [`FromTerminal`]. A viewer never gets the program's own bytes: it gets
 //! *frames*, which paint what has changed on the screen and hold no query.
 //!
+//! A viewer on the proxy's machine may lend it the terminal that it runs in ([`ToTerminal::Lend`]): what is typed there and what is painted
+//! passes through no other process then.
+//!
 //! A connection that begins with [`ToTerminal::Shell`] is not to the agent's terminal: it starts a program beside the agent,
 //! and is its terminal, or its standard streams.
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::detach_keys::{DetachFilter, DetachKeys, InvalidKeys};
 use crate::{ExitStatus, WireError};
 
 /// Size of a terminal, in cells.
@@ -120,6 +124,26 @@ pub enum KeyboardWish {
     Take,
 }
 
+/// Secret of a terminal that is lent.
+#[derive(Clone, derive_more::Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[debug("LoanSecret")]
+pub struct LoanSecret([u8; Self::LEN]);
+
+impl LoanSecret {
+    /// Bytes of a secret.
+    pub const LEN: usize = 16;
+
+    /// Creates a secret.
+    pub fn new(bytes: [u8; Self::LEN]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes that are said on the socket.
+    pub fn as_bytes(&self) -> &[u8; Self::LEN] {
+        &self.0
+    }
+}
+
 /// Message of a viewer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToTerminal {
@@ -152,6 +176,21 @@ pub enum ToTerminal {
     },
     /// Closes the standard input of a program that has pipes.
     EndOfInput,
+    /// Before the first message: lends the viewer's own terminal. Answered by [`FromTerminal::Lent`].
+    ///
+    /// The proxy connects to the socket, says the secret, and gets the terminal's descriptor there. Until the connection ends, or
+    /// [`FromTerminal::Returned`] comes, it alone reads what is typed and writes frames; the viewer keeps the terminal's mode and
+    /// size. Between [`FromTerminal::Stopped`] and [`ToTerminal::Continue`] it does neither.
+    Lend {
+        /// Name of a Unix socket in the abstract namespace, where the same user listens. Every process of the machine sees it.
+        socket: String,
+        /// Says that who connects there is the proxy, and not another process of the user, such as the session's agent.
+        secret: LoanSecret,
+        /// Keys that end the viewing.
+        detach_keys: Option<DetachKeys>,
+        /// True if Ctrl-C ends it, too, and nothing that is typed goes to the program.
+        watches: bool,
+    },
 }
 
 /// Message of the terminal to a viewer.
@@ -200,6 +239,33 @@ pub enum FromTerminal {
         #[serde(with = "bytes")]
         bytes: Vec<u8>,
     },
+    /// Answer to [`ToTerminal::Lend`].
+    Lent {
+        /// False if the proxy could not get the terminal: all goes over the connection.
+        accepted: bool,
+    },
+    /// The terminal that was lent is the viewer's again; nothing follows.
+    Returned {
+        /// True if the keys for it were typed; false if the terminal is gone.
+        detached: bool,
+    },
+}
+
+impl FromTerminal {
+    /// Appends what the message writes to a viewer's terminal. Returns true if it is a message that writes there.
+    pub fn paint(&self, out: &mut Vec<u8>) -> bool {
+        match self {
+            Self::Frame { bytes, .. } => out.extend_from_slice(bytes),
+            Self::Bell => out.push(7),
+            Self::Clipboard(text) => {
+                use base64::Engine as _;
+                let text = base64::engine::general_purpose::STANDARD.encode(text);
+                out.extend_from_slice(format!("\x1b]52;c;{text}\x07").as_bytes());
+            }
+            _ => return false,
+        }
+        true
+    }
 }
 
 /// Bytes as one run, not one by one.

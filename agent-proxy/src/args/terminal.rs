@@ -6,10 +6,10 @@ use api_types::ProblemDetails;
 use clap::{Args, ValueEnum};
 use ipc_protocol::{
     SessionId,
-    terminal::{KeyboardWish, OnDetach, Surface, TerminalConfig},
+    terminal::{DetachKeys, KeyboardWish, OnDetach, Surface, TerminalConfig},
 };
 
-use crate::{environment, viewing::DetachKeys};
+use crate::environment;
 
 /// Keys that detach, as in docker.
 const DETACH_KEYS: &str = "ctrl-p,ctrl-q";

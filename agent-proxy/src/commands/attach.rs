@@ -30,10 +30,15 @@ pub(super) async fn run(client: &DaemonClient, args: &AttachArgs) -> Result<(), 
         client.get(&path).await?
     };
     let is_beside = session["surface"] == "both";
-    let stream = client.view_terminal(&id).await?;
-    let options =
-        ViewOptions { keyboard: args.keyboard(), in_place: false, detach_keys: Some(keys), typed: Vec::new() };
-    let ended = view(TerminalViewer::over(stream), &mut terminal, options).await;
+    let options = ViewOptions {
+        keyboard: args.keyboard(),
+        in_place: false,
+        detach_keys: Some(keys),
+        lends: client.is_local(),
+        typed: Vec::new(),
+    };
+    let connect = async || client.view_terminal(&id).await.map(TerminalViewer::over);
+    let ended = view(connect, &mut terminal, options).await;
     // Pi is its screen: the session ends with it.
     let goes_on = match &ended {
         Ok(ViewEnd::Ended(exit)) if is_beside => exit.is_some() && lives(client, &path).await,
@@ -42,7 +47,7 @@ pub(super) async fn run(client: &DaemonClient, args: &AttachArgs) -> Result<(), 
     let was_alternate = terminal.alternate;
     terminal.leave();
     drop(terminal);
-    let end = ended.map_err(|error| ProblemDetails::failed(format!("viewing the terminal failed: {error}")))?;
+    let end = ended?;
     let short = short_ids(&[&id]).pop().unwrap_or_default();
     let is_lost = end == ViewEnd::Lost;
     let line = match end {

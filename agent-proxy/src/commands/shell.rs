@@ -23,11 +23,13 @@ use crate::{
 /// Runs the program to its end: on a terminal, if this command has one, else with the standard streams as they are.
 pub(super) async fn run(client: &DaemonClient, args: ShellArgs) -> Result<(), CommandFailure> {
     let id = client.whole_id(&args.id).await?;
-    let viewer = TerminalViewer::over(client.shell(&id).await?);
     let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    let end =
-        if is_terminal { on_terminal(viewer, args.command).await } else { on_streams(viewer, args.command).await };
-    match end? {
+    let end = if is_terminal {
+        on_terminal(client, &id, args.command).await?
+    } else {
+        on_streams(TerminalViewer::over(client.shell(&id).await?), args.command).await?
+    };
+    match end {
         ViewEnd::Ended(exit) => program_exit(exit),
         ViewEnd::Refused(error) => Err(refusal(&error).into()),
         ViewEnd::Lost => Err(ProblemDetails::failed(format!(
@@ -48,10 +50,7 @@ fn refusal(error: &WireError) -> ProblemDetails {
     ProblemDetails::new(kind, error.to_string())
 }
 
-async fn on_terminal<S: AsyncRead + AsyncWrite + Unpin>(
-    viewer: TerminalViewer<S>,
-    argv: Vec<String>,
-) -> Result<ViewEnd, ProblemDetails> {
+async fn on_terminal(client: &DaemonClient, id: &str, argv: Vec<String>) -> Result<ViewEnd, ProblemDetails> {
     let mut terminal = open_terminal()?;
     let TerminalAnswers { foreground, background, cursor, typed } = terminal.query();
     let first_row = cursor.map_or(0, |(row, _)| row.saturating_sub(1));
@@ -59,9 +58,10 @@ async fn on_terminal<S: AsyncRead + AsyncWrite + Unpin>(
     let config =
         TerminalConfig { size: terminal.size(), first_row, foreground, background, ..TerminalConfig::default() };
     let first = ToTerminal::Shell { argv, terminal: Some(Box::new(config)), in_place };
-    let options = ViewOptions { keyboard: KeyboardWish::Type, in_place, detach_keys: None, typed };
-    let end = view_from(viewer, &mut terminal, first, options).await;
-    end.map_err(|error| ProblemDetails::failed(format!("the terminal failed: {error}")))
+    let keyboard = KeyboardWish::Type;
+    let options = ViewOptions { keyboard, in_place, detach_keys: None, lends: client.is_local(), typed };
+    let connect = async || client.shell(id).await.map(TerminalViewer::over);
+    view_from(connect, &mut terminal, first, options).await
 }
 
 /// Passes the standard streams on.

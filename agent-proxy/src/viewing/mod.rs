@@ -1,14 +1,14 @@
 //! Viewing a session's terminal in the caller's own.
 
-mod detach_keys;
+mod loan;
 mod raw_terminal;
 
-use std::{future::Future, io};
+use std::{future::Future, io, time::Duration};
 
-use api_types::TerminalViewer;
+use api_types::{ProblemDetails, TerminalViewer};
 use ipc_protocol::{
     ExitStatus, WireError,
-    terminal::{FromTerminal, KeyboardWish, ToTerminal},
+    terminal::{DetachFilter, DetachKeys, FromTerminal, KeyboardWish, ToTerminal},
 };
 use nix::sys::signal::{Signal, kill};
 use tokio::{
@@ -16,11 +16,11 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-use self::detach_keys::DetachFilter;
-pub(crate) use self::{
-    detach_keys::DetachKeys,
-    raw_terminal::{RawTerminal, TerminalAnswers},
-};
+use self::loan::LoanAnswer;
+pub(crate) use self::raw_terminal::{RawTerminal, TerminalAnswers};
+
+/// Longest wait for the proxy to let go of a terminal that it was lent.
+const RETURN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Leaves the line in which a program has its cursor, and erases what it shows below: the program does not tidy up for one who leaves.
 pub(crate) const LEAVE_LINE: &str = "\r\n\x1b[J";
@@ -50,76 +50,60 @@ pub(crate) struct ViewOptions {
     pub(crate) in_place: bool,
     /// Keys that detach; `None` where that is not possible.
     pub(crate) detach_keys: Option<DetachKeys>,
+    /// True if the session's proxy may be on this machine, and is to read and write the caller's terminal itself.
+    pub(crate) lends: bool,
     /// What was typed before.
     pub(crate) typed: Vec<u8>,
 }
 
-/// Shows the session's terminal in the caller's until one of them ends.
+/// Shows the session's terminal in the caller's until one of them ends. `connect` connects to the session's.
 ///
 /// # Errors
-/// The caller's terminal cannot be used.
+/// Those of `connect`; `failed` if the caller's terminal cannot be used.
 pub(crate) async fn view<S: AsyncRead + AsyncWrite + Unpin>(
-    viewer: TerminalViewer<S>,
+    connect: impl AsyncFn() -> Result<TerminalViewer<S>, ProblemDetails>,
     terminal: &mut RawTerminal,
     options: ViewOptions,
-) -> io::Result<ViewEnd> {
+) -> Result<ViewEnd, ProblemDetails> {
     let ViewOptions { keyboard, in_place, .. } = options;
     let attach = ToTerminal::Attach { size: terminal.size(), keyboard, in_place };
-    view_from(viewer, terminal, attach, options).await
+    view_from(connect, terminal, attach, options).await
 }
 
 /// The same, with another first message.
 ///
 /// # Errors
-/// The caller's terminal cannot be used.
+/// Same as [`view`].
 pub(crate) async fn view_from<S: AsyncRead + AsyncWrite + Unpin>(
-    viewer: TerminalViewer<S>,
+    connect: impl AsyncFn() -> Result<TerminalViewer<S>, ProblemDetails>,
     terminal: &mut RawTerminal,
     first: ToTerminal,
     options: ViewOptions,
-) -> io::Result<ViewEnd> {
-    let mut resized = signal(SignalKind::window_change())?;
-    let mut ends = EndSignals::new()?;
-    let filter = DetachFilter::new(options.detach_keys);
+) -> Result<ViewEnd, ProblemDetails> {
+    let failed = |error: io::Error| ProblemDetails::failed(format!("showing the session in this terminal: {error}"));
+    let mut viewer = connect().await?;
+    let mut ends = EndSignals::new().map_err(failed)?;
     let is_reader = options.keyboard == KeyboardWish::Watch;
-    let mut view = View { viewer, terminal, filter, unwritten: Vec::new(), is_reader };
-    if view.viewer.send(&first).await.is_err() {
-        return Ok(ViewEnd::Lost);
-    }
-    if let Some(end) = view.typed(&options.typed).await {
-        return Ok(end);
-    }
-    let mut chunk = vec![0; 16 * 1024];
-    loop {
-        tokio::select! {
-            biased;
+    let mut is_lent = false;
+    if options.lends {
+        let answer = tokio::select! {
+            answer = loan::offer(&mut viewer, terminal, options.detach_keys.clone(), is_reader) => answer,
             () = ends.recv() => return Ok(ViewEnd::Signal),
-            _ = resized.recv() => {
-                if view.viewer.send(&ToTerminal::Resize(view.terminal.size())).await.is_err() {
-                    return Ok(ViewEnd::Lost);
-                }
-            }
-            read = view.terminal.read(&mut chunk) => match read {
-                Ok(read) if read > 0 => {
-                    if let Some(end) = view.typed(&chunk[..read]).await {
-                        return Ok(end);
-                    }
-                }
-                _ => return Ok(ViewEnd::TerminalGone),
-            },
-            written = view.terminal.write(&view.unwritten), if !view.unwritten.is_empty() => match written {
-                Ok(written) => drop(view.unwritten.drain(..written)),
-                Err(_) => return Ok(ViewEnd::TerminalGone),
-            },
-            // The session's terminal waits with its next frame until this one is shown.
-            message = view.viewer.next(), if view.unwritten.is_empty() => {
-                let Some(message) = message else { return Ok(ViewEnd::Lost) };
-                if let Some(end) = view.receive(message).await {
-                    return Ok(end);
-                }
-            }
+        };
+        match answer {
+            LoanAnswer::Accepted => is_lent = true,
+            LoanAnswer::Refused => {}
+            LoanAnswer::Closed => viewer = connect().await?,
         }
     }
+    let filter = DetachFilter::new(options.detach_keys);
+    let mut view = View { viewer, terminal, filter, unwritten: Vec::new(), is_reader, is_lent };
+    let end = view.run(&first, &options.typed, ends).await.map_err(failed)?;
+    if is_lent {
+        // It may be about to paint.
+        let _ = tokio::time::timeout(RETURN_TIMEOUT, view.viewer.leave()).await;
+    }
+    Ok(end)
 }
 
 struct View<'a, S> {
@@ -129,35 +113,75 @@ struct View<'a, S> {
     /// Frames that the caller's terminal has not taken.
     unwritten: Vec<u8>,
     is_reader: bool,
+    /// True if the proxy reads and writes the caller's terminal.
+    is_lent: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> View<'_, S> {
+    async fn run(&mut self, first: &ToTerminal, typed: &[u8], mut ends: EndSignals) -> io::Result<ViewEnd> {
+        let mut resized = signal(SignalKind::window_change())?;
+        if self.viewer.send(first).await.is_err() {
+            return Ok(ViewEnd::Lost);
+        }
+        if let Some(end) = self.typed(typed).await {
+            return Ok(end);
+        }
+        let mut chunk = vec![0; 16 * 1024];
+        loop {
+            tokio::select! {
+                biased;
+                () = ends.recv() => return Ok(ViewEnd::Signal),
+                _ = resized.recv() => {
+                    if self.viewer.send(&ToTerminal::Resize(self.terminal.size())).await.is_err() {
+                        return Ok(ViewEnd::Lost);
+                    }
+                }
+                read = self.terminal.read(&mut chunk), if !self.is_lent => match read {
+                    Ok(read) if read > 0 => {
+                        if let Some(end) = self.typed(&chunk[..read]).await {
+                            return Ok(end);
+                        }
+                    }
+                    _ => return Ok(ViewEnd::TerminalGone),
+                },
+                written = self.terminal.write(&self.unwritten), if !self.unwritten.is_empty() => match written {
+                    Ok(written) => drop(self.unwritten.drain(..written)),
+                    Err(_) => return Ok(ViewEnd::TerminalGone),
+                },
+                // The session's terminal waits with its next frame until this one is shown.
+                message = self.viewer.next(), if self.unwritten.is_empty() => {
+                    let Some(message) = message else { return Ok(ViewEnd::Lost) };
+                    if let Some(end) = self.receive(message).await {
+                        return Ok(end);
+                    }
+                }
+            }
+        }
+    }
+
     async fn typed(&mut self, bytes: &[u8]) -> Option<ViewEnd> {
         let mut out = Vec::new();
         let detaches = self.filter.take(bytes, &mut out);
+        if !out.is_empty() && !self.is_reader && self.viewer.send(&ToTerminal::Input(out)).await.is_err() {
+            return Some(ViewEnd::Lost);
+        }
         // Who only watches leaves with Ctrl-C, too.
-        if detaches || self.is_reader && bytes.contains(&3) {
-            return Some(ViewEnd::Detached);
-        }
-        if out.is_empty() || self.is_reader {
-            return None;
-        }
-        self.viewer.send(&ToTerminal::Input(out)).await.err().map(|_| ViewEnd::Lost)
+        (detaches || self.is_reader && bytes.contains(&3)).then_some(ViewEnd::Detached)
     }
 
     async fn receive(&mut self, message: FromTerminal) -> Option<ViewEnd> {
         match message {
-            FromTerminal::Frame { bytes, alternate } => {
+            FromTerminal::Frame { alternate, .. } => {
                 self.terminal.alternate = alternate;
-                self.unwritten.extend_from_slice(&bytes);
+                message.paint(&mut self.unwritten);
             }
-            FromTerminal::Bell => self.unwritten.push(7),
-            FromTerminal::Clipboard(text) => {
-                use base64::Engine as _;
-                let text = base64::engine::general_purpose::STANDARD.encode(text);
-                self.unwritten.extend_from_slice(format!("\x1b]52;c;{text}\x07").as_bytes());
-            }
-            FromTerminal::Attached { .. } | FromTerminal::Keyboard { .. } | FromTerminal::Output { .. } => {}
+            FromTerminal::Bell | FromTerminal::Clipboard(_) => drop(message.paint(&mut self.unwritten)),
+            FromTerminal::Attached { .. }
+            | FromTerminal::Keyboard { .. }
+            | FromTerminal::Output { .. }
+            | FromTerminal::Lent { .. } => {}
+            FromTerminal::Returned { detached: true } => return Some(ViewEnd::Detached),
+            FromTerminal::Returned { detached: false } => return Some(ViewEnd::TerminalGone),
             FromTerminal::Refused(error) => return Some(ViewEnd::Refused(error)),
             FromTerminal::Stopped => return self.suspend().await,
             FromTerminal::Ended { exit, in_line } => {

@@ -85,6 +85,10 @@ impl RawTerminal {
         let _ = tcsetattr(self.fd.get_ref(), OptionalActions::Drain, &self.before);
     }
 
+    pub(super) fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(self.fd.get_ref())
+    }
+
     pub(crate) fn size(&self) -> TerminalSize {
         let size = tcgetwinsize(self.fd.get_ref()).ok().filter(|size| size.ws_row > 0 && size.ws_col > 0);
         size.map_or_else(TerminalSize::default, |size| TerminalSize::bounded(size.ws_row, size.ws_col))

@@ -161,6 +161,39 @@ fn keys_that_detach() {
 }
 
 #[test]
+fn on_the_same_machine_no_viewer_stands_between_the_window_and_the_session() {
+    let place = Place::new();
+    let daemon = place.serve();
+    daemon.start_tty("s", &[], SHELL);
+    let mut attached = attach(&place, SIZE, &["s"]);
+    attached.until("pid ");
+    let mut ran = Window::program(
+        &place,
+        SIZE,
+        &["run", "--tty", "--", "sh", "-c", "echo begun; while read l; do echo \"<$l>\"; done"],
+    );
+    ran.until("begun");
+    for window in [&mut attached, &mut ran] {
+        // One that passes keys and frames on could not.
+        window.signal(Signal::SIGSTOP);
+        window.press("typed\r");
+    }
+    attached.until("<typed>");
+    ran.until("<typed>");
+    for window in [&mut attached, &mut ran] {
+        window.signal(Signal::SIGCONT);
+    }
+    attached.press("\x10\x11");
+    attached.exits(0);
+    ran.press("\x04");
+    ran.exits(0);
+    for window in [&mut attached, &mut ran] {
+        window.assert_reset();
+    }
+    daemon.run(&["kill", "s"]).exits(0);
+}
+
+#[test]
 fn a_session_ends_with_its_last_viewer_if_that_is_asked_for() {
     let place = Place::new();
     let daemon = place.serve();

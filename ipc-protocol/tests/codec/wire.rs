@@ -7,6 +7,7 @@ use ipc_protocol::{
     Event, KillOptions,
     codec::encode,
     message::{FromForkServer, FromProxy, ToForkServer, ToProxy, VERSION},
+    terminal::{FromTerminal, ToTerminal},
 };
 use proptest::{
     strategy::{Strategy, ValueTree},
@@ -24,7 +25,7 @@ use crate::values;
 
 /// Messages of each kind that are looked at, and events: so many that each field of each variant is there.
 const MESSAGES: usize = 1000;
-const EVENTS: usize = 4000;
+const EVENTS: usize = 6000;
 
 /// Notes what bincode would write. What a value is called where it stands is the result.
 struct Tracer<'a>(&'a mut BTreeSet<String>);
@@ -259,6 +260,8 @@ fn a_message_that_has_changed_is_of_another_version() {
     trace_all::<FromProxy>(&mut now, &values::from_proxy(), MESSAGES);
     trace_all::<ToForkServer>(&mut now, &values::to_fork_server(), MESSAGES);
     trace_all::<FromForkServer>(&mut now, &values::from_fork_server(), MESSAGES);
+    trace_all::<ToTerminal>(&mut now, &values::to_terminal(), MESSAGES);
+    trace_all::<FromTerminal>(&mut now, &values::from_terminal(), MESSAGES);
     // Most messages are none.
     trace_all::<Event>(&mut now, &values::event(), EVENTS);
     let (version, kept) = include_str!("wire.txt").split_once('\n').unwrap_or_default();

@@ -8,8 +8,9 @@
 //! ```
 
 use std::{
+    fs::File,
     io,
-    os::fd::OwnedFd,
+    os::fd::{AsRawFd as _, OwnedFd},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -19,7 +20,10 @@ use futures_util::{
     SinkExt, StreamExt,
     stream::{SplitSink, SplitStream},
 };
-use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::{
+    fs::{Mode, OFlags, ResolveFlags, openat2},
+    pipe::{PipeFlags, pipe_with},
+};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{UnixStream, unix::pipe},
@@ -55,11 +59,12 @@ pub(crate) struct SocketPipes {
 }
 
 impl MessageSocket {
-    /// Connects to the socket at `path` as soon as the agent listens there. `wake` is notified of a connection that has ended.
+    /// Connects to the socket at `path` as soon as the agent listens there; with `root`, the agent's own root directory, to what that path is
+    /// for the agent, wherever its links lead there. `wake` is notified of a connection that has ended.
     ///
     /// # Errors
     /// There are no descriptors left.
-    pub(crate) fn connect(path: &Path, wake: Arc<Notify>) -> io::Result<(Self, SocketPipes)> {
+    pub(crate) fn connect(path: &Path, root: Option<File>, wake: Arc<Notify>) -> io::Result<(Self, SocketPipes)> {
         let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
         let ((from_session, stdin), (stdout, to_session)) = (pipe_with(flags)?, pipe_with(flags)?);
         let from_session = pipe::Receiver::from_owned_fd(from_session)?;
@@ -67,7 +72,7 @@ impl MessageSocket {
         let (failed, failure) = oneshot::channel();
         let path = path.to_owned();
         let run = tokio::spawn(async move {
-            let reason = run(path, from_session, to_session).await;
+            let reason = run(path, root, from_session, to_session).await;
             // The end of an agent that has exited is told by its exit.
             sleep(EXIT_PAUSE).await;
             let _ = failed.send(reason);
@@ -89,8 +94,8 @@ impl Drop for MessageSocket {
 }
 
 /// Passes messages on until the connection ends. Returns the reason.
-async fn run(path: PathBuf, from_session: pipe::Receiver, to_session: pipe::Sender) -> String {
-    let socket = match timeout(CONNECT_TIMEOUT, open(&path)).await {
+async fn run(path: PathBuf, root: Option<File>, from_session: pipe::Receiver, to_session: pipe::Sender) -> String {
+    let socket = match timeout(CONNECT_TIMEOUT, open(&path, root.as_ref())).await {
         Ok(Ok(socket)) => socket,
         Ok(Err(reason)) => return format!("its socket {} cannot be used: {reason}", path.display()),
         Err(_) => return format!("it did not answer at its socket {} within {CONNECT_TIMEOUT:?}", path.display()),
@@ -103,10 +108,10 @@ async fn run(path: PathBuf, from_session: pipe::Receiver, to_session: pipe::Send
     format!("the connection to its socket {} ended: {reason}", path.display())
 }
 
-async fn open(path: &Path) -> Result<WebSocketStream<UnixStream>, String> {
+async fn open(path: &Path, root: Option<&File>) -> Result<WebSocketStream<UnixStream>, String> {
     let until = Instant::now() + CONNECT_TIMEOUT;
     let stream = loop {
-        match UnixStream::connect(path).await {
+        match connect(path, root).await {
             Ok(stream) => break stream,
             Err(error) if Instant::now() < until && is_too_early(&error) => sleep(CONNECT_PAUSE).await,
             Err(error) => return Err(error.to_string()),
@@ -115,6 +120,14 @@ async fn open(path: &Path) -> Result<WebSocketStream<UnixStream>, String> {
     let config = WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
     let connected = client_async_with_config(URL, stream, Some(config)).await;
     connected.map(|(socket, _)| socket).map_err(|error| error.to_string())
+}
+
+async fn connect(path: &Path, root: Option<&File>) -> io::Result<UnixStream> {
+    let Some(root) = root else { return UnixStream::connect(path).await };
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let socket = openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
+    // The path of a descriptor leads to the socket itself.
+    UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd())).await
 }
 
 /// Returns whether the agent does not listen yet.
@@ -169,6 +182,22 @@ mod tests {
 
     use super::*;
 
+    /// A link to elsewhere is one within the agent's root.
+    #[tokio::test]
+    async fn a_socket_is_looked_for_in_the_agent_s_root() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let inside = directory.path().join("inside");
+        std::fs::create_dir_all(inside.join("run")).expect("made");
+        std::os::unix::fs::symlink("/away/socket", inside.join("run/link")).expect("linked");
+        let root = File::open(&inside).expect("opened");
+        let link = Path::new("/run/link");
+        let absent = connect(link, Some(&root)).await.expect_err("there is none");
+        assert!(is_too_early(&absent), "{absent}");
+        std::fs::create_dir(inside.join("away")).expect("made");
+        let _listener = UnixListener::bind(inside.join("away/socket")).expect("bound");
+        connect(link, Some(&root)).await.expect("connected");
+    }
+
     fn read(output: &OwnedFd) -> String {
         let mut bytes = vec![0; 4096];
         let read = rustix::io::read(output, &mut bytes).unwrap_or(0);
@@ -180,7 +209,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a directory");
         let path = folder.path().join("agent.sock");
         let wake = Arc::<Notify>::default();
-        let (mut socket, pipes) = MessageSocket::connect(&path, wake.clone()).expect("connects");
+        let (mut socket, pipes) = MessageSocket::connect(&path, None, wake.clone()).expect("connects");
         rustix::io::write(&pipes.stdin, b"{\"id\":1}\n{\"id\":2}\n").expect("written");
         // The agent listens later.
         let listener = UnixListener::bind(&path).expect("bound");

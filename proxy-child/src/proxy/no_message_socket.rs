@@ -1,6 +1,6 @@
 //! Stands in for the WebSocket client in a build without one: each connection fails, with the feature that is missing.
 
-use std::{io, os::fd::OwnedFd, path::Path, sync::Arc};
+use std::{fs::File, io, os::fd::OwnedFd, path::Path, sync::Arc};
 
 use tokio::sync::Notify;
 
@@ -17,7 +17,7 @@ pub(crate) struct SocketPipes {
 
 impl MessageSocket {
     /// Fails.
-    pub(crate) fn connect(_: &Path, _: Arc<Notify>) -> io::Result<(Self, SocketPipes)> {
+    pub(crate) fn connect(_: &Path, _: Option<File>, _: Arc<Notify>) -> io::Result<(Self, SocketPipes)> {
         Err(io::Error::new(io::ErrorKind::Unsupported, MISSING))
     }
 

@@ -4,7 +4,7 @@
 //! Each viewer has a task of its own, which sends it frames: what its terminal lacks of the model's screen.
 //!
 //! ```text
-//! program ⇄ pty ⇄ run (this file) ⇄ TerminalState ⇄ viewer::serve, one each ⇄ socket ⇄ viewer
+//! program ⇄ pty ⇄ run (this file) ⇄ TerminalState ⇄ viewer::serve, one each ⇄ socket, or its own terminal ⇄ viewer
 //!                                        | TerminalNotice
 //!                                        v
 //!                                  ProxySession (proxy/session/terminal.rs): events, prompts, the end
@@ -12,6 +12,7 @@
 
 mod bounded_model;
 mod frame;
+mod lent_terminal;
 mod pipes;
 mod pty;
 mod recording;

@@ -10,9 +10,13 @@ use ipc_protocol::{
     codec::{Inbox, Outbox},
     terminal::{FromTerminal, KeyboardWish, TerminalSize, ToTerminal},
 };
-use tokio::{net::UnixStream, sync::watch};
+use tokio::{io::Interest, net::UnixStream, sync::watch};
 
-use super::{SharedTerminal, TerminalNotice, ViewerId, frame::FrameMaker};
+use super::{
+    SharedTerminal, TerminalNotice, ViewerId,
+    frame::FrameMaker,
+    lent_terminal::{LentTerminal, Typed},
+};
 
 /// Shortest time between two frames.
 pub(super) const FRAME_INTERVAL: Duration = Duration::from_millis(33);
@@ -28,18 +32,35 @@ pub(crate) struct ViewerLink {
     stream: UnixStream,
     inbox: Inbox,
     outbox: Outbox,
+    lent: Option<LentTerminal>,
 }
+
+/// The viewer has left, or talks nonsense.
+#[derive(Debug)]
+pub(super) struct ViewerLeft;
 
 impl ViewerLink {
     pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
         let stream = StdStream::from(socket);
         stream.set_nonblocking(true)?;
-        Ok(Self { stream: UnixStream::from_std(stream)?, inbox: Inbox::default(), outbox: Outbox::default() })
+        let (inbox, outbox) = Default::default();
+        Ok(Self { stream: UnixStream::from_std(stream)?, inbox, outbox, lent: None })
     }
 
-    /// Waits for the first message, for some seconds at most.
+    /// Waits for the first message, for some seconds at most. A terminal that is lent before it is taken.
     pub(crate) async fn receive_first(&mut self) -> Option<ToTerminal> {
-        tokio::time::timeout(ATTACH_TIMEOUT, self.receive()).await.ok().flatten()
+        let received = tokio::time::timeout(ATTACH_TIMEOUT, async {
+            let first = self.receive().await?;
+            let ToTerminal::Lend { socket, secret, detach_keys, watches } = first else { return Some(first) };
+            let lent = LentTerminal::borrow(&socket, &secret, detach_keys, watches).await.ok();
+            self.queue(&FromTerminal::Lent { accepted: lent.is_some() });
+            self.flush().await.ok()?;
+            // What is typed is for the program that the next message names.
+            let first = self.receive().await?;
+            self.lent = lent;
+            Some(first)
+        });
+        received.await.ok().flatten()
     }
 
     /// Waits for the next message; `None` if the viewer has left, or talks nonsense.
@@ -48,36 +69,118 @@ impl ViewerLink {
     /// Cancel safe: no message is lost.
     pub(super) async fn receive(&mut self) -> Option<ToTerminal> {
         loop {
+            if let Some(message) = self.try_receive().ok()? {
+                return Some(message);
+            }
+            self.ready(false).await.ok()?;
+        }
+    }
+
+    /// Returns the next message, if it is there. What is typed on a lent terminal is one, too.
+    fn try_receive(&mut self) -> Result<Option<ToTerminal>, ViewerLeft> {
+        loop {
             match self.inbox.next_message() {
-                Ok(Some(message)) => return Some(message),
+                Ok(Some(message)) => {
+                    if let (Some(lent), ToTerminal::Continue) = (&mut self.lent, &message) {
+                        lent.resume();
+                    }
+                    return Ok(Some(message));
+                }
                 Ok(None) => {}
-                Err(_) => return None,
+                Err(_) => return Err(ViewerLeft),
             }
-            self.stream.readable().await.ok()?;
             match self.stream.try_read(self.inbox.spare()) {
-                Ok(0) => return None,
+                Ok(0) => return Err(ViewerLeft),
                 Ok(read) => self.inbox.filled(read),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return None,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => return Err(ViewerLeft),
             }
+        }
+        match self.lent.as_mut().map_or(Typed::Nothing, LentTerminal::try_read) {
+            Typed::Nothing => Ok(None),
+            Typed::Bytes(bytes) => Ok(Some(ToTerminal::Input(bytes))),
+            Typed::Detach => Err(self.give_back(true)),
+            Typed::Gone => Err(self.give_back(false)),
+        }
+    }
+
+    /// Gives a lent terminal back.
+    fn give_back(&mut self, detached: bool) -> ViewerLeft {
+        self.lent = None;
+        self.queue(&FromTerminal::Returned { detached });
+        // A viewer that does not read sees the end of the connection.
+        let _ = self.try_flush();
+        ViewerLeft
+    }
+
+    /// Waits until there may be something to receive, or to send if that is wanted.
+    async fn ready(&self, sends: bool) -> io::Result<()> {
+        // Messages wait for what is painted.
+        let paints = self.lent.as_ref().is_some_and(LentTerminal::has_unwritten);
+        let sends_message = sends && !paints && !self.outbox.is_empty();
+        let interest = if sends_message { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+        let Some(lent) = &self.lent else { return self.stream.ready(interest).await.map(drop) };
+        tokio::select! {
+            ready = self.stream.ready(interest) => ready.map(drop),
+            ready = lent.ready(sends) => ready,
         }
     }
 
     pub(super) fn queue(&mut self, message: &FromTerminal) {
+        if let Some(lent) = &mut self.lent {
+            let mut painted = Vec::new();
+            if message.paint(&mut painted) {
+                lent.queue(&painted);
+                if let FromTerminal::Frame { alternate, .. } = *message
+                    && lent.switches_to(alternate)
+                {
+                    // Its mode is the viewer's to restore.
+                    let _ = self.outbox.push(&FromTerminal::Frame { bytes: Vec::new(), alternate });
+                }
+                return;
+            }
+            if *message == FromTerminal::Stopped {
+                lent.pause();
+            }
+        }
         // A frame is bounded by the screen; the clipboard by its sequence.
         let _ = self.outbox.push(message);
     }
 
-    /// Writes what is queued.
+    /// Writes what is queued, as far as it is taken. Returns true if that was all. What is painted goes before what is told.
+    ///
+    /// # Errors
+    /// The viewer is gone.
+    pub(super) fn try_flush(&mut self) -> io::Result<bool> {
+        if let Some(lent) = &mut self.lent {
+            match lent.try_write() {
+                Ok(true) => {}
+                Ok(false) => return Ok(false),
+                Err(error) => {
+                    self.give_back(false);
+                    return Err(error);
+                }
+            }
+        }
+        while !self.outbox.is_empty() {
+            match self.stream.try_write(self.outbox.chunk()) {
+                Ok(written) => self.outbox.advance(written),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes what is queued, and receives nothing meanwhile.
     ///
     /// # Errors
     /// The viewer is gone.
     pub(super) async fn flush(&mut self) -> io::Result<()> {
-        while !self.outbox.is_empty() {
-            match self.stream.try_write(self.outbox.chunk()) {
-                Ok(written) => self.outbox.advance(written),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.stream.writable().await?,
-                Err(error) => return Err(error),
+        while !self.try_flush()? {
+            match &self.lent {
+                Some(lent) if lent.has_unwritten() => lent.writable().await?,
+                _ => self.stream.writable().await?,
             }
         }
         Ok(())
@@ -96,7 +199,7 @@ impl ViewerLink {
     }
 
     pub(super) fn has_unsent(&self) -> bool {
-        !self.outbox.is_empty()
+        !self.outbox.is_empty() || self.lent.as_ref().is_some_and(LentTerminal::has_unwritten)
     }
 
     /// Sends the last message, to a viewer that may not read.
@@ -214,34 +317,21 @@ impl Viewer {
             let _ = tokio::time::timeout(LAST_FRAME_TIMEOUT, self.link.flush()).await;
             return Ok(());
         }
-        loop {
-            while !self.link.outbox.is_empty() {
-                match self.link.stream.try_write(self.link.outbox.chunk()) {
-                    Ok(written) => self.link.outbox.advance(written),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    Err(error) => return Err(error),
-                }
-            }
-            if self.link.outbox.is_empty() {
-                return Ok(());
-            }
-            let ready = tokio::io::Interest::READABLE | tokio::io::Interest::WRITABLE;
-            let ready = self.link.stream.ready(ready).await?;
-            if ready.is_readable() {
-                match tokio::time::timeout(Duration::ZERO, self.link.receive()).await {
-                    Ok(Some(message)) => self.handle(message),
-                    Ok(None) => return Err(io::ErrorKind::BrokenPipe.into()),
-                    Err(_) => {}
-                }
+        while !self.link.try_flush()? {
+            self.link.ready(true).await?;
+            while let Some(message) = self.link.try_receive().map_err(|ViewerLeft| io::ErrorKind::BrokenPipe)? {
+                self.handle(message);
             }
         }
+        Ok(())
     }
 
     fn handle(&mut self, message: ToTerminal) {
         let mut terminal = self.shared.lock();
         match message {
             // These begin a connection, or are for a program without a terminal.
-            ToTerminal::Attach { .. } | ToTerminal::Shell { .. } | ToTerminal::EndOfInput => {}
+            ToTerminal::Attach { .. } | ToTerminal::Shell { .. } | ToTerminal::EndOfInput | ToTerminal::Lend { .. } => {
+            }
             ToTerminal::Input(bytes) => {
                 terminal.type_bytes(self.id, &bytes);
                 // What answers a key goes at once.

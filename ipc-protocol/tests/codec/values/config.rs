@@ -253,7 +253,7 @@ pub(crate) fn surface() -> impl Strategy<Value = Surface> {
     one_of(&[Surface::Machine, Surface::Terminal, Surface::Both])
 }
 
-fn terminal() -> BoxedStrategy<TerminalConfig> {
+pub(crate) fn terminal() -> BoxedStrategy<TerminalConfig> {
     let on_detach = prop_oneof![Just(OnDetach::Keep), Just(OnDetach::End)];
     let color = || of(any::<[u8; 3]>());
     (any::<(u16, u16, u16, bool, bool)>(), on_detach, (of(text()), of(text()), of(text())), color(), color())

@@ -247,6 +247,9 @@ pub(crate) fn event() -> BoxedStrategy<Event> {
         }),
         (text(), text(), of(0..253_402_300_799_999_u64), any::<bool>())
             .prop_map(|(limit, message, resets_at, waits)| Event::UsageLimited { limit, message, resets_at, waits }),
+        (text(), vec(text(), 0..3), of(process_id()), of(text())).prop_map(|(path, access, process, command)| {
+            Event::FileRefused(Box::new(FileRefusal { path, access, process, command }))
+        }),
     ]
     .boxed()
 }

@@ -2,6 +2,7 @@
 
 mod config;
 mod events;
+mod terminals;
 
 use std::time::{Duration, SystemTime};
 
@@ -20,8 +21,9 @@ use proptest::{
 };
 
 pub(crate) use config::operation;
-use config::{config, native_resume, prompt};
+use config::{config, native_resume, prompt, terminal};
 pub(crate) use events::{event, permission_answer, resolved_by};
+pub(crate) use terminals::{from_terminal, to_terminal};
 
 fn one_of<T: Clone + std::fmt::Debug + 'static>(values: &[T]) -> impl Strategy<Value = T> + use<T> {
     select(values.to_vec())

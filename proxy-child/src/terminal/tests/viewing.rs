@@ -1,20 +1,28 @@
-//! Words for viewers that do not read.
+//! Words for viewers that do not read, and terminals that viewers lend.
 
 use std::{
-    os::unix::net::UnixStream as StdStream,
+    os::{
+        fd::AsFd,
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr, UnixStream as StdStream},
+    },
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
 use ipc_protocol::{
-    codec::Inbox,
-    terminal::{FromTerminal, KeyboardWish},
+    codec::{Inbox, encode},
+    terminal::{FromTerminal, KeyboardWish, LoanSecret, ToTerminal},
 };
-use tokio::net::UnixStream;
+use rustix::{
+    net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg},
+    termios::{OptionalActions, tcgetattr, tcsetattr},
+};
+use tokio::{io::AsyncReadExt, net::UnixStream};
 
 use super::{screen, size};
 use crate::terminal::{
-    NewViewer, SharedTerminal, TerminalNotice, TerminalState, ViewerLink,
+    NewViewer, Pty, SharedTerminal, TerminalNotice, TerminalState, ViewerLink,
     viewer::{FRAME_INTERVAL, serve},
 };
 
@@ -161,4 +169,174 @@ async fn changes_of_one_interval_are_one_frame() {
     assert!(frames <= intervals + 2, "{frames} frames in {intervals} intervals");
     drop(ours);
     tokio::time::timeout(Duration::from_secs(20), served).await.expect("it ends").expect("no panic");
+}
+
+/// Viewer at the other end of a link.
+struct Peer {
+    stream: UnixStream,
+    inbox: Inbox,
+}
+
+impl Peer {
+    fn new() -> (Self, ViewerLink) {
+        let (ours, theirs) = StdStream::pair().expect("a pair");
+        ours.set_nonblocking(true).expect("set");
+        let peer = Self { stream: UnixStream::from_std(ours).expect("taken"), inbox: Inbox::default() };
+        (peer, ViewerLink::new(theirs.into()).expect("a link"))
+    }
+
+    async fn send(&self, message: &ToTerminal) {
+        let mut bytes = Vec::new();
+        encode(message, &mut bytes).expect("short");
+        self.stream.writable().await.expect("open");
+        assert_eq!(self.stream.try_write(&bytes).expect("written"), bytes.len());
+    }
+
+    /// The next message that is not about the keyboard; `None` at the end.
+    async fn next(&mut self) -> Option<FromTerminal> {
+        let read = async {
+            loop {
+                match self.inbox.next_message().expect("whole") {
+                    Some(FromTerminal::Keyboard { .. }) => continue,
+                    Some(message) => return Some(message),
+                    None => {}
+                }
+                self.stream.readable().await.expect("open");
+                match self.stream.try_read(self.inbox.spare()) {
+                    Ok(0) => return None,
+                    Ok(read) => self.inbox.filled(read),
+                    Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), read).await.expect("a message")
+    }
+}
+
+fn attach_message() -> ToTerminal {
+    ToTerminal::Attach { size: size(24, 80), keyboard: KeyboardWish::Type, in_place: false }
+}
+
+fn lend_message(socket: &str) -> ToTerminal {
+    ToTerminal::Lend {
+        socket: socket.to_owned(),
+        secret: LoanSecret::new(SECRET),
+        detach_keys: Some("ctrl-p,ctrl-q".parse().expect("keys")),
+        watches: false,
+    }
+}
+
+const SECRET: [u8; LoanSecret::LEN] = *b"of this terminal";
+
+/// Gives a descriptor to who connects to this socket, and says the secret.
+async fn give(listener: &tokio::net::UnixListener, descriptor: impl AsFd) {
+    let (mut stream, _) = listener.accept().await.expect("it connects");
+    let mut said = [0; LoanSecret::LEN];
+    stream.read_exact(&mut said).await.expect("it says something");
+    assert_eq!(said, SECRET);
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [descriptor.as_fd()];
+    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    sendmsg(&stream, &[std::io::IoSlice::new(&[0])], &mut ancillary, SendFlags::empty()).expect("sent");
+}
+
+fn listener(name: &str) -> tokio::net::UnixListener {
+    let address = SocketAddr::from_abstract_name(name).expect("a name");
+    let listener = std::os::unix::net::UnixListener::bind_addr(&address).expect("bound");
+    listener.set_nonblocking(true).expect("set");
+    tokio::net::UnixListener::from_std(listener).expect("taken")
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_terminal_that_cannot_be_had_is_not_needed() {
+    let name = format!("agent-proxy-test-refused-{}", std::process::id());
+    // Nobody listens; who listens gives what is no terminal.
+    for gives in [false, true] {
+        let (mut peer, mut link) = Peer::new();
+        let listener = gives.then(|| listener(&name));
+        peer.send(&lend_message(&name)).await;
+        peer.send(&attach_message()).await;
+        let gift = async {
+            if let Some(listener) = &listener {
+                give(listener, std::fs::File::open("/dev/null").expect("opened")).await;
+            }
+        };
+        let (first, ()) = tokio::join!(link.receive_first(), gift);
+        assert_eq!(first, Some(attach_message()), "{gives}");
+        assert_eq!(peer.next().await, Some(FromTerminal::Lent { accepted: false }), "{gives}");
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_lent_terminal_is_read_and_painted_until_the_keys_that_detach() {
+    let name = format!("agent-proxy-test-lent-{}", std::process::id());
+    let listener = listener(&name);
+    let window = Pty::open(size(24, 80)).expect("a terminal");
+    let mut modes = tcgetattr(&window.user).expect("its modes");
+    modes.make_raw();
+    tcsetattr(&window.user, OptionalActions::Now, &modes).expect("set");
+    rustix::io::ioctl_fionbio(&window.user, true).expect("set");
+    let (mut peer, mut link) = Peer::new();
+    peer.send(&lend_message(&name)).await;
+    peer.send(&attach_message()).await;
+    let (first, ()) = tokio::join!(link.receive_first(), give(&listener, &window.user));
+    assert_eq!(first, Some(attach_message()));
+    assert_eq!(peer.next().await, Some(FromTerminal::Lent { accepted: true }));
+    let shared = SharedTerminal(Arc::new(Mutex::new(state())));
+    let viewer = NewViewer { link, size: size(24, 80), keyboard: KeyboardWish::Type, in_place: false };
+    let served = tokio::spawn(serve(viewer, 1, shared.clone()));
+    assert_eq!(peer.next().await, Some(FromTerminal::Attached { size: size(24, 80), types: true }));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let shows = async |text: &str| {
+        let mut seen = String::new();
+        let mut chunk = [0; 4096];
+        while !seen.contains(text) {
+            assert!(Instant::now() < deadline, "{seen:?}");
+            match rustix::io::read(&window.controller, &mut chunk) {
+                Ok(read) => seen.push_str(&String::from_utf8_lossy(&chunk[..read])),
+                Err(error) => assert_eq!(error, rustix::io::Errno::AGAIN),
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let paint = |text: &str| {
+        let mut terminal = shared.lock();
+        terminal.screen.feed(text.as_bytes());
+        terminal.apply_effects();
+        terminal.changed();
+    };
+    paint("\x1b[?1049hshown\x07");
+    shows("shown").await;
+    let told = peer.next().await;
+    assert_eq!(told, Some(FromTerminal::Frame { bytes: Vec::new(), alternate: true }), "how it has to be reset");
+    let type_keys = |keys: &[u8]| assert_eq!(rustix::io::write(&window.controller, keys), Ok(keys.len()));
+    let typed = async |wanted: &[u8]| {
+        while shared.lock().unread != wanted {
+            assert!(Instant::now() < deadline, "{:?}", shared.lock().unread);
+            tokio::task::yield_now().await;
+        }
+    };
+    type_keys(b"ab\x10");
+    typed(b"ab").await;
+    // While the viewer's shell has the terminal, its keys are the shell's.
+    shared.lock().tell_typist(FromTerminal::Stopped);
+    shared.lock().changed();
+    assert_eq!(peer.next().await, Some(FromTerminal::Stopped));
+    type_keys(b"shell");
+    paint("\x1b[2Jnot shown");
+    peer.send(&ToTerminal::Resize(size(23, 80))).await;
+    while shared.lock().screen.size() != size(23, 80) {
+        assert!(Instant::now() < deadline, "no resize");
+        tokio::task::yield_now().await;
+    }
+    let mut chunk = [0; 16];
+    assert_eq!(rustix::io::read(&window.user, &mut chunk), Ok(5), "they are there to be read");
+    peer.send(&ToTerminal::Continue).await;
+    shows("not shown").await;
+    type_keys(b"c\x10\x11d");
+    typed(b"ab\x10c").await;
+    assert_eq!(peer.next().await, Some(FromTerminal::Returned { detached: true }));
+    assert_eq!(peer.next().await, None);
+    served.await.expect("it ends");
 }

@@ -46,6 +46,7 @@ pub(super) async fn run(child: ChildProgram, args: RunArgs, directory: Option<&P
         keyboard: KeyboardWish::Type,
         in_place: cursor.is_some_and(|(_, column)| column == 1),
         detach_keys: None,
+        lends: true,
         typed,
     };
     let done = match start_and_view(&manager, config, &mut terminal, options).await {
@@ -84,9 +85,8 @@ async fn start_and_view(
     options: ViewOptions,
 ) -> Result<(SessionHandle, ViewEnd), CommandFailure> {
     let session = manager.start_session(config).await?;
-    let viewer = session.view_terminal().await?;
-    let end = view(viewer, terminal, options).await;
-    let end = end.map_err(|error| ProblemDetails::failed(format!("the terminal failed: {error}")))?;
+    let connect = async || session.view_terminal().await.map_err(ProblemDetails::from);
+    let end = view(connect, terminal, options).await?;
     Ok((session, end))
 }
 

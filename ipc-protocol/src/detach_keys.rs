@@ -2,9 +2,24 @@
 
 use std::{fmt, str::FromStr};
 
+use serde::{Deserialize, Serialize};
+
 /// Sequence of keys, as in docker and tmux: `ctrl-p,ctrl-q` or `ctrl-b,d`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DetachKeys {
+///
+/// ```
+/// use ipc_protocol::terminal::{DetachFilter, DetachKeys};
+///
+/// let keys: DetachKeys = "ctrl-p,ctrl-q".parse()?;
+/// let mut filter = DetachFilter::new(Some(keys));
+/// let mut typed = Vec::new();
+/// assert!(!filter.take(b"ls\r\x10", &mut typed));
+/// assert!(filter.take(b"\x11", &mut typed), "the sequence is complete");
+/// assert_eq!(typed, b"ls\r");
+/// # Ok::<(), ipc_protocol::terminal::InvalidKeys>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct DetachKeys {
     keys: Vec<Key>,
     text: String,
 }
@@ -32,7 +47,7 @@ impl Key {
 /// Text that is no sequence of keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no key: write ctrl-X for a letter or one of [ \\ ] ^ _, or a character, with commas between keys")]
-pub(crate) struct InvalidKeys(String);
+pub struct InvalidKeys(String);
 
 impl FromStr for DetachKeys {
     type Err = InvalidKeys;
@@ -63,6 +78,20 @@ impl FromStr for DetachKeys {
     }
 }
 
+impl TryFrom<String> for DetachKeys {
+    type Error = InvalidKeys;
+
+    fn try_from(text: String) -> Result<Self, InvalidKeys> {
+        text.parse()
+    }
+}
+
+impl From<DetachKeys> for String {
+    fn from(keys: DetachKeys) -> Self {
+        keys.text
+    }
+}
+
 impl fmt::Display for DetachKeys {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.text)
@@ -71,7 +100,7 @@ impl fmt::Display for DetachKeys {
 
 /// Filter of what is typed: holds back the beginning of the sequence until it is clear what it becomes.
 #[derive(Debug)]
-pub(crate) struct DetachFilter {
+pub struct DetachFilter {
     keys: Option<DetachKeys>,
     /// Number of keys that were typed of the sequence.
     matched: usize,
@@ -79,13 +108,14 @@ pub(crate) struct DetachFilter {
 }
 
 impl DetachFilter {
-    pub(crate) fn new(keys: Option<DetachKeys>) -> Self {
+    /// Creates a filter; without keys nothing detaches.
+    pub fn new(keys: Option<DetachKeys>) -> Self {
         Self { keys, matched: 0, held: Vec::new() }
     }
 
     /// Takes typed bytes, and appends what goes to the program to `out`. Returns true if the sequence is complete; what
     /// follows it is dropped.
-    pub(crate) fn take(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) -> bool {
+    pub fn take(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) -> bool {
         let Some(keys) = &self.keys else {
             out.extend_from_slice(bytes);
             return false;
