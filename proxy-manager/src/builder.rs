@@ -65,6 +65,7 @@ pub struct ManagerBuilder {
     pub(crate) rules: Vec<ActionRule>,
     pub(crate) descriptor_reserve: u64,
     pub(crate) replication: Option<Replication>,
+    pub(crate) looks_for_containers: bool,
 }
 
 impl ManagerBuilder {
@@ -89,6 +90,7 @@ impl ManagerBuilder {
             rules: Vec::new(),
             descriptor_reserve: DESCRIPTOR_RESERVE,
             replication: None,
+            looks_for_containers: false,
         }
     }
 
@@ -313,6 +315,14 @@ impl ManagerBuilder {
     #[must_use]
     pub fn state_dir(mut self, directory: PathBuf) -> Self {
         self.state_dir = Some(directory);
+        self
+    }
+
+    /// Has the manager look at its start for containers whose host was killed together with all supervisors, and remove them, in the
+    /// background. With the first session in a container it does so anyway. Off by default.
+    #[must_use]
+    pub fn remove_dead_containers(mut self) -> Self {
+        self.looks_for_containers = true;
         self
     }
 

@@ -7,7 +7,7 @@ use std::{
 
 use ipc_protocol::{
     Containment, FileLayer, HiddenFiles, ProcessId, SessionId,
-    message::{MissingFeature, ProbedMachine},
+    message::{MissingFeature, ProbedFeature},
 };
 use registry::{CgroupControllers, ManagerCgroup, SweptCgroup, UnavailableFeature};
 use tokio::sync::OnceCell;
@@ -50,15 +50,9 @@ pub(crate) struct ContainmentResolver {
     lacking: Option<String>,
     /// Files out of every session's reach.
     hidden: HiddenFiles,
-    /// Tried when first asked for, since the attempt takes processes.
-    features: OnceCell<TriedFeatures>,
-}
-
-/// Results of attempts made in a process of the fork server's, so that the host gets no child.
-#[derive(Clone, Debug)]
-struct TriedFeatures {
-    strict: Result<(), UnavailableFeature>,
-    connector: Result<(), UnavailableFeature>,
+    /// Results of attempts, made when first asked for in a process of the fork server's, so that the host gets no child.
+    strict: OnceCell<Result<(), UnavailableFeature>>,
+    connector: OnceCell<Result<(), UnavailableFeature>>,
 }
 
 /// Containment of one session, fully resolved.
@@ -99,7 +93,8 @@ impl ContainmentResolver {
             controllers,
             lacking,
             hidden: HiddenFiles::default(),
-            features: OnceCell::new(),
+            strict: OnceCell::new(),
+            connector: OnceCell::new(),
         };
         if default == Containment::Cgroup {
             containing.require_cgroup(default)?;
@@ -144,22 +139,16 @@ impl ContainmentResolver {
     }
 
     async fn require_strict(&self, server: &ForkServer) -> Result<()> {
-        self.tried_features(server)
-            .await?
-            .strict
-            .as_ref()
-            .map_err(|missing| unavailable(Containment::Strict, missing))
-            .copied()
+        let tried = self.try_strict(server).await?;
+        tried.as_ref().map_err(|missing| unavailable(Containment::Strict, missing)).copied()
     }
 
-    /// Tries the slow layers once, which takes some milliseconds.
-    async fn tried_features(&self, server: &ForkServer) -> Result<&TriedFeatures> {
-        let missing = |MissingFeature { what, why, advice }: MissingFeature| UnavailableFeature { what, why, advice };
-        let tried = async || {
-            let ProbedMachine { strict, connector } = server.probe().await?;
-            Ok(TriedFeatures { strict: strict.map_err(missing), connector: connector.map_err(missing) })
-        };
-        self.features.get_or_try_init(tried).await
+    /// Tries strict containment once, which takes some milliseconds.
+    ///
+    /// # Errors
+    /// Those of [`ForkServer::probe`].
+    pub(crate) async fn try_strict(&self, server: &ForkServer) -> Result<&Result<(), UnavailableFeature>> {
+        self.strict.get_or_try_init(|| try_feature(server, ProbedFeature::Strict)).await
     }
 
     /// Resolves the containment of `session`, which asks for `wanted` or takes the default.
@@ -200,7 +189,7 @@ impl ContainmentResolver {
         session: &SessionId,
         server: &ForkServer,
     ) -> Result<ResolvedContainment> {
-        let strict = self.tried_features(server).await?.strict.clone();
+        let strict = self.try_strict(server).await?.clone();
         let Err(no_namespace) = strict else {
             return self.resolve(Some(Containment::Strict), session, server).await;
         };
@@ -247,7 +236,8 @@ impl ContainmentResolver {
     /// # Errors
     /// Those of [`ForkServer::probe`].
     pub(crate) async fn capabilities(&self, server: &ForkServer) -> Result<Capabilities> {
-        let TriedFeatures { strict, connector } = self.tried_features(server).await?.clone();
+        let strict = self.try_strict(server).await?.clone();
+        let connector = self.connector.get_or_try_init(|| try_feature(server, ProbedFeature::Connector)).await?.clone();
         Ok(Capabilities {
             default: self.default,
             cgroup: self.cgroup.clone(),
@@ -258,6 +248,11 @@ impl ContainmentResolver {
             landlock: registry::landlock_scope_is_available(),
         })
     }
+}
+
+async fn try_feature(server: &ForkServer, feature: ProbedFeature) -> Result<Result<(), UnavailableFeature>> {
+    let missing = |MissingFeature { what, why, advice }| UnavailableFeature { what, why, advice };
+    Ok(server.probe(feature).await?.map_err(missing))
 }
 
 fn unavailable(containment: Containment, missing: &UnavailableFeature) -> Error {
@@ -283,7 +278,8 @@ mod tests {
             controllers: CgroupControllers::default(),
             lacking: None,
             hidden: HiddenFiles::default(),
-            features: OnceCell::new_with(Some(TriedFeatures { strict, connector: Ok(()) })),
+            strict: OnceCell::new_with(Some(strict)),
+            connector: OnceCell::new_with(Some(Ok(()))),
         }
     }
 

@@ -22,7 +22,7 @@ use std::{
 use ipc_protocol::{
     ErrorChain, Event, ExitStatus, ProcessId, ProcessInfo, Receipt, SessionId, Signal, WireError,
     codec::{Inbox, MessageAssembler},
-    message::{FromForkServer, Hello, ProbedMachine, ToForkServer, VERSION},
+    message::{FromForkServer, Hello, MissingFeature, ProbedFeature, ToForkServer, VERSION},
     packet,
     reattach::{ReceivedMessage, WireFormat},
 };
@@ -414,14 +414,15 @@ impl ForkServer {
         }
     }
 
-    /// Has it try what the machine offers.
+    /// Has it try a feature of the machine.
     ///
     /// # Errors
     /// [`Error::ForkServerDied`]; [`Error::Deadline`]; [`Error::System`] where it can start no process for it.
-    pub(crate) async fn probe(&self) -> Result<ProbedMachine> {
+    pub(crate) async fn probe(&self, feature: ProbedFeature) -> Result<Result<(), MissingFeature>> {
         const WHAT: &str = "trying what the machine offers";
         let failed = |error: io::Error| Error::system(WHAT, error);
         let (ours, theirs) = packet::stream_pair().map_err(failed)?;
+        rustix::io::write(&ours, &[feature as u8]).map_err(|error| failed(error.into()))?;
         let mut answer = UnixStream::from_std(StdUnixStream::from(ours)).map_err(failed)?;
         self.continue_if_stopped();
         let order = self.encode(&ToForkServer::Probe, Some(theirs))?;
@@ -438,7 +439,7 @@ impl ForkServer {
                     });
                 }
                 inbox.filled(len);
-                let message = inbox.next_message::<ProbedMachine>();
+                let message = inbox.next_message::<Result<(), MissingFeature>>();
                 if let Some(probed) = message.map_err(Error::protocol)? {
                     return Ok(probed);
                 }

@@ -31,6 +31,7 @@ mod answer;
 mod ask;
 mod blocking;
 mod builder;
+mod container_host;
 mod containment;
 mod conversation_locks;
 mod deadlines;
@@ -143,7 +144,7 @@ pub mod isolation {
     #[doc(inline)]
     pub use ipc_protocol::{
         AgentSandbox, ContainerEngine, ContainerRemoval, ContainerStatus, Containment, ContainmentLayer,
-        ContainmentStatus, Hardening, InvalidMount, InvalidNetworkRule, NetworkAccess, NetworkConnection,
+        ContainmentStatus, FileRefusal, Hardening, InvalidMount, InvalidNetworkRule, NetworkAccess, NetworkConnection,
         NetworkRefusal, NetworkRule, ObserverKind, SandboxMode, SandboxStatus, SessionContainer, SessionMount,
         SessionSandbox,
     };
@@ -230,7 +231,7 @@ pub use self::{
     },
     isolation::{
         AgentSandbox, ContainerEngine, ContainerRemoval, ContainerStatus, Containment, ContainmentLayer,
-        ContainmentStatus, Hardening, InvalidMount, InvalidNetworkRule, NetworkAccess, NetworkConnection,
+        ContainmentStatus, FileRefusal, Hardening, InvalidMount, InvalidNetworkRule, NetworkAccess, NetworkConnection,
         NetworkRefusal, NetworkRule, ObserverKind, SandboxMode, SandboxStatus, SessionContainer, SessionMount,
         SessionSandbox,
     },

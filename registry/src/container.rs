@@ -1,9 +1,9 @@
-//! Removal of containers by the program that runs them.
+//! Listing and removal of containers by the program that runs them.
 
 use std::{
     fs::File,
     io::Read as _,
-    os::fd::AsFd as _,
+    os::fd::{AsFd as _, OwnedFd},
     path::Path,
     time::{Duration, Instant},
 };
@@ -18,38 +18,112 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// Runs of the engine. Podman refuses a container whose processes have died since it last looked (`container state improper`),
 /// and knows that in the next run.
 const ATTEMPTS: usize = 3;
-/// Most of what the engine says of a failure.
-const MAX_WORDS: u64 = 4096;
+/// Most that is read of what the engine prints.
+const MAX_WORDS: u64 = 32 << 10;
+/// Podman's words where it finds no process of its user's namespaces, and what it believes to run does not.
+const FORGOTTEN: &str = "could not find any running process";
+/// Pause before it is asked again to remove a container that another call is removing.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Ends a container with everything in it, and removes it with its mounts and volumes. `program` is the path of `podman` or `docker`.
 /// Blocks for as long as that takes. A container that is gone already counts as removed.
 ///
 /// The engine must be no child that somebody else reaps.
 pub fn remove_container(program: &str, env: &EnvVars, name: &str) -> ContainerRemoval {
+    let until = Instant::now() + TIMEOUT;
     let mut failure = remove(program, env, name).err();
-    for _ in 1..ATTEMPTS {
-        if failure.is_some() {
-            failure = remove(program, env, name).err();
+    let mut attempts = 1;
+    while let Some(words) = &failure {
+        // Docker's words while another call removes it.
+        if words.contains("already in progress") && Instant::now() < until {
+            std::thread::sleep(PAUSE);
+        } else if attempts == ATTEMPTS {
+            break;
+        } else {
+            attempts += 1;
         }
+        failure = remove(program, env, name).err();
     }
     ContainerRemoval { name: name.to_owned(), is_removed: failure.is_none(), failure }
 }
 
-fn remove(program: &str, env: &EnvVars, name: &str) -> Result<(), String> {
-    let is_podman = Path::new(program).file_name().is_some_and(|file| file.as_encoded_bytes().starts_with(b"podman"));
-    let words: &[&str] = match is_podman {
-        // `--time`: its processes have had their grace.
-        true => &["rm", "--force", "--ignore", "--volumes", "--time", "0"],
-        false => &["rm", "--force", "--volumes"],
+/// Container that has a label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabeledContainer {
+    /// Id that the engine gave it.
+    pub id: String,
+    /// State in the engine's words: `running`, `exited`.
+    pub state: String,
+    /// Value of the label.
+    pub value: String,
+}
+
+/// Lists the containers with a label, running or not. `program` is the path of `podman` or `docker`. Blocks for as long as that takes.
+///
+/// The engine must be no child that somebody else reaps.
+///
+/// # Errors
+/// What the engine said, for whoever reads the log.
+pub fn labeled_containers(program: &str, env: &EnvVars, label: &str) -> Result<Vec<LabeledContainer>, String> {
+    let filter = format!("label={label}");
+    let ids = run_engine(program, env, &["ps", "--all", "--quiet", "--filter", &filter])?;
+    let format = format!("{{{{.State.Status}}}} {{{{index .Config.Labels {label:?}}}}}");
+    let inspect = |id: &str| {
+        // One that is gone meanwhile is no container any more.
+        let line = run_engine(program, env, &["inspect", "--type", "container", "--format", &format, id]).ok()?;
+        let (state, value) = line.trim().split_once(' ')?;
+        Some(LabeledContainer { id: id.to_owned(), state: state.to_owned(), value: value.to_owned() })
     };
+    Ok(ids.split_whitespace().filter_map(inspect).collect())
+}
+
+/// Readies the engine for a container. Blocks for as long as that takes. What fails here fails again, with its reason, when the engine
+/// starts the container.
+///
+/// Podman without root has a process that holds its user's namespaces, which the first call of all starts. Were that a session's, the kill
+/// of the session would end it, and podman would find its other containers no more.
+///
+/// The engine must be no child that somebody else reaps.
+pub fn prepare_engine(program: &str, env: &EnvVars) {
+    if is_podman(program) && !nix::unistd::geteuid().is_root() {
+        let _ = run_engine(program, env, &["unshare", "true"]);
+    }
+}
+
+fn is_podman(program: &str) -> bool {
+    Path::new(program).file_name().is_some_and(|file| file.as_encoded_bytes().starts_with(b"podman"))
+}
+
+fn remove(program: &str, env: &EnvVars, name: &str) -> Result<(), String> {
+    let words: &[&str] = match is_podman(program) {
+        // `--time`: its processes have had their grace.
+        true => &["rm", "--force", "--ignore", "--volumes", "--time", "0", name],
+        false => &["rm", "--force", "--volumes", name],
+    };
+    match run_engine(program, env, words) {
+        // Docker's words for what is gone.
+        Err(failure) if failure.contains("No such container") => Ok(()),
+        // Podman's words where the process that held the user's namespaces is gone, and every container with it.
+        Err(failure) if failure.contains(FORGOTTEN) => {
+            run_engine(program, env, &["system", "migrate"])?;
+            run_engine(program, env, words).map(drop)
+        }
+        done => done.map(drop),
+    }
+}
+
+/// Runs the engine to its end, and returns what it printed.
+fn run_engine(program: &str, env: &EnvVars, words: &[&str]) -> Result<String, String> {
     let request = SpawnRequest {
-        argv: std::iter::once(program).chain(words.iter().copied()).chain([name]).map(Into::into).collect(),
+        argv: std::iter::once(program).chain(words.iter().copied()).map(Into::into).collect(),
         env: env.0.iter().map(|(name, value)| (name.into(), value.into())).collect(),
         cwd: Some("/".into()),
+        stdout: SpawnOutput::Pipe,
         stderr: SpawnOutput::Pipe,
         ..SpawnRequest::new(program)
     };
-    let failed = |error: &(dyn std::error::Error + 'static)| format!("{program} rm {name}: {}", ErrorChain(error));
+    let call = || format!("{program} {}", words.join(" "));
+    let failed = |error: &(dyn std::error::Error + 'static)| format!("{}: {}", call(), ErrorChain(error));
     let mut engine = spawn(request).map_err(|error| failed(&error))?;
     let until = Instant::now() + TIMEOUT;
     let exit = loop {
@@ -60,24 +134,23 @@ fn remove(program: &str, env: &EnvVars, name: &str) -> Result<(), String> {
         if left.is_zero() {
             // A child of this process: it is there until it is reaped.
             let _ = engine.process.signal(Signal::Kill);
-            return Err(format!("{program} rm {name}: it was not done in {} s", TIMEOUT.as_secs()));
+            return Err(format!("{}: it was not done in {} s", call(), TIMEOUT.as_secs()));
         }
         let pause = Timespec::try_from(left).unwrap_or_default();
         // Interrupted or not, it is looked at again.
         let _ = poll(&mut [PollFd::new(&engine.process.as_fd(), PollFlags::IN)], Some(&pause));
     };
-    if exit == ExitStatus::Code(0) {
-        return Ok(());
+    // What it wrote is in the pipes, which are non-blocking, and hold more than that.
+    let text = |pipe: Option<OwnedFd>| {
+        let mut bytes = Vec::new();
+        if let Some(pipe) = pipe {
+            let _ = File::from(pipe).take(MAX_WORDS).read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let (stdout, stderr) = (text(engine.stdout.take()), text(engine.stderr.take()));
+    match exit {
+        ExitStatus::Code(0) => Ok(stdout),
+        exit => Err(format!("{}: {exit}: {}", call(), stderr.trim())),
     }
-    let mut words = Vec::new();
-    if let Some(stderr) = engine.stderr.take() {
-        // What it wrote is in the pipe, which is non-blocking.
-        let _ = File::from(stderr).take(MAX_WORDS).read_to_end(&mut words);
-    }
-    let words = String::from_utf8_lossy(&words);
-    // Docker's words for what is gone.
-    if words.contains("No such container") {
-        return Ok(());
-    }
-    Err(format!("{program} rm {name}: {exit}: {}", words.trim()))
 }

@@ -29,6 +29,8 @@ pub struct LandlockScope {
     ruleset: OwnedFd,
     /// What a sandbox needs besides, by the paths that it writes.
     confinement: Option<Arc<[PathBuf]>>,
+    /// True if audit tells what it refuses to programs that were executed in it.
+    is_logged: bool,
 }
 
 impl LandlockScope {
@@ -84,11 +86,26 @@ impl LandlockScope {
 
     fn of(created: RulesetCreated, confinement: Option<Arc<[PathBuf]>>) -> Result<Self, UnavailableFeature> {
         let ruleset = Option::from(created).ok_or_else(|| unavailable("the kernel gave no ruleset".into()))?;
-        Ok(Self { ruleset, confinement })
+        Ok(Self { ruleset, confinement, is_logged: false })
     }
 
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self { ruleset: self.ruleset.try_clone()?, confinement: self.confinement.clone() })
+        Ok(Self {
+            ruleset: self.ruleset.try_clone()?,
+            confinement: self.confinement.clone(),
+            is_logged: self.is_logged,
+        })
+    }
+
+    /// Has the kernel's audit tell what is refused ([`crate::LandlockAudit`]), where the kernel can.
+    #[must_use]
+    pub fn logged(self) -> Self {
+        Self { is_logged: true, ..self }
+    }
+
+    /// Returns whether audit tells what it refuses.
+    pub(crate) fn is_logged(&self) -> bool {
+        self.is_logged
     }
 
     /// Paths that programs of a sandbox write; `None` for a domain of another kind.

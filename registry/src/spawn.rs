@@ -266,6 +266,7 @@ pub fn spawn(spawn: SpawnRequest) -> Result<SpawnedProcess, SpawnError> {
         },
         rlimits,
         mounts: spawn.view.map(|view| view.0),
+        is_logged: spawn.landlock.as_ref().is_some_and(LandlockScope::is_logged),
         landlock: spawn.landlock.map(LandlockScope::into_fd),
         confinement,
         is_terminal: spawn.is_terminal,

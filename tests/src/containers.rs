@@ -1,13 +1,13 @@
 //! Podman with a store of a test's own, and an image made of busybox without a network.
 
 use std::{
-    fs,
-    os::unix::fs::symlink,
+    fs::{self, Permissions},
+    os::unix::fs::{PermissionsExt as _, symlink},
     path::{Path, PathBuf},
     process::{Command, Output},
 };
 
-use ipc_protocol::EnvVars;
+use ipc_protocol::{EnvVars, Signal};
 use proxy_manager::{AgentSessionConfig, SessionContainer};
 
 use crate::system::not_run;
@@ -21,6 +21,14 @@ const APPLETS: [&str; 16] = [
     "wc",
 ];
 
+/// Ordinary user who runs podman, where root runs the tests.
+const NOBODY: [&str; 4] = ["/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+
+/// Arguments of a program that becomes the one behind them, as an ordinary user; for [`is_apart`](crate::namespaces::is_apart).
+pub fn ordinary() -> Option<Vec<&'static str>> {
+    Some(if nix::unistd::geteuid().is_root() { NOBODY.to_vec() } else { vec!["/usr/bin/env"] })
+}
+
 /// A store of containers, removed with its end.
 pub struct PodmanStore {
     directory: tempfile::TempDir,
@@ -29,18 +37,34 @@ pub struct PodmanStore {
 impl PodmanStore {
     /// Makes the store with the image; `None`, and says so, without podman, runc and busybox, and without root, whose store it is.
     pub fn new() -> Option<Self> {
+        if !nix::unistd::geteuid().is_root() {
+            not_run("sessions in containers of root: they take root");
+            return None;
+        }
+        Self::of_this_user()
+    }
+
+    /// The same of whoever runs this.
+    pub fn of_this_user() -> Option<Self> {
         let busybox = ["/bin/busybox", "/usr/bin/busybox"].into_iter().map(Path::new).find(|file| file.exists());
         let is_there = |program: &&str| command(program, &["--version"]).output().is_ok();
         let missing = ["podman", "runc"].into_iter().find(|program| !is_there(program));
-        let (None, Some(busybox), true) = (missing, busybox, nix::unistd::geteuid().is_root()) else {
-            not_run("sessions in containers: they take root, podman, runc and busybox-static");
+        let (None, Some(busybox)) = (missing, busybox) else {
+            not_run("sessions in containers: they take podman, runc and busybox-static");
             return None;
         };
         let directory = tempfile::Builder::new().prefix("agent-proxy-podman.").tempdir().expect("a directory");
         let store = Self { directory };
         let path = |name: &str| store.path().join(name).display().to_string();
-        let storage =
-            format!("[storage]\ndriver = \"overlay\"\ngraphroot = {:?}\nrunroot = {:?}\n", path("graph"), path("run"));
+        fs::create_dir(path("xdg")).expect("made");
+        fs::set_permissions(path("xdg"), Permissions::from_mode(0o700)).expect("set");
+        // Nobody has one user only to map files to.
+        let (driver, is_ordinary) = if nix::unistd::geteuid().is_root() { ("overlay", false) } else { ("vfs", true) };
+        let storage = format!(
+            "[storage]\ndriver = \"{driver}\"\ngraphroot = {:?}\nrunroot = {:?}\n[storage.options]\nignore_chown_errors = \"{is_ordinary}\"\n",
+            path("graph"),
+            path("run")
+        );
         // Without the right to raise limits (CAP_SYS_RESOURCE) those that podman asks for cannot be had.
         let containers = format!(
             "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=4096:4096\"]\n[engine]\nruntime = \"runc\"\n\
@@ -61,7 +85,13 @@ impl PodmanStore {
         let made = command("tar", &["-C", root.to_str().expect("UTF-8"), "-cf", &tar, "."]).output().expect("tar");
         assert!(made.status.success(), "{made:?}");
         let imported = store.podman(&["import", "--quiet", &tar, IMAGE]);
+        if is_ordinary && !imported.status.success() {
+            not_run(format_args!("rootless podman: {}", String::from_utf8_lossy(&imported.stderr).trim()));
+            return None;
+        }
         assert!(imported.status.success(), "{imported:?}");
+        // Each test begins without the process of podman's that an ordinary user has then.
+        store.end_pause();
         Some(store)
     }
 
@@ -75,11 +105,26 @@ impl PodmanStore {
         [
             ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
             ("HOME", self.path().display().to_string()),
+            ("XDG_RUNTIME_DIR", file("xdg")),
             ("CONTAINERS_CONF", file("containers.conf")),
             ("CONTAINERS_STORAGE_CONF", file("storage.conf")),
         ]
         .into_iter()
         .collect()
+    }
+
+    /// The process by which podman holds the namespaces of an ordinary user, if it runs.
+    fn pause(&self) -> Option<u32> {
+        fs::read_to_string(self.path().join("tmp/pause.pid")).ok()?.trim().parse().ok()
+    }
+
+    /// Ends that process.
+    pub fn end_pause(&self) {
+        let Some(pause) = self.pause().and_then(|pid| registry::identify(pid).ok()) else { return };
+        let Ok(process) = registry::PidFd::open(pause) else { return };
+        process.signal(Signal::Kill).expect("signalled");
+        crate::system::until("podman's process ends", || (!crate::system::is_alive(pause.pid)).then_some(()));
+        fs::remove_file(self.path().join("tmp/pause.pid")).expect("removed");
     }
 
     /// Runs podman.
@@ -113,6 +158,7 @@ impl PodmanStore {
         let environ = |pid: u32| fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let names = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains(store);
         pids.map(line)
+            .filter(|(pid, _)| Some(*pid) != self.pause())
             .filter(|(pid, line)| (names(line.as_bytes()) || names(&environ(*pid))) && crate::system::is_alive(*pid))
             .collect()
     }
@@ -146,6 +192,7 @@ impl Drop for PodmanStore {
         if !self.containers().is_empty() {
             self.podman(&["rm", "--all", "--force", "--time", "0"]);
         }
+        self.end_pause();
     }
 }
 

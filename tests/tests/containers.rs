@@ -7,7 +7,8 @@ use std::{
 };
 
 use agent_proxy_tests::{
-    containers::{IMAGE, PodmanStore},
+    containers::{IMAGE, PodmanStore, ordinary},
+    namespaces::is_apart,
     sessions::{self, all, event, said, soon},
     system::{is_alive, sleeping, unique_seconds, until},
 };
@@ -145,6 +146,46 @@ async fn a_kill_ends_the_container_with_all_in_it() {
     manager.shutdown().await;
 }
 
+/// Podman of an ordinary user has a process that holds its namespaces, which the kill of a session leaves to the others.
+#[tokio::test]
+async fn sessions_of_an_ordinary_user_end_one_by_one() {
+    if !is_apart(ordinary, "sessions_of_an_ordinary_user_end_one_by_one") {
+        return;
+    }
+    let Some(store) = PodmanStore::of_this_user() else { return };
+    let manager = builder(&store).build().await.expect("a manager");
+    let seconds = [unique_seconds(), unique_seconds()];
+    let (first, first_sleepers) = start(&manager, &store, &seconds[0]).await;
+    let (second, second_sleepers) = start(&manager, &store, &seconds[1]).await;
+    let receipt = soon("the kill", first.kill(KillOptions::NOW)).await.expect("proven");
+    assert!(receipt.is_empty() && receipt.container.is_some_and(|container| container.is_removed));
+    assert!(first_sleepers.iter().all(|pid| !is_alive(*pid)));
+    assert_eq!((asleep(&seconds[1]), store.containers().len()), (second_sleepers.clone(), 1));
+    let receipt = soon("the kill", second.kill(KillOptions::NOW)).await.expect("proven");
+    ended_all(&store, &receipt, &second_sleepers, &seconds[1]);
+    // As a user who has ended that process would find it: what podman believes to run does not.
+    let (third, sleepers) = start(&manager, &store, &seconds[0]).await;
+    store.end_pause();
+    let receipt = soon("the kill", third.kill(KillOptions::NOW)).await.expect("proven");
+    ended_all(&store, &receipt, &sleepers, &seconds[0]);
+    manager.shutdown().await;
+}
+
+#[test]
+fn nothing_is_left_of_an_ordinary_user_when_the_host_is_killed() {
+    if !is_apart(ordinary, "nothing_is_left_of_an_ordinary_user_when_the_host_is_killed") {
+        return;
+    }
+    let Some(store) = PodmanStore::of_this_user() else { return };
+    let seconds = unique_seconds();
+    let host = Host::start(&store, None, &seconds);
+    asleep(&seconds);
+    host.kill();
+    until("its supervisors end", || (!is_alive(host.proxy.pid) && !is_alive(host.fork_server.pid)).then_some(()));
+    assert_eq!(sleeping(&seconds), Vec::<u32>::new());
+    store.assert_empty();
+}
+
 /// The process of the store whose program is `name`.
 fn process_of(store: &PodmanStore, name: &str) -> u32 {
     let is_it = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name);
@@ -212,13 +253,13 @@ struct Host {
 }
 
 impl Host {
-    fn start(store: &PodmanStore, state: &std::path::Path, seconds: &str) -> Self {
+    fn start(store: &PodmanStore, state: Option<&Path>, seconds: &str) -> Self {
         let program = env!("CARGO_BIN_EXE_config-host");
         let json = |value: serde_json::Result<String>| value.expect("JSON");
         let argv = [
             program.to_owned(),
             env!("CARGO_BIN_EXE_proxy-child").to_owned(),
-            state.to_str().expect("UTF-8").to_owned(),
+            state.map_or("-", |state| state.to_str().expect("UTF-8")).to_owned(),
             json(serde_json::to_string(&store.env())),
             json(serde_json::to_string(&store.shell(&script(seconds)))),
         ];
@@ -240,6 +281,18 @@ impl Host {
         Self { process, fork_server: identify(fork_server), proxy: identify(proxy) }
     }
 
+    /// Kills host, fork server and proxy, none of which has time for the others' end.
+    fn kill_all(&self) {
+        let supervisors = [self.process.process.id(), self.fork_server, self.proxy];
+        for signal in [Signal::Stop, Signal::Kill] {
+            // The proxy first: a fork server's death continues it.
+            for id in supervisors.into_iter().rev() {
+                PidFd::open(id).expect("alive").signal(signal).expect("signalled");
+            }
+        }
+        self.kill();
+    }
+
     fn kill(&self) {
         // It is dead already where all were killed at once.
         let _ = self.process.process.signal(Signal::Kill);
@@ -255,12 +308,44 @@ impl Drop for Host {
     }
 }
 
+/// Containers of a killed host that no journal names are removed by their labels, by a manager that looks for them at its start, and by
+/// one that starts a session in a container.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn nothing_is_left_without_a_state_directory_when_all_supervisors_are_killed() {
+    let Some(store) = PodmanStore::new() else { return };
+    for looks in [true, false] {
+        let seconds = unique_seconds();
+        let host = Host::start(&store, None, &seconds);
+        asleep(&seconds);
+        host.kill_all();
+        assert_eq!(store.containers().len(), 1, "nobody was left to remove it");
+        let builder = if looks { builder(&store).remove_dead_containers() } else { builder(&store) };
+        let manager = builder.build().await.expect("a manager");
+        let (other, other_seconds) = (store.containers(), unique_seconds());
+        let session = match looks {
+            true => None,
+            false => Some(start(&manager, &store, &other_seconds).await),
+        };
+        let is_gone = || store.containers().iter().all(|name| !other.contains(name));
+        until("the dead host's container is removed", || is_gone().then_some(()));
+        until("all sleepers end", || sleeping(&seconds).is_empty().then_some(()));
+        // That of a living host is left alone.
+        if let Some((session, sleepers)) = session {
+            assert_eq!((sleeping(&other_seconds).len(), store.containers().len()), (EACH, 1));
+            let receipt = soon("the kill", session.kill(KillOptions::NOW)).await.expect("proven");
+            ended_all(&store, &receipt, &sleepers, &other_seconds);
+        }
+        store.assert_empty();
+        manager.shutdown().await;
+    }
+}
+
 #[test]
 fn nothing_is_left_when_the_host_is_killed() {
     let Some(store) = PodmanStore::new() else { return };
     let state = tempfile::tempdir().expect("a directory");
     let seconds = unique_seconds();
-    let host = Host::start(&store, state.path(), &seconds);
+    let host = Host::start(&store, Some(state.path()), &seconds);
     asleep(&seconds);
     host.kill();
     until("its supervisors end", || (!is_alive(host.proxy.pid) && !is_alive(host.fork_server.pid)).then_some(()));
@@ -273,17 +358,9 @@ async fn nothing_is_left_after_the_next_start_when_all_supervisors_are_killed() 
     let Some(store) = PodmanStore::new() else { return };
     let state = tempfile::tempdir().expect("a directory");
     let seconds = unique_seconds();
-    let host = Host::start(&store, state.path(), &seconds);
+    let host = Host::start(&store, Some(state.path()), &seconds);
     let sleepers = asleep(&seconds);
-    let all = [host.process.id(), host.fork_server, host.proxy];
-    for id in all {
-        PidFd::open(id).expect("alive").signal(Signal::Stop).expect("signalled");
-    }
-    // The proxy first: a fork server's death continues it.
-    for id in all.into_iter().rev() {
-        PidFd::open(id).expect("alive").signal(Signal::Kill).expect("signalled");
-    }
-    host.kill();
+    host.kill_all();
     assert_eq!(store.containers().len(), 1, "nobody was left to remove it");
     let manager = builder(&store).state_dir(state.path().to_owned()).build().await.expect("a manager");
     let recovered = manager.recovered();
@@ -538,16 +615,9 @@ fn what_all_supervisors_left_is_found_and_ended_by_its_label() {
     let Some(store) = PodmanStore::new() else { return };
     let state = tempfile::tempdir().expect("a directory");
     let seconds = unique_seconds();
-    let host = Host::start(&store, state.path(), &seconds);
+    let host = Host::start(&store, Some(state.path()), &seconds);
     asleep(&seconds);
-    let supervisors = [host.process.id(), host.fork_server, host.proxy];
-    for signal in [Signal::Stop, Signal::Kill] {
-        // The proxy first: a fork server's death continues it.
-        for id in supervisors.into_iter().rev() {
-            PidFd::open(id).expect("alive").signal(signal).expect("signalled");
-        }
-    }
-    host.kill();
+    host.kill_all();
     let found = store.podman(&["ps", "--all", "--quiet", "--filter", "label=agent-proxy.session"]);
     let found = String::from_utf8_lossy(&found.stdout).into_owned();
     let [container] = found.lines().collect::<Vec<_>>()[..] else { panic!("{found:?}") };

@@ -10,6 +10,7 @@ use std::{
 use agent_proxy_tests::{
     namespaces::{is_apart, ordinary_without_namespaces, root_without_namespaces},
     sessions::{self, all, shell, soon},
+    system::not_run,
 };
 use agents::{AgentSpec, ModelConfig};
 use proxy_manager::{
@@ -199,6 +200,57 @@ async fn are_held_by_landlock() {
     assert_eq!(left, 0);
 }
 
+/// Where the kernel's audit is on, it tells of each file that Landlock has refused.
+#[tokio::test]
+async fn a_refused_file_is_an_event_where_the_kernel_tells_it() {
+    if !is_apart(root_without_namespaces, "a_refused_file_is_an_event_where_the_kernel_tells_it") {
+        return;
+    }
+    if !is_audit_on() {
+        return not_run("refused files: audit is off (auditctl -e 1), or not to be read");
+    }
+    let user = User::new(|builder| builder).await;
+    let script = format!("cat {} 2>/dev/null; echo x >/etc/agent-proxy-refused; sleep 1", user.path("home/.ssh/id"));
+    let session = user.manager.start_session(user.config(SandboxMode::Workspace, &script));
+    let session = soon("a start", session).await.expect("started");
+    let mut refused = Vec::new();
+    for envelope in all(&mut session.subscribe()).await {
+        if let Event::FileRefused(refusal) = &envelope.event {
+            refused.push(((refusal.path.clone(), refusal.access.clone(), refusal.command.clone()), refusal.process));
+        }
+    }
+    let refusal = |path: String, right: &str, command: &str| (path, vec![right.to_owned()], Some(command.to_owned()));
+    let key = refusal(user.path("home/.ssh/id"), "read_file", "cat");
+    assert!(refused.iter().any(|(refusal, _)| *refusal == key), "{refused:?}");
+    let made = refusal("/etc".to_owned(), "make_reg", "sh");
+    assert!(refused.iter().any(|(refusal, process)| *refusal == made && process.is_some()), "{refused:?}");
+    soon("the end", user.manager.shutdown()).await;
+}
+
+/// Asks the kernel for the state of its audit.
+fn is_audit_on() -> bool {
+    use rustix::net::{
+        AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind,
+        netlink::{self, SocketAddrNetlink},
+        recv, send, socket_with,
+    };
+    const AUDIT_GET: u16 = 1000;
+    const REQUEST: u16 = 1;
+    let ask = || {
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::AUDIT))?;
+        bind(&socket, &SocketAddrNetlink::new(0, 0))?;
+        let mut request = 16_u32.to_ne_bytes().to_vec();
+        request.extend([AUDIT_GET, REQUEST].iter().flat_map(|word| word.to_ne_bytes()));
+        request.extend([0; 8]);
+        send(&socket, &request, SendFlags::empty())?;
+        let mut answer = [0; 256];
+        recv(&socket, &mut answer, RecvFlags::empty())?;
+        // After the header comes a mask, then whether it is on.
+        Ok::<_, rustix::io::Errno>(u16::from_ne_bytes([answer[4], answer[5]]) == AUDIT_GET && answer[20] > 0)
+    };
+    ask().unwrap_or(false)
+}
+
 #[tokio::test]
 async fn paths_are_added_by_name() {
     let user = User::new(|builder| builder).await;
@@ -209,6 +261,28 @@ async fn paths_are_added_by_name() {
     let (lines, _) = user.run(config).await;
     let expected = [("home/.ssh/id", "r"), ("home/.config/tool/settings", "rw")];
     assert_eq!(lines, expected.map(|(path, access)| format!("{}:{access}", user.path(path))));
+    soon("the end", user.manager.shutdown()).await;
+}
+
+/// A user's own directory for temporary files is not the session's, which has another then.
+#[tokio::test]
+async fn temporary_files_have_a_place() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let outside = temporary.path().to_str().expect("UTF-8").to_owned();
+    let user = User::new(|builder| {
+        let env = [("PATH", "/usr/bin:/bin"), ("TMPDIR", &outside), ("TEMP", "/var/tmp")];
+        builder.base_env(env.into_iter().collect())
+    })
+    .await;
+    let script = "for at in \"$TMPDIR\" \"$TEMP\"; do echo x >\"$at/file\" && echo \"$at\"; done";
+    let (lines, _) = user.run(user.config(SandboxMode::Workspace, script)).await;
+    assert_eq!(lines, ["/tmp", "/var/tmp"]);
+    let work = user.path("work");
+    for (value, expected) in [(work.as_str(), vec![work.as_str(), "/var/tmp"]), ("/absent", vec!["/var/tmp"])] {
+        let (lines, _) = user.run(user.config(SandboxMode::Workspace, script).with_env("TMPDIR", value)).await;
+        assert_eq!(lines, expected, "as its caller says");
+    }
+    assert_eq!(fs::read_dir(temporary.path()).expect("listed").count(), 0);
     soon("the end", user.manager.shutdown()).await;
 }
 

@@ -3,9 +3,9 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use ipc_protocol::{
-    BypassAction, ContainmentStatus, Envelope, Event, LimitForm, LimitKind, NetworkConnection, NetworkRefusal,
-    ObserverKind, PermissionBypassed, ProcessId, ResolvedBy, SettingSource, StopReason, ToolStatus, Usage,
-    WorkspaceStep,
+    BypassAction, ContainmentStatus, Envelope, Event, FileRefusal, LimitForm, LimitKind, NetworkConnection,
+    NetworkRefusal, ObserverKind, PermissionBypassed, ProcessId, ResolvedBy, SettingSource, StopReason, ToolStatus,
+    Usage, WorkspaceStep,
 };
 
 use super::{bytes, count, duration, receipt::layers};
@@ -128,6 +128,11 @@ pub(crate) fn detail(event: &Event) -> String {
             let NetworkRefusal { host, port, reason, process } = &**refusal;
             let port = if *port == 0 { String::new() } else { format!(":{port}") };
             format!("{host}{port}{}: {reason}", by(*process))
+        }
+        Event::FileRefused(refusal) => {
+            let FileRefusal { path, access, process, command } = &**refusal;
+            let command = command.as_ref().map_or_else(String::new, |command| format!(" ({command})"));
+            format!("{path}{}{command}: {}", by(*process), access.join(", "))
         }
         Event::LimitExceeded(passed) => {
             let by = passed.process.map_or_else(String::new, |process| format!(", most of it by {}", process.pid));

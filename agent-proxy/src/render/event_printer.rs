@@ -172,7 +172,9 @@ impl EventPrinter {
             }
             Event::UsageLimited { .. } => self.print_note("!", &format!("usage limit: {}", detail(event))),
             Event::LimitExceeded(_) => self.print_note("!", &format!("limit: {}", detail(event))),
-            Event::NetworkRefused(_) => self.print_note("!", &format!("refused: {}", detail(event))),
+            Event::NetworkRefused(_) | Event::FileRefused(_) => {
+                self.print_note("!", &format!("refused: {}", detail(event)))
+            }
             Event::PermissionBypassed(_) => self.print_note("!", &detail(event)),
             Event::BudgetExceeded(passed) => self.print_note("!", &format!("budget used up: {passed}")),
             _ => {}

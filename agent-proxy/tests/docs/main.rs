@@ -43,6 +43,7 @@ fn main() {
     }
     let requests = pages.clone();
     trials.push(Trial::test("requests", move || are_run(&requests)));
+    trials.push(Trial::test("agents", the_readme_has_the_agents_as_their_page_has_them));
     trials.push(Trial::test("links", move || links::check(&pages).map_err(Failed::from)));
     libtest_mimic::run(&arguments, trials).exit();
 }
@@ -60,6 +61,29 @@ fn are_run(pages: &[DocPage]) -> Result<(), Failed> {
         (true, 0) => Err("no page shows a request: is it `curl`?".into()),
         (false, _) => Err(format!("in no `console` block, so that nothing runs it:\n{}", idle.join("\n")).into()),
     }
+}
+
+/// Rows of a table whose first cell says something, without the links to reasons: `✓` or `–` in each cell.
+fn verdicts(text: &str, heading: &str) -> Vec<Vec<String>> {
+    let lines = text.lines().skip_while(|line| !line.starts_with(heading)).take_while(|line| line.starts_with('|'));
+    let cell = |cell: &str| cell.split(" (").next().unwrap_or_default().trim().to_owned();
+    lines.map(|line| line.trim_matches('|').split('|').map(cell).collect()).collect()
+}
+
+/// Checks that what the README says of agents is what was shown with them.
+fn the_readme_has_the_agents_as_their_page_has_them() -> Result<(), Failed> {
+    let read = |name: &str| std::fs::read_to_string(page::root().join(name));
+    let shown = verdicts(&read("docs/agents.md")?, "| | claude-code");
+    let told = verdicts(&read("README.md")?, "| what it tells | claude-code");
+    if told.len() < 10 || shown.first().map(|row| &row[1..]) != told.first().map(|row| &row[1..]) {
+        return Err("the README has no table of what each agent tells, or it has other agents".into());
+    }
+    let wrong: Vec<String> =
+        told.iter().skip(2).filter(|row| !shown.contains(row)).map(|row| row.join(" | ")).collect();
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    Err(format!("docs/agents.md does not have these rows of the README:\n{}", wrong.join("\n")).into())
 }
 
 /// Runs a page.

@@ -53,6 +53,7 @@ mod containment;
 pub(crate) mod detachment;
 mod egress;
 mod event_split;
+mod file_audit;
 mod files;
 mod hooks;
 #[cfg(feature = "opencode")]

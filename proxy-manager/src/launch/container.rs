@@ -10,12 +10,15 @@ use agents::{
     discovery::{SearchPaths, executable},
 };
 use ipc_protocol::{
-    AgentSessionConfig, ContainerEngine, ContainerSpec, ContainerStatus, Containment, EnvVars, LimitKind, MARKER,
-    NetworkAccess, RUN_LABEL, SESSION_LABEL, SessionMount, terminal::Surface,
+    AgentSessionConfig, ContainerEngine, ContainerSpec, ContainerStatus, Containment, EnvVars, HOST_LABEL, HostDeath,
+    LimitKind, MARKER, NetworkAccess, RUN_LABEL, SESSION_LABEL, SessionMount, terminal::Surface,
 };
 
 use super::{AgentDefaults, DEPTH_MARKER, SESSION_MARKER, invalid};
-use crate::error::Result;
+use crate::{
+    container_host::ContainerHost,
+    error::{Error, Result},
+};
 
 /// Beginning of the names of containers.
 const NAME_PREFIX: &str = "agent-proxy-";
@@ -32,6 +35,8 @@ pub(super) struct ContainerPlan {
     ulimits: Vec<String>,
     session: String,
     marker: String,
+    /// Host that the container ends with; `None` where it may outlive that.
+    host: Option<ContainerHost>,
 }
 
 /// Gives the session the image and the mounts of its agent's row.
@@ -97,7 +102,7 @@ pub(super) fn plan(
         let home = home.unwrap_or_default();
         let source = template.replace("{home}", &home.to_string_lossy());
         std::fs::create_dir_all(&source)
-            .map_err(|error| crate::Error::system(format!("making the directory of conversations {source}"), error))?;
+            .map_err(|error| Error::system(format!("making the directory of conversations {source}"), error))?;
         mounts.push(SessionMount { source, target: target.clone(), read_only: false });
     }
     let users = mounts.iter().take(usize::from(!tree.1)).chain(&wanted.mounts);
@@ -110,6 +115,10 @@ pub(super) fn plan(
     let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
     // Podman without root maps this user to the container's root; Docker's daemon would be the machine's.
     let user = (engine == ContainerEngine::Docker && !uid.is_root()).then(|| format!("{uid}:{gid}"));
+    let host = match config.on_host_death {
+        HostDeath::Detach { .. } => None,
+        _ => Some(ContainerHost::here().map_err(|error| Error::system("looking at this process", error))?),
+    };
     let rlimits = config.limits.iter_set().filter_map(|(limit, value)| match limit {
         LimitKind::OpenFiles => Some(format!("nofile={value}:{value}")),
         LimitKind::FileSize => Some(format!("fsize={value}:{value}")),
@@ -121,6 +130,7 @@ pub(super) fn plan(
         ulimits: rlimits.collect(),
         session: config.session_id.to_string(),
         marker: marker.to_owned(),
+        host,
     }))
 }
 
@@ -137,6 +147,11 @@ fn find_engine(wanted: Option<ContainerEngine>, env: &EnvVars) -> Result<(Contai
         return Err(invalid("container.engine", reason));
     };
     Ok((engine, super::utf8(&program)?))
+}
+
+/// Programs of the engines that are installed.
+pub(crate) fn installed_engines(env: &EnvVars) -> Vec<String> {
+    ContainerEngine::ALL.into_iter().filter_map(|(engine, _)| Some(find_engine(Some(engine), env).ok()?.1)).collect()
 }
 
 /// Refuses what a container has no place for.
@@ -233,6 +248,9 @@ impl ContainerPlan {
         let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
         option("--label", format!("{SESSION_LABEL}={}", self.session));
         option("--label", format!("{RUN_LABEL}={}", self.marker));
+        if let Some(host) = &self.host {
+            option("--label", format!("{HOST_LABEL}={host}"));
+        }
         option("--workdir", cwd.to_owned());
         option("--security-opt", "label=disable".to_owned());
         for SessionMount { source, target, read_only } in &status.mounts {

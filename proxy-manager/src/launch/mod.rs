@@ -35,6 +35,7 @@ use ipc_protocol::{
 };
 
 pub(crate) use agent_defaults::AgentDefaults;
+pub(crate) use container::installed_engines;
 pub(crate) use conversation::{ConversationOrigin, NewLease, OpenConversation};
 pub(crate) use handoff_record::HandoffRecord;
 pub(crate) use recording::check_recording;
@@ -84,6 +85,8 @@ pub(crate) struct SessionLaunch {
     pub(crate) native_files: Option<PathBuf>,
     /// Conversation to resume, as its agent keeps it on the disk.
     pub(crate) resumed: Option<ResumedConversation>,
+    /// True for an agent that refuses to work fully with a home below the directory for temporary files: Codex.
+    refuses_temporary_home: bool,
     /// Journal of its processes, if there is one.
     pub(crate) journal: Option<SessionJournal>,
     /// Place among the sessions.
@@ -246,6 +249,7 @@ impl SessionLaunch {
             resumable,
         };
         let (journal, slot, detach) = (None, None, None);
+        let refuses_temporary_home = spec.family() == Some("codex") && enclosure.container.is_none();
         Ok(Self {
             attempt,
             fallback,
@@ -257,6 +261,7 @@ impl SessionLaunch {
             conversation,
             native_files,
             resumed,
+            refuses_temporary_home,
             journal,
             slot,
             detach,
@@ -277,7 +282,8 @@ impl SessionLaunch {
             return mounts.into_iter().try_for_each(|mount| container::check_hidden(mount, &hidden.hidden));
         }
         (self.enclosure.cgroup, self.enclosure.strict) = (cgroup, strict);
-        if layer == FileLayer::Landlock && self.enclosure.sandbox.is_some() {
+        let is_by_landlock = layer == FileLayer::Landlock && self.enclosure.sandbox.is_some();
+        if is_by_landlock || (self.refuses_temporary_home && self.has_temporary_home()) {
             self.set_temporary_directory(homes)?;
         }
         let Some(sandbox) = &mut self.enclosure.sandbox else {
@@ -290,7 +296,23 @@ impl SessionLaunch {
         // What is the session's own there is in its sandbox already.
         sandbox.layer = layer;
         sandbox.hidden.extend(hidden.hidden);
+        if layer == FileLayer::Mounts {
+            let written = sandbox.write.clone();
+            for attempt in [Some(&mut self.attempt), self.fallback.as_deref_mut()].into_iter().flatten() {
+                sandbox::set_temporary_directory(attempt, &written);
+            }
+        }
         Ok(())
+    }
+
+    /// Returns whether the home of the session's own is below the directory for temporary files that its agent is going to have.
+    fn has_temporary_home(&self) -> bool {
+        const USUAL: &str = "/tmp";
+        let named = self.attempt.command.env.0.get("TMPDIR").map_or(USUAL, String::as_str);
+        let is_below = |directory: &str| {
+            self.description.metadata.home.as_ref().is_some_and(|home| Path::new(home).starts_with(directory))
+        };
+        is_below(named) || (self.enclosure.sandbox.is_some() && is_below(USUAL))
     }
 
     /// Gives the session a directory for temporary files, since there is no `/tmp` of its own.
@@ -305,6 +327,7 @@ impl SessionLaunch {
         }
         if let Some(sandbox) = &mut self.enclosure.sandbox {
             sandbox.temporary = Some(temporary);
+            sandbox.write.push(utf8(&folder)?);
         }
         self.shim_dir = Some(folder);
         Ok(())

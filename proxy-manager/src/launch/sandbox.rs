@@ -174,6 +174,25 @@ pub(super) fn plan(
     })))
 }
 
+/// Variables that name the directory for temporary files.
+const TEMPORARY_VARIABLES: [&str; 3] = ["TMPDIR", "TMP", "TEMP"];
+/// Directories for temporary files that a sandbox made by mounts has for itself.
+const TEMPORARY_DIRECTORIES: [&str; 2] = ["/tmp", "/var/tmp"];
+
+/// Has the agent find its temporary files in `/tmp` where its environment names a directory that it could not write, the user's own. What
+/// the session's caller has set stays.
+pub(super) fn set_temporary_directory(attempt: &mut LaunchAttempt, written: &[String]) {
+    let LaunchAttempt { config, command, .. } = attempt;
+    let is_usable = |path: &str| {
+        TEMPORARY_DIRECTORIES.contains(&path) || written.iter().any(|written| Path::new(path).starts_with(written))
+    };
+    for name in TEMPORARY_VARIABLES.iter().filter(|name| !config.env.0.contains_key(**name)) {
+        if let Some(value) = command.env.0.get_mut(*name).filter(|value| !is_usable(value)) {
+            TEMPORARY_DIRECTORIES[0].clone_into(value);
+        }
+    }
+}
+
 /// Places that an agent has for itself in the home of its user.
 fn agent_places(spec: &AgentSpec, env: &EnvVars, home: &Path) -> Vec<PathBuf> {
     let installed = spec.discovery.installation_path.linux.iter().filter_map(|path| path.strip_prefix("~/"));

@@ -4,6 +4,7 @@ mod append;
 mod ask;
 mod attach;
 mod byte_streams;
+mod dead_containers;
 mod drain;
 mod handle;
 mod heartbeat;
@@ -29,7 +30,7 @@ use self::{byte_streams::StreamWakers, requests::NamedRequests, stream_rules::St
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -124,6 +125,8 @@ struct ManagerInner {
     conversation_locks: Arc<ConversationLocks>,
     admission: Arc<Admission>,
     warm_pool: Arc<WarmPool>,
+    /// True once containers of dead hosts were looked for.
+    has_swept_containers: AtomicBool,
     descriptors: DescriptorReserve,
     /// `None` without one, and after a shutdown.
     state: Mutex<Option<StateDir>>,
@@ -183,6 +186,7 @@ impl ProxyManager {
         kit.hidden.extend(builder.state_dir.clone());
         let idle_suspend_ms = builder.idle_suspend_ms();
         let (log_failure, retention) = (builder.log_failure, builder.retention);
+        let looks_for_containers = builder.looks_for_containers;
         let replication = builder.replication.clone().map(|replication| Arc::new(ReplicationState::new(replication)));
         if replication.is_some() && builder.state_dir.is_none() {
             let reason = "events can be shipped to a fleet where they are kept: name a state directory".to_owned();
@@ -230,6 +234,7 @@ impl ProxyManager {
             conversation_locks: Arc::new(ConversationLocks::new(claims)),
             admission,
             warm_pool,
+            has_swept_containers: AtomicBool::default(),
             descriptors,
             state: Mutex::new(state),
             recovered,
@@ -260,6 +265,9 @@ impl ProxyManager {
         }
         manager.start_mapping().await;
         warm::start(&manager.inner);
+        if looks_for_containers {
+            dead_containers::start(&manager.inner);
+        }
         // In a fleet nothing can start before the node has joined.
         if manager.inner.streams.replication.is_none() {
             manager.resume_commands();

@@ -98,6 +98,12 @@ impl ProxyManager {
             };
             SessionLaunch::plan(config, &around)
         };
-        blocking("planning a session's start", plan).await?
+        let launch = blocking("planning a session's start", plan).await??;
+        if let Some(container) = launch.enclosure.container.clone() {
+            self.inner.remove_dead_containers();
+            let prepare = move || registry::prepare_engine(&container.program, &container.env);
+            blocking("preparing the container engine", prepare).await?;
+        }
+        Ok(launch)
     }
 }

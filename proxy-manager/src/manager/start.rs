@@ -8,7 +8,8 @@ use std::{
 };
 
 use ipc_protocol::{
-    AgentSessionConfig, Containment, ContainmentSpec, EndReason, Lifecycle, ProcessId, ResumeFallback, SessionId,
+    AgentSessionConfig, Containment, ContainmentSpec, EndReason, Lifecycle, ProcessId, ResumeFallback, SandboxMode,
+    SessionId,
 };
 use tokio::time::timeout;
 
@@ -22,7 +23,7 @@ use crate::{
     blocking::blocking,
     error::{Error, Result},
     homes::SessionHomes,
-    launch::{SessionLaunch, StartAftermath, check_recording},
+    launch::{AgentDefaults, SessionLaunch, StartAftermath, check_recording},
     manager::SessionHandle,
     records::ConversationRecords,
     session::{ForkRequest, ManagedSession, SessionTask, WarmStart, sockets},
@@ -131,7 +132,7 @@ impl ProxyManager {
         let descriptors = self.inner.descriptors.claim()?;
         config.lifecycle.idle_suspend_ms.get_or_insert(self.inner.idle_suspend_ms);
         let given = before.as_ref().map_or_else(|| Arc::new(config.clone()), |before| before.new_config.clone());
-        let mut launch = self.plan_after_end(config).await?;
+        let mut launch = self.plan_beside_attempt(config, &defaults).await?;
         // Its profile may become another agent's, and the conversation does not.
         let given = match given.agent.is_empty() {
             true => Arc::new(AgentSessionConfig {
@@ -381,6 +382,22 @@ impl ProxyManager {
     }
 
     /// As [`ProxyManager::plan`]; a session that has the conversation and is about to end is waited for.
+    /// Plans the start. Where the session may need namespaces, these are tried meanwhile: the first attempt takes as long as the plan.
+    async fn plan_beside_attempt(&self, config: AgentSessionConfig, defaults: &AgentDefaults) -> Result<SessionLaunch> {
+        let profile = config.profile.as_ref().and_then(|name| defaults.profiles.get(name).ok());
+        let is_on = config.sandbox.is_on()
+            || profile.is_some_and(|profile| profile.sandbox.mode.is_some_and(|mode| mode != SandboxMode::Off));
+        if !is_on && config.containment != Some(Containment::Strict) {
+            return self.plan_after_end(config).await;
+        }
+        let attempt = async {
+            let server = self.inner.fork_servers.latest();
+            // A failure is told to whoever asks next.
+            let _ = self.inner.containment.try_strict(&server).await;
+        };
+        tokio::join!(self.plan_after_end(config), attempt).0
+    }
+
     async fn plan_after_end(&self, config: AgentSessionConfig) -> Result<SessionLaunch> {
         match self.plan(config.clone()).await {
             Err(Error::NativeSessionBusy { session, manager: None, .. }) if self.ends_if_ending(&session).await => {

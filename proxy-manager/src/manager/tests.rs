@@ -72,6 +72,7 @@ impl Place {
             conversation_locks: Arc::default(),
             admission: Arc::new(Admission::new(crate::supervision::SessionBounds::default())),
             warm_pool: Arc::new(WarmPool::new(Vec::new(), Duration::ZERO)),
+            has_swept_containers: AtomicBool::default(),
             descriptors: crate::supervision::DescriptorReserve::new(0),
             state: Mutex::default(),
             recovered: Vec::new(),

@@ -42,6 +42,8 @@ pub(crate) struct ExecPlan {
     pub mounts: Option<MountPlan>,
     /// A landlock ruleset to be restricted by.
     pub landlock: Option<OwnedFd>,
+    /// True if audit tells what its domain refuses, where the kernel can.
+    pub is_logged: bool,
     /// What it is confined by in a sandbox without namespaces.
     pub confinement: Option<ConfinementPlan>,
     /// True if it makes no sockets but those of its network namespace.
@@ -51,6 +53,9 @@ pub(crate) struct ExecPlan {
     /// Signal sent at its end: SIGCHLD, or 0 for a child that nobody else may notice.
     pub exit_signal: c_int,
 }
+
+/// Flag of `landlock_restrict_self`: audit tells what is refused to programs that are executed later.
+const LOG_NEW_EXEC: u32 = 1 << 1;
 
 /// Inputs of the child: the parent's own memory, or a copy of it.
 struct ChildPlan {
@@ -63,6 +68,7 @@ struct ChildPlan {
     rlimits: Vec<(u32, u64, u64)>,
     mounts: Option<MountPlan>,
     landlock: RawFd,
+    is_logged: bool,
     confinement: Option<ConfinementPlan>,
     has_socket_filter: bool,
     is_terminal: bool,
@@ -114,6 +120,7 @@ pub(crate) fn clone_exec(mut exec: ExecPlan) -> Result<StartedProgram, (SpawnSte
         rlimits: exec.rlimits,
         mounts: exec.mounts,
         landlock: exec.landlock.as_ref().map_or(-1, AsRawFd::as_raw_fd),
+        is_logged: exec.is_logged,
         confinement: exec.confinement,
         has_socket_filter: exec.has_socket_filter,
         is_terminal: exec.is_terminal,
@@ -162,6 +169,7 @@ pub(crate) fn dry_run_exec() -> io::Result<ExecPlan> {
         rlimits: Vec::new(),
         mounts: None,
         landlock: None,
+        is_logged: false,
         confinement: None,
         has_socket_filter: false,
         is_terminal: false,
@@ -318,7 +326,9 @@ unsafe fn run_plan(plan: &mut ChildPlan) -> SpawnStep {
             }
         }
         if plan.landlock >= 0 {
-            let restrict = || libc::syscall(libc::SYS_landlock_restrict_self, plan.landlock, 0) == 0;
+            let restrict_with = |flags: u32| libc::syscall(libc::SYS_landlock_restrict_self, plan.landlock, flags) == 0;
+            // Kernels before 6.15 know no flags.
+            let restrict = || (plan.is_logged && restrict_with(LOG_NEW_EXEC)) || restrict_with(0);
             // Without CAP_SYS_ADMIN this requires the promise never to gain privileges by exec.
             let promise = || errno() == libc::EPERM && libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
             if !(restrict() || promise() && restrict()) {

@@ -1,5 +1,5 @@
 //! A host that can be killed: `config-host CHILD STATE_DIR ENV CONFIG` starts the session that CONFIG says, with the container engines'
-//! environment ENV (both JSON), and stays.
+//! environment ENV (both JSON), and stays. With `-` for STATE_DIR it has none.
 //!
 //! It prints one line: the pids of the fork server and of the proxy, separated by a space.
 
@@ -13,13 +13,11 @@ async fn main() {
     let [_, child, state, env, config] = args.as_slice() else {
         panic!("usage: config-host CHILD STATE_DIR ENV CONFIG")
     };
-    let manager = ProxyManager::builder(ChildProgram::Path(child.into()))
+    let builder = ProxyManager::builder(ChildProgram::Path(child.into()))
         .base_env([("PATH", "/usr/bin:/bin")].into_iter().collect())
-        .engine_env(serde_json::from_str(env).expect("an environment"))
-        .state_dir(state.into())
-        .build()
-        .await
-        .expect("a manager");
+        .engine_env(serde_json::from_str(env).expect("an environment"));
+    let builder = if state == "-" { builder } else { builder.state_dir(state.into()) };
+    let manager = builder.build().await.expect("a manager");
     let config = serde_json::from_str(config).expect("a configuration");
     let session = manager.start_session(config).await.expect("started");
     let proxy = session.info().processes.proxy.expect("it runs");

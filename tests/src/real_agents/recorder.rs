@@ -27,7 +27,7 @@ const PASSED: &str = "passed";
 /// The address of the server between.
 const BETWEEN: &str = "between";
 
-/// Changes the row so that what the agent writes is recorded in `folder`.
+/// Changes the row so that what the agent writes is recorded where it works in `folder`.
 pub(super) fn record(row: &mut AgentSpec, folder: &Path) {
     // Of an agent that is a server the line with its address is changed, to the address between.
     let script = if row.is_server() {
@@ -36,7 +36,7 @@ pub(super) fn record(row: &mut AgentSpec, folder: &Path) {
     } else {
         r#"out=$1/passed; shift; "$@" | tee "$out""#
     };
-    let folder = folder.to_string_lossy().into_owned();
+    let folder = folder.join("work").to_string_lossy().into_owned();
     let mut cmd = ["/bin/sh", "-c", script, "sh", &folder].map(str::to_owned).to_vec();
     cmd.append(&mut row.cmd);
     row.cmd = cmd;

@@ -159,6 +159,24 @@ impl Stage {
         self.agent.config(&self.folder)
     }
 
+    /// The same with the network of this machine, where what is in between could not reach the agent's server else.
+    pub fn on_the_machines_network(&self) -> AgentSessionConfig {
+        AgentSessionConfig { sandbox: SessionSandbox { network: None, ..self.sandbox.clone() }, ..self.config() }
+    }
+
+    /// The same, which also reaches a server of this machine by its address, where it has a network of its own.
+    ///
+    /// # Errors
+    /// When the address cannot be a rule.
+    pub fn reaching(&self, url: &str) -> Result<AgentSessionConfig, String> {
+        let mut sandbox = self.sandbox.clone();
+        if let Some(NetworkAccess::Allow(rules)) = &mut sandbox.network {
+            let host = url.trim_start_matches("http://").split('/').next().unwrap_or_default();
+            rules.push(host.parse().map_err(|error: InvalidNetworkRule| error.to_string())?);
+        }
+        Ok(AgentSessionConfig { sandbox, ..self.config() })
+    }
+
     /// Makes `home` what the home of a session of its own would be; what that session would be started with.
     ///
     /// # Errors

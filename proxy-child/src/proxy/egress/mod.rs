@@ -15,6 +15,7 @@
 //! the allowed host as its `Host`. So a redirect is a request of its own, and what a connection asks for is what was allowed.
 
 mod addresses;
+mod answer;
 mod client_hello;
 mod dns;
 mod model;
@@ -29,7 +30,7 @@ use std::{
     os::fd::OwnedFd,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -46,6 +47,7 @@ use tokio::{
 };
 
 use self::{
+    answer::AnswerFilter,
     client_hello::{HelloVerdict, parse_hello},
     dns::NameTable,
     model::ModelGateway,
@@ -282,16 +284,16 @@ impl EgressShared {
         let head = match read_head(&mut client, &mut bytes).await {
             Ok(Some(head)) => head,
             Ok(None) => return,
-            Err(why) => return reply(client, "400 Bad Request", why).await,
+            Err(why) => return reply(&mut client, "400 Bad Request", why).await,
         };
         if head.method != "CONNECT" {
             return self.serve_request(client, bytes, None, process).await;
         }
         let Some(asked) = parse_authority(&head.target, None) else {
-            return reply(client, "400 Bad Request", "CONNECT names no host and port").await;
+            return reply(&mut client, "400 Bad Request", "CONNECT names no host and port").await;
         };
         if let Err(reason) = self.check(&asked, process) {
-            return reply(client, "403 Forbidden", &reason).await;
+            return reply(&mut client, "403 Forbidden", &reason).await;
         }
         let rest = bytes.split_off(head.length);
         if client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await.is_err() {
@@ -324,13 +326,13 @@ impl EgressShared {
         let head = match read_head(&mut client, &mut bytes).await {
             Ok(Some(head)) => head,
             Ok(None) => return,
-            Err(why) => return reply(client, "400 Bad Request", why).await,
+            Err(why) => return reply(&mut client, "400 Bad Request", why).await,
         };
         let (asked, path) = match asked {
             None => match head.absolute() {
                 Some(found) => found,
                 None => {
-                    return reply(client, "400 Bad Request", "a request to a proxy names a whole http:// address")
+                    return reply(&mut client, "400 Bad Request", "a request to a proxy names a whole http:// address")
                         .await;
                 }
             },
@@ -339,13 +341,13 @@ impl EgressShared {
                 if !head.is_for(&asked.host) {
                     let reason = "the request names another host than its connection";
                     self.refuse(&asked.host, asked.port, reason, process);
-                    return reply(client, "403 Forbidden", reason).await;
+                    return reply(&mut client, "403 Forbidden", reason).await;
                 }
                 (asked, path)
             }
         };
         if let Err(reason) = self.check(&asked, process) {
-            return reply(client, "403 Forbidden", &reason).await;
+            return reply(&mut client, "403 Forbidden", &reason).await;
         }
         let begun = Instant::now();
         let counts = ByteCounts::default();
@@ -353,7 +355,7 @@ impl EgressShared {
             Ok(server) => server,
             Err(reason) => {
                 self.refuse(&asked.host, asked.port, &reason, process);
-                return reply(client, "502 Bad Gateway", &reason).await;
+                return reply(&mut client, "502 Bad Gateway", &reason).await;
             }
         };
         let shown = if asked.host.contains(':') { format!("[{}]", asked.host) } else { asked.host.clone() };
@@ -532,7 +534,7 @@ fn check_name(name: Option<&str>, host: &str) -> Result<(), &'static str> {
     }
 }
 
-async fn reply(mut client: TcpStream, status: &str, text: &str) {
+async fn reply(client: &mut TcpStream, status: &str, text: &str) {
     let body = format!("agent-proxy: {text}\n");
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
@@ -629,6 +631,54 @@ async fn exchange(
         ended = async { tokio::try_join!(upload, download) } => ended.map(|_| ()),
         ended = idle => ended,
     }
+}
+
+/// Sends one request, of which `first` has come and the rest of its body is to come (`left`), and passes the answer back. Returns whether the
+/// client can go on with another one, if it wants to (`goes_on`).
+async fn forward_once(
+    client: &mut TcpStream,
+    server: impl AsyncRead + AsyncWrite,
+    (method, mut first, left): (&str, Vec<u8>, u64),
+    goes_on: bool,
+    counts: &ByteCounts,
+) -> bool {
+    let (client_read, mut client_write) = client.split();
+    let (mut server_read, mut server_write) = tokio::io::split(server);
+    let is_sent = AtomicBool::new(false);
+    let upload = async {
+        if timeout(IDLE_TIMEOUT, server_write.write_all(&first)).await.is_ok_and(|sent| sent.is_ok()) {
+            counts.sent.fetch_add(first.len() as u64, Ordering::Relaxed);
+            first.clear();
+            let mut body = client_read.take(left);
+            let copied = copy(&mut body, &mut server_write, &counts.sent).await;
+            is_sent.store(copied.is_ok() && body.limit() == 0, Ordering::Relaxed);
+        }
+        // The server ends the connection: without its answer there is nothing to wait for.
+        std::future::pending::<()>().await;
+    };
+    let download = async {
+        let mut filter = AnswerFilter::new(method, goes_on);
+        let (mut chunk, mut out) = (vec![0; CHUNK], Vec::new());
+        while !filter.is_over() {
+            // A connection that fails has ended, too.
+            let length = server_read.read(&mut chunk).await.unwrap_or(0);
+            match length {
+                0 => filter.end(&mut out),
+                length => filter.pass(&chunk[..length], &mut out),
+            }
+            counts.received.fetch_add(length as u64, Ordering::Relaxed);
+            if client_write.write_all(&out).await.is_err() || length == 0 {
+                return false;
+            }
+            out.clear();
+        }
+        filter.is_done()
+    };
+    let is_done = tokio::select! {
+        () = upload => false,
+        is_done = download => is_done,
+    };
+    goes_on && is_done && is_sent.load(Ordering::Relaxed)
 }
 
 async fn copy(

@@ -5,11 +5,11 @@
 use std::time::Instant;
 
 use ipc_protocol::{ModelUpstream, ProcessId};
-use tokio::net::TcpStream;
+use tokio::{io::AsyncWriteExt, net::TcpStream, time::timeout};
 #[cfg(feature = "tls")]
 use {
     std::{io, sync::Arc},
-    tokio::{sync::OnceCell, time::timeout},
+    tokio::sync::OnceCell,
     tokio_rustls::{
         TlsConnector,
         rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::ServerName},
@@ -17,8 +17,8 @@ use {
 };
 
 use super::{
-    ByteCounts, EgressShared, forward, read_head, reply,
-    request_head::{Authority, RequestHead},
+    ByteCounts, EgressShared, forward_once, read_head, reply,
+    request_head::{Authority, BodyLength, RequestHead},
 };
 
 /// Headers by which agents send keys.
@@ -91,20 +91,42 @@ fn client_config() -> io::Result<Arc<ClientConfig>> {
 }
 
 impl EgressShared {
-    /// Serves one request to the model.
+    /// Serves requests to the model, one after the other.
     pub(super) async fn serve_model(&self, mut client: TcpStream, process: Option<ProcessId>) {
-        let Some(model) = &self.model else { return };
+        let mut bytes = Vec::new();
+        while self.serve_model_request(&mut client, &mut bytes, process).await {
+            // Of the next one something has come, or it may take its time.
+            if bytes.is_empty()
+                && !timeout(super::IDLE_TIMEOUT, client.readable()).await.is_ok_and(|ready| ready.is_ok())
+            {
+                break;
+            }
+        }
+        let _ = client.shutdown().await;
+    }
+
+    /// Serves one request, of which `bytes` have come. Returns whether another one can follow, and what has come of that in `bytes`.
+    async fn serve_model_request(
+        &self,
+        client: &mut TcpStream,
+        bytes: &mut Vec<u8>,
+        process: Option<ProcessId>,
+    ) -> bool {
+        let Some(model) = &self.model else { return false };
         let ModelUpstream { is_encrypted, host, port, .. } = &model.upstream;
         let asked = Authority { host: host.clone(), port: *port };
-        let mut bytes = Vec::new();
-        let mut head = match read_head(&mut client, &mut bytes).await {
+        let mut head = match read_head(client, bytes).await {
             Ok(Some(head)) => head,
-            Ok(None) => return,
-            Err(why) => return reply(client, "400 Bad Request", why).await,
+            Ok(None) => return false,
+            Err(why) => {
+                reply(client, "400 Bad Request", why).await;
+                return false;
+            }
         };
         if let Err(reason) = model.prepare(&mut head) {
             self.refuse(host, *port, reason, process);
-            return reply(client, "403 Forbidden", reason).await;
+            reply(client, "403 Forbidden", reason).await;
+            return false;
         }
         let begun = Instant::now();
         let counts = ByteCounts::default();
@@ -113,25 +135,44 @@ impl EgressShared {
             Ok(server) => server,
             Err(reason) => {
                 self.refuse(host, *port, &reason, process);
-                return reply(client, "502 Bad Gateway", &reason).await;
+                reply(client, "502 Bad Gateway", &reason).await;
+                return false;
             }
         };
         let shown = if host.contains(':') { format!("[{host}]") } else { host.clone() };
         let usual = if *is_encrypted { 443 } else { 80 };
         let authority = if *port == usual { shown } else { format!("{shown}:{port}") };
-        let (target, rest) = (head.target.clone(), bytes.split_off(head.length));
-        if *is_encrypted {
+        let mut rest = bytes.split_off(head.length);
+        let length = match head.body {
+            BodyLength::Known(length) => length,
+            BodyLength::Chunked => u64::MAX,
+        };
+        // What comes behind the body is the next request.
+        *bytes = rest.split_off(usize::try_from(length).unwrap_or(usize::MAX).min(rest.len()));
+        let left = length - rest.len() as u64;
+        let mut first = head.write(&authority, &head.target).into_bytes();
+        first.append(&mut rest);
+        let request = (head.method.as_str(), first, left);
+        let closes = head
+            .values("connection")
+            .flat_map(|value| value.split(','))
+            .any(|word| word.trim().eq_ignore_ascii_case("close"));
+        // Where a body in chunks ends is not looked for.
+        let goes_on = !closes && head.body != BodyLength::Chunked;
+        let can_go_on = if *is_encrypted {
             match encrypt(model, server).await {
-                Ok(server) => forward(client, server, &head, &authority, &target, rest, &counts).await,
+                Ok(server) => forward_once(client, server, request, goes_on, &counts).await,
                 Err(reason) => {
                     self.refuse(host, *port, &reason, process);
-                    return reply(client, "502 Bad Gateway", &reason).await;
+                    reply(client, "502 Bad Gateway", &reason).await;
+                    return false;
                 }
             }
         } else {
-            forward(client, server, &head, &authority, &target, rest, &counts).await;
-        }
+            forward_once(client, server, request, goes_on, &counts).await
+        };
         self.finish(asked, &counts, begun, process);
+        can_go_on
     }
 }
 
@@ -157,6 +198,8 @@ async fn encrypt(_: &ModelGateway, _: TcpStream) -> Result<TcpStream, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::{super::request_head::parse_head, *};
 
     fn gateway() -> ModelGateway {
@@ -189,10 +232,7 @@ mod tests {
     #[cfg(feature = "tls")]
     #[tokio::test]
     async fn a_model_is_asked_over_tls_and_no_other_passes_for_it() {
-        use tokio::{
-            io::{AsyncReadExt, AsyncWriteExt},
-            net::TcpListener,
-        };
+        use tokio::{io::AsyncReadExt, net::TcpListener};
         use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
         let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
         let private = certified.signing_key.serialize_der().try_into().expect("a key");
@@ -247,6 +287,37 @@ mod tests {
         let requests = served.await.expect("served");
         assert_eq!(requests.len(), 1);
         assert!(requests[0].contains("x-api-key: the key"), "{requests:?}");
+    }
+
+    #[tokio::test]
+    async fn requests_follow_each_other_and_one_that_breaks_off_has_no_end() {
+        use tokio::{io::AsyncReadExt, net::TcpListener};
+        const CHUNKED: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let port = listener.local_addr().expect("an address").port();
+        let served = tokio::spawn(async move {
+            for body in ["2\r\nhi\r\n0\r\n\r\n", "2\r\nh"] {
+                let (mut stream, _) = listener.accept().await.expect("accepted");
+                let mut got = Vec::new();
+                while !got.ends_with(b"hi") && stream.read_buf(&mut got).await.expect("read") > 0 {}
+                stream.write_all(format!("{CHUNKED}{body}").as_bytes()).await.expect("answered");
+            }
+        });
+        let model = ModelUpstream { is_encrypted: false, host: "127.0.0.1".into(), port, ..gateway().upstream };
+        let shared = EgressShared::new(Vec::new(), "net:[1]".to_owned(), Arc::default());
+        let shared = EgressShared { model: Some(ModelGateway::new(model)), ..shared };
+        let door = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let address = door.local_addr().expect("an address");
+        let (ours, theirs) = tokio::join!(TcpStream::connect(address), door.accept());
+        let (mut client, (theirs, _)) = (ours.expect("connected"), theirs.expect("accepted"));
+        let request = "POST /v1/messages HTTP/1.1\r\nx-api-key: stand-in\r\nContent-Length: 2\r\n\r\nhi";
+        client.write_all(request.repeat(2).as_bytes()).await.expect("sent");
+        shared.serve_model(theirs, None).await;
+        let mut answers = String::new();
+        client.read_to_string(&mut answers).await.expect("answers");
+        let head = CHUNKED.replace("Connection: close\r\n", "");
+        assert_eq!(answers, format!("{head}2\r\nhi\r\n0\r\n\r\n{head}2\r\nh"));
+        served.await.expect("served");
     }
 
     #[test]

@@ -25,9 +25,10 @@ use registry::ProcessRegistry;
 
 use self::{reported_state::ReportedState, shells::SessionShells, termination::ActiveKill};
 use super::{
-    HIGH_WATER, agent::AgentProcess, egress::SessionEgress, files::FileListing, hooks::WaitingHooks, http::HttpClients,
-    limits::SessionLimiter, link::HostLink, message_socket::MessageSocket, operations::OpenOperations,
-    permissions::SessionPermissions, polling::ProcessPolling, raw_lines::RawLineStream, reply_limit::ReplyLimit,
+    HIGH_WATER, agent::AgentProcess, egress::SessionEgress, file_audit::FileAudit, files::FileListing,
+    hooks::WaitingHooks, http::HttpClients, limits::SessionLimiter, link::HostLink, message_socket::MessageSocket,
+    operations::OpenOperations, permissions::SessionPermissions, polling::ProcessPolling, raw_lines::RawLineStream,
+    reply_limit::ReplyLimit,
 };
 use crate::terminal::Terminal;
 
@@ -110,6 +111,8 @@ pub(crate) struct ProxySession<'a> {
     shells: SessionShells,
     /// Way out of a network of the session's own.
     egress: Option<SessionEgress>,
+    /// Refusals of files, where the kernel tells them.
+    file_audit: Option<FileAudit>,
     lost_guard: bool,
     /// Container of the agent.
     container: Option<Box<ContainerSpec>>,
@@ -143,6 +146,7 @@ impl<'a> ProxySession<'a> {
             polling: ProcessPolling::new(),
             shells: SessionShells::default(),
             egress: None,
+            file_audit: None,
             lost_guard: false,
             container: None,
         })
@@ -357,7 +361,7 @@ impl<'a> ProxySession<'a> {
         self.step_listings(link);
         self.send_held_prompt(link);
         self.emit_process_events(link, HIGH_WATER);
-        self.emit_network_events(link);
+        self.emit_sandbox_events(link);
         self.check_agent(link);
         self.check_socket(link);
         self.check_shells();

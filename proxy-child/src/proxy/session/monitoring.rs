@@ -6,7 +6,7 @@ use ipc_protocol::{EndReason, Event, ExitStatus, LimitAction, ProcessInfo, Signa
 use registry::{LimitVerdict, ProcFs, RegistryEvent};
 
 use super::ProxySession;
-use crate::proxy::{egress::SessionEgress, link::HostLink};
+use crate::proxy::{egress::SessionEgress, file_audit::FileAudit, link::HostLink};
 
 impl ProxySession<'_> {
     /// Checks the limits, if that is due. Returns whether all processes were scanned.
@@ -50,10 +50,11 @@ impl ProxySession<'_> {
         }
     }
 
-    /// Sends the events of the session's own network.
-    pub(super) fn emit_network_events(&mut self, link: &mut HostLink) {
+    /// Sends the events of the session's own network, and those of refused files.
+    pub(super) fn emit_sandbox_events(&mut self, link: &mut HostLink) {
         let turn = self.turn.unwrap_or(0);
-        for event in self.egress.iter().flat_map(SessionEgress::take_events) {
+        let refusals = self.file_audit.iter().flat_map(FileAudit::take_events);
+        for event in self.egress.iter().flat_map(SessionEgress::take_events).chain(refusals) {
             link.send(&FromProxy::Event { turn, event });
         }
     }

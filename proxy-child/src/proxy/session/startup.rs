@@ -4,12 +4,12 @@ use std::{collections::VecDeque, ffi::OsString, os::fd::OwnedFd, path::Path};
 
 use agents::{AdapterSetup, KnownVersions};
 use ipc_protocol::{
-    AgentSessionConfig, ContainmentSpec, ContainmentStatus, EndReason, Event, KillOptions, ObserverKind,
+    AgentSessionConfig, ContainmentSpec, ContainmentStatus, EndReason, Event, FileLayer, KillOptions, ObserverKind,
     UNTRIED_VERSION, WireError,
     message::{AgentCommand, FromProxy, RequestId},
     terminal::TerminalSize,
 };
-use registry::{SpawnInput, SpawnOutput, SpawnRequest, SpawnedProcess};
+use registry::{LandlockAudit, LandlockScope, SpawnInput, SpawnOutput, SpawnRequest, SpawnedProcess};
 use rustix::{
     fs::{CWD, FileType, Mode, OFlags, mknodat, open},
     process::Resource,
@@ -21,6 +21,7 @@ use crate::{
     proxy::{
         agent::AgentProcess,
         containment::{enclose, sees_own_cgroups_only},
+        file_audit::FileAudit,
         hooks::WaitingHooks,
         limits::{self, SessionLimiter},
         link::HostLink,
@@ -157,16 +158,33 @@ impl ProxySession<'_> {
         let template =
             program.beside().map_err(|error| WireError::system("keeping the session's containment", &error))?;
         self.shells.set_template(template, companion);
+        // Of files that the kernel refuses it tells this process, if this may know.
+        let is_told =
+            self.containment.sandbox.as_ref().is_some_and(|sandbox| sandbox.layer == FileLayer::Landlock.to_string());
+        let audit = is_told.then(LandlockAudit::open).and_then(Result::ok);
+        if audit.is_some() {
+            program.landlock = program.landlock.map(LandlockScope::logged);
+        }
         let mut spawned = if connects { None } else { Some(self.registry.spawn(program)?) };
         if let Some(spawned) = &mut spawned {
             spawned.stdout = reports.take().or(spawned.stdout.take());
             spawned.stdin = commands.take().or(spawned.stdin.take());
         }
-        let socket = socket.map(|path| MessageSocket::connect(Path::new(&path), self.shells.wake.clone())).transpose();
+        // In a sandbox it may be in a directory of the session's own, `/tmp` say.
+        let has_own_mounts =
+            self.containment.sandbox.as_ref().is_some_and(|sandbox| sandbox.layer == FileLayer::Mounts.to_string());
+        let root = spawned.as_ref().filter(|_| has_own_mounts);
+        let root = root.and_then(|spawned| registry::open_proc_file(&format!("{}/root", spawned.id().pid)).ok());
+        let connect = |path: String| MessageSocket::connect(Path::new(&path), root, self.shells.wake.clone());
+        let socket = socket.map(connect).transpose();
         let socket = socket.map_err(|error| WireError::system("connecting to the agent's socket", &error))?;
         let (socket, pipes) = socket.unzip();
         if let (Some(spawned), Some(SocketPipes { stdin, stdout })) = (&mut spawned, pipes) {
             (spawned.stdin, spawned.stdout) = (Some(stdin), Some(stdout));
+        }
+        if let (Some(audit), Some(spawned)) = (audit, &spawned) {
+            let started = FileAudit::start(audit, spawned.id().pid, self.shells.wake.clone());
+            self.file_audit = Some(started.map_err(|error| WireError::system("reading refusals of files", &error))?);
         }
         sees_own_cgroups_only(&mut self.containment, spawned.as_ref());
         self.limiter = SessionLimiter::new(limits, in_force, spawned.as_ref().map_or(self.proxy, SpawnedProcess::id));

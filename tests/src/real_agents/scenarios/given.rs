@@ -70,9 +70,10 @@ pub(super) async fn file(stage: Arc<Stage>) -> Ran {
 
 pub(super) async fn mcp(stage: Arc<Stage>) -> Ran {
     let command = stage.programs.mcp.to_string_lossy().into_owned();
-    let came = stage.folder().join("came");
+    // Where a session in a sandbox may write.
+    let came = stage.work().join("came");
     let args = vec![came.to_string_lossy().into_owned()];
-    picks(&stage, McpTransport::Stdio { command, args, env: EnvVars::default() }).await?;
+    picks(&stage, stage.config(), McpTransport::Stdio { command, args, env: EnvVars::default() }).await?;
     let came = fs::read_to_string(&came).map_err(|error| format!("what came: {error}"))?;
     let messages: Vec<Value> = came.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     is_picked(&messages)?;
@@ -82,7 +83,8 @@ pub(super) async fn mcp(stage: Arc<Stage>) -> Ran {
 pub(super) async fn mcp_http(stage: Arc<Stage>) -> Ran {
     let orchard = Orchard::start().await.map_err(|error| error.to_string())?;
     let headers = [("authorization", "Bearer of-plums")].into_iter().collect();
-    picks(&stage, McpTransport::Http { url: orchard.url(), headers }).await?;
+    let config = stage.reaching(&orchard.url())?;
+    picks(&stage, config, McpTransport::Http { url: orchard.url(), headers }).await?;
     let (logins, messages): (Vec<_>, Vec<_>) = orchard.came().into_iter().unzip();
     is_picked(&messages)?;
     ensure!(logins.iter().all(|login| login.as_deref() == Some("Bearer of-plums")), "its headers: {logins:?}");
@@ -90,9 +92,9 @@ pub(super) async fn mcp_http(stage: Arc<Stage>) -> Ran {
 }
 
 /// A session with this server, whose model calls the server's tool and is told what that gave.
-async fn picks(stage: &Stage, transport: McpTransport) -> Result<(), Failure> {
+async fn picks(stage: &Stage, config: AgentSessionConfig, transport: McpTransport) -> Result<(), Failure> {
     let mcp_servers = vec![McpServer { name: "orchard".into(), transport }];
-    let mut session = stage.start(AgentSessionConfig { mcp_servers, ..stage.config() }).await?;
+    let mut session = stage.start(AgentSessionConfig { mcp_servers, ..config }).await?;
     ended_well(&session.ask("good morning").await?)?;
     let body = request(stage, "good morning")?.body;
     // Claude Code tells its name, and its schema when the model asks for it.

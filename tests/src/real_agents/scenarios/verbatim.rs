@@ -9,8 +9,9 @@ use crate::real_agents::{Failure, Stage, Verdict, recorder::Recorder, session::w
 
 pub(super) async fn verbatim(stage: Arc<Stage>) -> Ran {
     let io = |error: std::io::Error| Failure::Wrong(format!("recording: {error}"));
-    let recorder = Recorder::start(stage.folder()).await.map_err(io)?;
-    let mut session = stage.session().await?;
+    let recorder = Recorder::start(&stage.work()).await.map_err(io)?;
+    let is_server = stage.agent.row()?.is_server();
+    let mut session = stage.start(if is_server { stage.on_the_machines_network() } else { stage.config() }).await?;
     session.ask("think: cheese \u{2028} ü").await?;
     session.ask("shell: expr 40 + 2").await?;
     session.ask("status: 400").await?;
@@ -19,7 +20,6 @@ pub(super) async fn verbatim(stage: Arc<Stage>) -> Ran {
     within("the kill", session.handle.kill(KillOptions::default())).await??;
     session.drain().await?;
     // Answers have no line's end, and come in between.
-    let is_server = stage.agent.row()?.is_server();
     let (told, mut answers): (Vec<_>, Vec<_>) =
         session.verbatim().into_iter().partition(|told| !is_server || told.ends_with(b"\n"));
     let told = told.concat();
