@@ -22,6 +22,8 @@ const ATTEMPTS: usize = 3;
 const MAX_WORDS: u64 = 32 << 10;
 /// Podman's words where it finds no process of its user's namespaces, and what it believes to run does not.
 const FORGOTTEN: &str = "could not find any running process";
+/// Words of both engines, in lower case, for a container that is gone.
+const GONE: &str = "no such container";
 /// Pause before it is asked again to remove a container that another call is removing.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -63,18 +65,33 @@ pub struct LabeledContainer {
 /// The engine must be no child that somebody else reaps.
 ///
 /// # Errors
-/// What the engine said, for whoever reads the log.
+/// What the engine said each time it was asked, for whoever reads the log: what it has is not known then.
 pub fn labeled_containers(program: &str, env: &EnvVars, label: &str) -> Result<Vec<LabeledContainer>, String> {
+    let mut listed = list(program, env, label);
+    for _ in 1..ATTEMPTS {
+        if listed.is_ok() {
+            break;
+        }
+        listed = list(program, env, label);
+    }
+    listed
+}
+
+fn list(program: &str, env: &EnvVars, label: &str) -> Result<Vec<LabeledContainer>, String> {
     let filter = format!("label={label}");
     let ids = run_engine(program, env, &["ps", "--all", "--quiet", "--filter", &filter])?;
     let format = format!("{{{{.State.Status}}}} {{{{index .Config.Labels {label:?}}}}}");
-    let inspect = |id: &str| {
-        // One that is gone meanwhile is no container any more.
-        let line = run_engine(program, env, &["inspect", "--type", "container", "--format", &format, id]).ok()?;
-        let (state, value) = line.trim().split_once(' ')?;
-        Some(LabeledContainer { id: id.to_owned(), state: state.to_owned(), value: value.to_owned() })
-    };
-    Ok(ids.split_whitespace().filter_map(inspect).collect())
+    let inspect =
+        |id: &str| match run_engine(program, env, &["inspect", "--type", "container", "--format", &format, id]) {
+            Ok(line) => {
+                let (state, value) = line.trim().split_once(' ')?;
+                Some(Ok(LabeledContainer { id: id.to_owned(), state: state.to_owned(), value: value.to_owned() }))
+            }
+            // One that is gone meanwhile is no container any more.
+            Err(failure) if failure.to_ascii_lowercase().contains(GONE) => None,
+            Err(failure) => Some(Err(failure)),
+        };
+    ids.split_whitespace().filter_map(inspect).collect()
 }
 
 /// Readies the engine for a container. Blocks for as long as that takes. What fails here fails again, with its reason, when the engine
@@ -101,8 +118,7 @@ fn remove(program: &str, env: &EnvVars, name: &str) -> Result<(), String> {
         false => &["rm", "--force", "--volumes", name],
     };
     match run_engine(program, env, words) {
-        // Docker's words for what is gone.
-        Err(failure) if failure.contains("No such container") => Ok(()),
+        Err(failure) if failure.to_ascii_lowercase().contains(GONE) => Ok(()),
         // Podman's words where the process that held the user's namespaces is gone, and every container with it.
         Err(failure) if failure.contains(FORGOTTEN) => {
             run_engine(program, env, &["system", "migrate"])?;
@@ -152,5 +168,56 @@ fn run_engine(program: &str, env: &EnvVars, words: &[&str]) -> Result<String, St
     match exit {
         ExitStatus::Code(0) => Ok(stdout),
         exit => Err(format!("{}: {exit}: {}", call(), stderr.trim())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
+    use super::*;
+
+    /// Lists with an engine that counts its calls in `calls`, and does `script` with their number in `n`.
+    fn listed(script: &str) -> (Result<Vec<LabeledContainer>, String>, usize) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (program, calls) = (directory.path().join("podman"), directory.path().join("calls"));
+        let script = format!("#!/bin/sh\necho $1 >>{0}\nn=$(grep -c . {0})\n{script}\n", calls.display());
+        // Written by another process: one that is forked meanwhile by another test would hold a descriptor that writes.
+        let source = directory.path().join("source");
+        fs::write(&source, script).expect("written");
+        let env = [("PATH", "/usr/bin:/bin".to_owned())].into_iter().collect();
+        let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+        run_engine("/bin/cp", &env, &[&text(&source), &text(&program)]).expect("copied");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).expect("set");
+        let listed = labeled_containers(&text(&program), &env, "a.label");
+        (listed, fs::read_to_string(calls).expect("called").lines().count())
+    }
+
+    fn container(id: &str) -> LabeledContainer {
+        LabeledContainer { id: id.to_owned(), state: "running".to_owned(), value: "a value".to_owned() }
+    }
+
+    #[test]
+    fn a_listing_that_fails_is_tried_again() {
+        let ids = "case $1 in ps) echo a b;; *) echo running a value;; esac";
+        assert_eq!(listed(ids), (Ok(vec![container("a"), container("b")]), 3));
+        assert_eq!(listed(&format!("[ $n = 1 ] && exit 1\n{ids}")), (Ok(vec![container("a"), container("b")]), 4));
+        assert_eq!(listed(&format!("[ $n = 2 ] && exit 1\n{ids}")), (Ok(vec![container("a"), container("b")]), 5));
+    }
+
+    #[test]
+    fn what_cannot_be_listed_is_no_empty_list() {
+        let (listed, calls) = listed("echo locked >&2; exit 125");
+        assert!(
+            listed.as_ref().is_err_and(|failure| failure.contains("ps --all") && failure.contains("locked")),
+            "{listed:?}"
+        );
+        assert_eq!(calls, ATTEMPTS);
+    }
+
+    #[test]
+    fn a_container_that_goes_meanwhile_is_none() {
+        let script = "case $1,$n in ps,*) echo a b;; *,2) echo 'Error: No such container: a' >&2; exit 1;; *) echo running a value;; esac";
+        assert_eq!(listed(script), (Ok(vec![container("b")]), 3));
     }
 }

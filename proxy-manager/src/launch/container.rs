@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Beginning of the names of containers.
-const NAME_PREFIX: &str = "agent-proxy-";
+pub(crate) const NAME_PREFIX: &str = "agent-proxy-";
 /// Variables that mean something to an engine. The container gets them in words, and the engine keeps its own.
 const ENGINE_VARIABLES: [&str; 11] =
     ["CONTAINER", "CONTAINERS_", "DBUS_", "DOCKER_", "HOME", "LD_", "PATH", "PODMAN_", "STORAGE_", "TMPDIR", "XDG_"];

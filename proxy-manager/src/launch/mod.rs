@@ -35,7 +35,7 @@ use ipc_protocol::{
 };
 
 pub(crate) use agent_defaults::AgentDefaults;
-pub(crate) use container::installed_engines;
+pub(crate) use container::{NAME_PREFIX, installed_engines};
 pub(crate) use conversation::{ConversationOrigin, NewLease, OpenConversation};
 pub(crate) use handoff_record::HandoffRecord;
 pub(crate) use recording::check_recording;
