@@ -71,7 +71,7 @@ impl ConfigurationStore {
     /// Saves a new profile, and returns its description.
     ///
     /// # Errors
-    /// `usage` if there is one of that name; `unknown-agent`, `unknown-model`.
+    /// `already-exists`; `unknown-agent`, `unknown-model`.
     pub(crate) async fn create_profile(&self, profile: &Profile) -> Result<Value, ProblemDetails> {
         match self {
             Self::Daemon(client) => {
