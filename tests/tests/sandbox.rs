@@ -390,6 +390,44 @@ async fn an_allowed_host_is_reached_and_every_connection_is_an_event() {
     soon("the end", user.manager.shutdown()).await;
 }
 
+/// Starts a server on loopback, and asks it by its port, directly and as programs do that know of the session's proxy.
+const OWN_SERVICE: &str = r#"
+coproc "$0"
+read -r line <&"${COPROC[0]}"
+port=${line##*:}
+exec 3<>"/dev/tcp/127.0.0.1/$port"
+printf 'GET /global/health HTTP/1.1\r\n\r\n' >&3
+read -r answer <&3
+echo "own: ${answer%$'\r'}"
+exec 3>&-
+case ",$NO_PROXY," in *,127.0.0.1,*) echo "no proxy for it" ;; esac
+"#;
+
+#[tokio::test]
+async fn a_service_of_the_session_itself_is_reached_whatever_the_network() {
+    let user = User::new(|builder| builder).await;
+    let other = "other.example:443".parse().expect("a rule");
+    for network in [NetworkAccess::Off, NetworkAccess::Allow(vec![other])] {
+        let mut config = user.config(SandboxMode::Workspace, "");
+        config.sandbox.network = Some(network.clone());
+        config.env = [("FAKE_LOG", user.path("work/log"))].into_iter().collect();
+        config.command = ["bash", "-c", OWN_SERVICE, env!("CARGO_BIN_EXE_fake-server")].map(str::to_owned).into();
+        let session = soon("a start", user.manager.start_session(config)).await.expect("started");
+        let events = all(&mut session.subscribe()).await;
+        let text: String = events
+            .iter()
+            .filter_map(|envelope| match &envelope.event {
+                Event::Text { text } => Some(text.as_str()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(text, "own: HTTP/1.1 401 x\nno proxy for it\n", "{network:?}: {events:?}");
+        let is_of_network = |event: &Event| matches!(event, Event::NetworkConnection(_) | Event::NetworkRefused(_));
+        assert!(!events.iter().any(|envelope| is_of_network(&envelope.event)), "{network:?}: {events:?}");
+    }
+    soon("the end", user.manager.shutdown()).await;
+}
+
 #[tokio::test]
 async fn a_network_needs_a_sandbox() {
     let user = User::new(|builder| builder).await;

@@ -1,8 +1,8 @@
 // Preact, htm and signals under one name, and the small parts that several views use.
-import { h, render, Fragment, Component, createRef } from "../vendor/preact.mjs";
-import { useEffect, useLayoutEffect, useMemo, useRef, useState, useCallback } from "../vendor/preact-hooks.mjs";
-import { signal, computed, effect, batch, useSignal, useComputed, useSignalEffect } from "../vendor/signals.mjs";
-import htm from "../vendor/htm.mjs";
+import {
+  h, render, Fragment, Component, createRef, useEffect, useLayoutEffect, useMemo, useRef, useState, useCallback,
+  signal, computed, effect, batch, useSignal, useComputed, useSignalEffect, htm,
+} from "../vendor/preact.mjs";
 import { safe } from "./text.js";
 
 export const html = htm.bind(h);
