@@ -1,9 +1,9 @@
 // Output that wants to be more than text, in every place where text of an agent or a user shows: it stays text.
-import { after, afterEach, before, test } from "node:test";
+import { test } from "node:test";
 import assert from "node:assert/strict";
 import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import { startDaemon, startBrowser, openWindow, checkQuiet, program } from "./lib.mjs";
+import { setUp, checkQuiet } from "./lib.mjs";
 
 const IMAGE = `<img src=x onerror="ran.push('image')">`;
 const SCRIPT = `<script>ran.push('script')</script>`;
@@ -17,20 +17,8 @@ const ALL = `${IMAGE}${SCRIPT}${LINK}${DATA}${ANSI}${HIDDEN}${RTL}`;
 /** Without control characters, where a configuration refuses them. */
 const PRINTABLE = `${IMAGE}${SCRIPT}${LINK}${HIDDEN}${RTL}`;
 
-let daemon;
-let browser;
-let pages = [];
-before(async () => { daemon = await startDaemon(); browser = await startBrowser(); });
-after(async () => { await browser?.close(); await daemon?.stop(); });
-afterEach(async () => {
-  for (const page of pages) await page.context().close();
-  pages = [];
-});
-async function open(hash, options = {}) {
-  const page = await openWindow(browser, daemon, { hash, ...options });
-  pages.push(page);
-  return page;
-}
+const { daemon, open: openBy } = await setUp();
+const open = (hash, options) => openBy({ hash, ...options });
 
 /** A message of the agent's protocol, as a line of a prompt for the fake agent. */
 const update = (session, fields) => `raw ${JSON.stringify({ jsonrpc: "2.0", method: "session/update", params: { sessionId: session, update: fields } })}`;
@@ -332,4 +320,3 @@ test("a line of 5 MB, in text, in code and in a tool's output", async () => {
   await page.locator(".labelled").last().waitFor();
   await checkQuiet(page, [/404/]);
 });
-void program;

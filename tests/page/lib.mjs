@@ -1,4 +1,5 @@
 // What the tests share: a daemon with the fake agent, a browser, and calls of the API.
+import { after, afterEach } from "node:test";
 import { spawn } from "node:child_process";
 import { existsSync, mkdtempSync, rmSync, readFileSync, writeFileSync, mkdirSync } from "node:fs";
 import http from "node:http";
@@ -155,4 +156,22 @@ export async function checkQuiet(page, allowed = []) {
   const complaints = page.complaints.filter((text) => !allowed.some((pattern) => pattern.test(text)));
   const all = [...violations.map((text) => `policy: ${text}`), ...ran.map((text) => `ran: ${text}`), ...complaints];
   if (all.length) throw new Error(`the page is not quiet:\n${all.join("\n")}`);
+}
+
+/** Starts a daemon and a browser for all tests of a file. `open` opens a window, which is closed when its test ends. */
+export async function setUp(options) {
+  const ends = [];
+  after(async () => { for (const end of ends) await end(); });
+  const daemon = await startDaemon(options);
+  ends.push(() => daemon.stop());
+  const browser = await startBrowser();
+  ends.unshift(() => browser.close());
+  const windows = [];
+  afterEach(async () => { for (const page of windows.splice(0)) await page.context().close(); });
+  const open = async (more, of = daemon) => {
+    const page = await openWindow(browser, of, more);
+    windows.push(page);
+    return page;
+  };
+  return { daemon, open };
 }

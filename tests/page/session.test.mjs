@@ -1,23 +1,10 @@
 // What a session shows and does, part by part: the list's columns, the conversation, the prompt box, answers by key, processes, events, terminal, machine.
-import { after, afterEach, before, test } from "node:test";
+import { test } from "node:test";
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { startDaemon, startBrowser, openWindow, checkQuiet, program } from "./lib.mjs";
+import { setUp, startDaemon, checkQuiet, program } from "./lib.mjs";
 
-let daemon;
-let browser;
-let pages = [];
-before(async () => { daemon = await startDaemon(); browser = await startBrowser(); });
-after(async () => { await browser?.close(); await daemon?.stop(); });
-afterEach(async () => {
-  for (const page of pages) await page.context().close();
-  pages = [];
-});
-async function open(options) {
-  const page = await openWindow(browser, daemon, options);
-  pages.push(page);
-  return page;
-}
+const { daemon, open } = await setUp();
 const prompt = async (page, text) => { await page.locator("#prompt").fill(text); await page.locator("#prompt").press("Enter"); };
 const clipboard = { context: { permissions: ["clipboard-read", "clipboard-write"] } };
 const copied = (page) => page.evaluate(() => navigator.clipboard.readText());
@@ -447,8 +434,7 @@ test("the machine: checks, agents with what installs them, figures, and sessions
   const crashed = await startDaemon();
   await crashed.session("lost", { lifecycle: { title: "Lost in a crash" } });
   await crashed.crash();
-  const page = await openWindow(browser, crashed, { hash: "#/machine" });
-  pages.push(page);
+  const page = await open({ hash: "#/machine" }, crashed);
   const recovered = page.locator("section", { has: page.locator("#recovered") });
   await recovered.getByRole("link", { name: "lost" }).waitFor();
   await recovered.getByText(/host died/).waitFor();
@@ -463,7 +449,6 @@ test("the machine: checks, agents with what installs them, figures, and sessions
   for (const name of ["Sessions", "Processes", "Memory", "Turns", "Tokens", "Kills", "Survivors", "Kills without proof"]) await figures.getByText(name, { exact: true }).waitFor();
   await checkQuiet(page, [/404/]);
   await page.context().close();
-  pages = pages.filter((other) => other !== page);
   await crashed.stop();
 });
 

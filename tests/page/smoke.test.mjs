@@ -1,22 +1,9 @@
 // The way of a user through the page, with the fake agent: start, read, answer, look at processes, kill, read the receipt.
-import { after, afterEach, before, test } from "node:test";
+import { test } from "node:test";
 import assert from "node:assert/strict";
-import { startDaemon, startBrowser, openWindow, checkQuiet, program } from "./lib.mjs";
+import { setUp, checkQuiet, program } from "./lib.mjs";
 
-let daemon;
-let browser;
-let pages = [];
-before(async () => { daemon = await startDaemon(); browser = await startBrowser(); });
-after(async () => { await browser?.close(); await daemon?.stop(); });
-afterEach(async () => {
-  for (const page of pages) await page.context().close();
-  pages = [];
-});
-async function open(options) {
-  const page = await openWindow(browser, daemon, options);
-  pages.push(page);
-  return page;
-}
+const { daemon, open } = await setUp();
 const prompt = async (page, text) => { await page.locator("#prompt").fill(text); await page.locator("#prompt").press("Enter"); };
 
 test("a session from its start to its receipt", async () => {

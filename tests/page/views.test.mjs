@@ -1,9 +1,9 @@
 // What each view tells: the agent's own screen and its visits, groups, the form, kills as they happen, the timeline, notifications, keys.
-import { after, afterEach, before, test } from "node:test";
+import { test } from "node:test";
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import { startDaemon, startBrowser, openWindow, checkQuiet, program } from "./lib.mjs";
+import { setUp, checkQuiet, program } from "./lib.mjs";
 
 /** An agent with a screen of its own, on which its conversation goes on. */
 const AGENTS = `
@@ -15,20 +15,7 @@ terminal_cmd = ["/bin/sh"]
 session_config = { native_session_resume = true, attach_command = ["/bin/sh", "-c", "echo own screen; read -r line; echo got $line", "{id}"] }
 `;
 
-let daemon;
-let browser;
-let pages = [];
-before(async () => { daemon = await startDaemon({ agents: AGENTS }); browser = await startBrowser(); });
-after(async () => { await browser?.close(); await daemon?.stop(); });
-afterEach(async () => {
-  for (const page of pages) await page.context().close();
-  pages = [];
-});
-async function open(options) {
-  const page = await openWindow(browser, daemon, options);
-  pages.push(page);
-  return page;
-}
+const { daemon, open } = await setUp({ agents: AGENTS });
 const terminal = (id, script) => daemon.call("POST", "v1/sessions", { sessionId: id, agent: "command", command: ["sh", "-c", script], cwd: daemon.work, terminal: {} });
 
 test("what happens on the agent's own screen is marked, and stays apart from turns", async () => {
