@@ -100,9 +100,10 @@ fn report(sessions: &[StoppedSession], detached: &[SessionId], as_json: bool) ->
         for session in detached {
             term::error_line(format_args!("{session}: runs on, for the next daemon with this state directory"));
         }
-        let many = match sessions.len() {
-            0 => "no session ran".to_owned(),
-            many => render::count(many, "session was ended", "sessions were ended"),
+        let many = match (sessions.len(), detached.len()) {
+            (0, 0) => "no session ran".to_owned(),
+            (0, many) => render::count(many, "session runs on", "sessions run on"),
+            (many, _) => render::count(many, "session was ended", "sessions were ended"),
         };
         term::error_line(format_args!("the daemon has ended; {many}"));
     }

@@ -115,6 +115,12 @@ fn a_restart_has_the_same_flags_and_detached_sessions_live_on() {
     place.run(&["stop", "--detach"]).exits(0);
     assert!(is_running(stays));
     place.run(&serve).exits(0);
+    let stopped = place.run(&["stop", "--detach"]).exits(0).stderr;
+    assert_eq!(
+        stopped,
+        "stays: runs on, for the next daemon with this state directory\nthe daemon has ended; 1 session runs on\n"
+    );
+    place.run(&serve).exits(0);
     place.run(&["kill", "stays"]).exits(0);
     assert!(!is_running(stays));
 }
