@@ -224,11 +224,9 @@ impl SideWalk<'_> {
                 for variable in &environment {
                     words.extend(["--env", variable]);
                 }
-                // For prompts beside its screen Pi would have an extension of ours, which it shows; Codex' conversation has the
-                // session's name, which it shows, too.
-                if ["codex", "pi"].contains(&agent.id) {
-                    words.extend(["--surface", "terminal"]);
-                }
+                // What the bare program shows is a screen alone: for prompts beside it Pi would have an extension of ours, which it shows,
+                // Codex' conversation the session's name, and OpenCode would begin in the conversation, not on its first page.
+                words.extend(["--surface", "terminal"]);
                 walk.ours(&words)?;
                 format!("{program} attach s")
             }
