@@ -160,12 +160,10 @@ export async function checkQuiet(page, allowed = []) {
 
 /** Starts a daemon and a browser for all tests of a file. `open` opens a window, which is closed when its test ends. */
 export async function setUp(options) {
-  const ends = [];
-  after(async () => { for (const end of ends) await end(); });
   const daemon = await startDaemon(options);
-  ends.push(() => daemon.stop());
-  const browser = await startBrowser();
-  ends.unshift(() => browser.close());
+  let browser;
+  after(async () => { await browser?.close(); await daemon.stop(); });
+  browser = await startBrowser();
   const windows = [];
   afterEach(async () => { for (const page of windows.splice(0)) await page.context().close(); });
   const open = async (more, of = daemon) => {

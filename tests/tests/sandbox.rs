@@ -390,7 +390,7 @@ async fn an_allowed_host_is_reached_and_every_connection_is_an_event() {
     soon("the end", user.manager.shutdown()).await;
 }
 
-/// Starts a server on loopback, and asks it by its port, directly and as programs do that know of the session's proxy.
+/// Starts a server on loopback, asks it by its port, and says whether programs that use the session's proxy would ask it directly, too.
 const OWN_SERVICE: &str = r#"
 coproc "$0"
 read -r line <&"${COPROC[0]}"
