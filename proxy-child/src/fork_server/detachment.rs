@@ -20,6 +20,8 @@ use crate::proxy::detachment::{EndRecord, record_path, write_record};
 
 /// Time beyond its own deadline in which a proxy that no host adopted has to end its session.
 const ABANDON_GRACE: Duration = Duration::from_secs(5);
+/// Time for the removal of a container, whose processes are dead by then: without its host the proxy asks the engine for that.
+const ENGINE_PATIENCE: Duration = Duration::from_secs(10);
 
 impl ForkServer<'_> {
     /// Opens the socket through which a new host finds the sessions that outlive this host.
@@ -94,11 +96,13 @@ impl ForkServer<'_> {
 
 /// Returns the time at which a proxy is ended whose host is gone since `gone`; `None` means never.
 pub(super) fn abandon_at(gone: Instant, proxy: &LivingProxy) -> Option<Instant> {
-    match &proxy.detach {
-        None => Some(gone + HOST_DEATH_PATIENCE),
-        // A time beyond the clock's range is no deadline.
-        Some(detach) => gone.checked_add(Duration::from_millis(detach.fetch_within_ms).saturating_add(ABANDON_GRACE)),
-    }
+    let patience = match &proxy.detach {
+        None => HOST_DEATH_PATIENCE,
+        Some(detach) => Duration::from_millis(detach.fetch_within_ms).saturating_add(ABANDON_GRACE),
+    };
+    let engine = if proxy.enclosure.container.is_some() { ENGINE_PATIENCE } else { Duration::ZERO };
+    // A time beyond the clock's range is no deadline.
+    gone.checked_add(patience.saturating_add(engine))
 }
 
 /// Sends a message to a proxy, which is of this very build.
