@@ -1,10 +1,11 @@
 //! Lending the caller's terminal to the proxy of a session on this machine, so that keys and frames do not pass through this process.
 
-use std::{io, os::fd::BorrowedFd, time::Duration};
+use std::{future::pending, io, os::fd::BorrowedFd, time::Duration};
 
 use ipc_protocol::terminal::{DetachKeys, FromTerminal, LoanSecret, ToTerminal};
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite},
+    net::UnixStream,
     time::timeout,
 };
 
@@ -18,14 +19,36 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const SECRET_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Answer to an offer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum LoanAnswer {
     /// The proxy has the terminal.
-    Accepted,
+    Accepted(Loan),
     /// The proxy is elsewhere, or of another user.
     Refused,
     /// It closed the connection: it is of a release that knows no loans, or the session is gone.
     Closed,
+}
+
+/// Terminal that the proxy has, and the connection on which it says that it has no longer: also while the daemon does not pass anything on.
+#[derive(Debug)]
+pub(super) struct Loan(Option<UnixStream>);
+
+impl Loan {
+    /// Waits until the terminal is given back. Returns true if that is because the keys that detach were typed.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is lost.
+    pub(super) async fn returned(&mut self) -> bool {
+        let mut said = [0];
+        if let Some(stream) = &mut self.0
+            && matches!(stream.read(&mut said).await, Ok(1))
+        {
+            return said[0] == 1;
+        }
+        // One of a release that says nothing here, or one that is gone: the connection to the session tells.
+        self.0 = None;
+        pending().await
+    }
 }
 
 /// Offers the terminal to the proxy at the other end of a new connection.
@@ -43,12 +66,12 @@ pub(super) async fn offer<S: AsyncRead + AsyncWrite + Unpin>(
     }
     let answer = async {
         let mut given = std::pin::pin!(offer.give(terminal.descriptor()));
-        let mut is_given = false;
+        let mut loan = None;
         loop {
             tokio::select! {
-                _ = &mut given, if !is_given => is_given = true,
+                stream = &mut given, if loan.is_none() => loan = Some(Loan(stream.ok())),
                 message = viewer.next() => return match message {
-                    Some(FromTerminal::Lent { accepted: true }) => LoanAnswer::Accepted,
+                    Some(FromTerminal::Lent { accepted: true }) => LoanAnswer::Accepted(loan.unwrap_or(Loan(None))),
                     Some(_) => LoanAnswer::Refused,
                     None => LoanAnswer::Closed,
                 },
@@ -79,10 +102,9 @@ impl Offer {
         Ok(Self { name, secret, listener: tokio::net::UnixListener::from_std(listener)? })
     }
 
-    /// Gives the terminal to the first process of this user that connects and says the secret.
-    async fn give(&self, terminal: BorrowedFd<'_>) -> io::Result<()> {
+    /// Gives the terminal to the first process of this user that connects and says the secret. Returns the connection.
+    async fn give(&self, terminal: BorrowedFd<'_>) -> io::Result<UnixStream> {
         use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-        use tokio::io::AsyncReadExt;
 
         loop {
             let (mut stream, _) = self.listener.accept().await?;
@@ -97,7 +119,7 @@ impl Offer {
             let descriptors = [terminal];
             ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
             sendmsg(&stream, &[io::IoSlice::new(&[0])], &mut ancillary, SendFlags::empty())?;
-            return Ok(());
+            return Ok(stream);
         }
     }
 }
@@ -108,7 +130,7 @@ impl Offer {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    async fn give(&self, _: BorrowedFd<'_>) -> io::Result<()> {
+    async fn give(&self, _: BorrowedFd<'_>) -> io::Result<UnixStream> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }
@@ -120,10 +142,7 @@ mod tests {
         os::{fd::AsFd, linux::net::SocketAddrExt, unix::net},
     };
 
-    use tokio::{
-        io::{AsyncReadExt, AsyncWriteExt},
-        net::UnixStream,
-    };
+    use tokio::io::AsyncWriteExt as _;
 
     use super::*;
 
@@ -151,5 +170,17 @@ mod tests {
             assert!(matches!(read, Ok(0)) || read.is_err(), "{read:?}");
         }
         assert_eq!(proxy.read(&mut [0]).await.expect("the byte that comes with it"), 1);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn who_has_the_terminal_says_that_it_gives_it_back() {
+        for (said, detached) in [(b"\x01", true), (b"\x00", false)] {
+            let offer = Offer::new().expect("a socket");
+            let lent = File::open("/dev/null").expect("opened");
+            let mut proxy = connect(&offer, &offer.secret).await;
+            let mut loan = Loan(offer.give(lent.as_fd()).await.ok());
+            proxy.write_all(said).await.expect("said");
+            assert_eq!(loan.returned().await, detached);
+        }
     }
 }

@@ -16,7 +16,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-use self::loan::LoanAnswer;
+use self::loan::{Loan, LoanAnswer};
 pub(crate) use self::raw_terminal::{RawTerminal, TerminalAnswers};
 
 /// Longest wait for the proxy to let go of a terminal that it was lent.
@@ -84,22 +84,22 @@ pub(crate) async fn view_from<S: AsyncRead + AsyncWrite + Unpin>(
     let mut viewer = connect().await?;
     let mut ends = EndSignals::new().map_err(failed)?;
     let is_reader = options.keyboard == KeyboardWish::Watch;
-    let mut is_lent = false;
+    let mut loan = None;
     if options.lends {
         let answer = tokio::select! {
             answer = loan::offer(&mut viewer, terminal, options.detach_keys.clone(), is_reader) => answer,
             () = ends.recv() => return Ok(ViewEnd::Signal),
         };
         match answer {
-            LoanAnswer::Accepted => is_lent = true,
+            LoanAnswer::Accepted(accepted) => loan = Some(accepted),
             LoanAnswer::Refused => {}
             LoanAnswer::Closed => viewer = connect().await?,
         }
     }
     let filter = DetachFilter::new(options.detach_keys);
-    let mut view = View { viewer, terminal, filter, unwritten: Vec::new(), is_reader, is_lent };
+    let mut view = View { viewer, terminal, filter, unwritten: Vec::new(), is_reader, loan };
     let end = view.run(&first, &options.typed, ends).await.map_err(failed)?;
-    if is_lent {
+    if view.loan.is_some() {
         // It may be about to paint.
         let _ = tokio::time::timeout(RETURN_TIMEOUT, view.viewer.leave()).await;
     }
@@ -113,8 +113,8 @@ struct View<'a, S> {
     /// Frames that the caller's terminal has not taken.
     unwritten: Vec<u8>,
     is_reader: bool,
-    /// True if the proxy reads and writes the caller's terminal.
-    is_lent: bool,
+    /// The caller's terminal, where the proxy reads and writes it.
+    loan: Option<Loan>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> View<'_, S> {
@@ -136,7 +136,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> View<'_, S> {
                         return Ok(ViewEnd::Lost);
                     }
                 }
-                read = self.terminal.read(&mut chunk), if !self.is_lent => match read {
+                read = self.terminal.read(&mut chunk), if self.loan.is_none() => match read {
                     Ok(read) if read > 0 => {
                         if let Some(end) = self.typed(&chunk[..read]).await {
                             return Ok(end);
@@ -155,8 +155,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> View<'_, S> {
                         return Ok(end);
                     }
                 }
+                detached = returned(&mut self.loan) => {
+                    let given_back = if detached { ViewEnd::Detached } else { ViewEnd::TerminalGone };
+                    // The session says so, too, unless its daemon hangs.
+                    let told = tokio::time::timeout(RETURN_TIMEOUT, self.end_of_session());
+                    return Ok(told.await.unwrap_or(given_back));
+                }
             }
         }
+    }
+
+    /// Waits for what ends viewing.
+    async fn end_of_session(&mut self) -> ViewEnd {
+        while let Some(message) = self.viewer.next().await {
+            if let Some(end) = self.receive(message).await {
+                return end;
+            }
+        }
+        ViewEnd::Lost
     }
 
     async fn typed(&mut self, bytes: &[u8]) -> Option<ViewEnd> {
@@ -215,15 +231,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> View<'_, S> {
     }
 }
 
+/// Waits until a lent terminal is given back; for ever without one.
+async fn returned(loan: &mut Option<Loan>) -> bool {
+    match loan {
+        Some(loan) => loan.returned().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Signals that ask this process to end.
-struct EndSignals([tokio::signal::unix::Signal; 3]);
+pub(crate) struct EndSignals([tokio::signal::unix::Signal; 3]);
 
 impl EndSignals {
-    fn new() -> io::Result<Self> {
+    /// Handles them from now on.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn new() -> io::Result<Self> {
         Ok(Self([signal(SignalKind::terminate())?, signal(SignalKind::hangup())?, signal(SignalKind::interrupt())?]))
     }
 
-    fn recv(&mut self) -> impl Future<Output = ()> {
+    /// Waits for one of them.
+    pub(crate) fn recv(&mut self) -> impl Future<Output = ()> {
         let [terminate, hangup, interrupt] = &mut self.0;
         async move {
             tokio::select! {

@@ -194,6 +194,27 @@ fn on_the_same_machine_no_viewer_stands_between_the_window_and_the_session() {
 }
 
 #[test]
+fn a_window_is_left_while_the_daemon_hangs() {
+    let place = Place::new();
+    let daemon = place.serve();
+    let (program, _) = daemon.start_tty("s", &[], SHELL);
+    let mut windows = [(&["s"][..], "\x10\x11"), (&["s", "--read-only"], "\x03")].map(|(flags, keys)| {
+        let mut window = attach(&place, SIZE, flags);
+        window.until("pid ");
+        (window, keys)
+    });
+    daemon.signal(Signal::SIGSTOP);
+    for (window, keys) in &mut windows {
+        window.press(keys);
+        window.exits(0);
+        window.assert_reset();
+    }
+    daemon.signal(Signal::SIGCONT);
+    assert!(crate::harness::is_there(program));
+    daemon.run(&["kill", "s"]).exits(0);
+}
+
+#[test]
 fn a_session_ends_with_its_last_viewer_if_that_is_asked_for() {
     let place = Place::new();
     let daemon = place.serve();

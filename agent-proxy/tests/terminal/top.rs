@@ -218,3 +218,18 @@ fn under_tmux_it_looks_as_expected() {
     tmux.run(&["send-keys", "-t", "top", "q"]).exits(0);
     tmux.run(&["send-keys", "-t", "top", "q"]).exits(0);
 }
+
+#[test]
+fn whoever_ends_it_leaves_the_terminal_as_it_was() {
+    let place = Place::new();
+    let daemon = place.serve();
+    start_fake(&daemon, "s");
+    for signal in [nix::sys::signal::Signal::SIGTERM, nix::sys::signal::Signal::SIGHUP] {
+        let mut window = Window::program(&place, SIZE, &["top"]);
+        window.until("s            acp");
+        window.signal(signal);
+        window.exits(0);
+        window.assert_reset();
+    }
+    daemon.run(&["kill", "s"]).exits(0);
+}

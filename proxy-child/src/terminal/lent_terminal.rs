@@ -10,8 +10,8 @@ use std::{
 use ipc_protocol::terminal::{DetachFilter, DetachKeys, LoanSecret};
 use rustix::{
     net::{
-        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix, SocketFlags, SocketType,
-        connect, recvmsg, socket_with, sockopt::socket_peercred,
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags,
+        SocketType, connect, recvmsg, socket_with, sockopt::socket_peercred,
     },
     process::geteuid,
     termios::isatty,
@@ -29,6 +29,8 @@ const CHUNK: usize = 16 * 1024;
 /// Terminal of a viewer. The viewer keeps its mode.
 pub(super) struct LentTerminal {
     fd: AsyncFd<OwnedFd>,
+    /// Connection to the viewer, on which it is told that it has its terminal again.
+    lender: UnixStream,
     filter: DetachFilter,
     /// True if nothing that is typed goes to the program.
     watches: bool,
@@ -84,6 +86,7 @@ impl LentTerminal {
         }
         Ok(Self {
             fd: crate::proxy::watch(fd)?,
+            lender: stream,
             filter: DetachFilter::new(detach_keys),
             watches,
             unwritten: Vec::new(),
@@ -91,6 +94,12 @@ impl LentTerminal {
             is_paused: false,
             is_detached: false,
         })
+    }
+
+    /// Gives the terminal back, to a viewer that may hear nothing else now: its daemon may hang.
+    pub(super) fn give_back(self, detached: bool) {
+        // A new byte always has room there. A viewer of an earlier release has closed it.
+        let _ = rustix::net::send(&self.lender, &[u8::from(detached)], SendFlags::NOSIGNAL);
     }
 
     /// Reads what is typed.

@@ -106,10 +106,11 @@ impl ViewerLink {
 
     /// Gives a lent terminal back.
     fn give_back(&mut self, detached: bool) -> ViewerLeft {
-        self.lent = None;
+        let lent = self.lent.take();
         self.queue(&FromTerminal::Returned { detached });
         // A viewer that does not read sees the end of the connection.
         let _ = self.try_flush();
+        lent.into_iter().for_each(|lent| lent.give_back(detached));
         ViewerLeft
     }
 

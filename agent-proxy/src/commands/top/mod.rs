@@ -31,7 +31,7 @@ use self::{
     screen::TopStyle,
     state::{GRACE_MS, PermissionChoice, TopAction, TopState, TopUpdate},
 };
-use crate::{args::TopArgs, client::DaemonClient, command_failure::CommandFailure, term};
+use crate::{args::TopArgs, client::DaemonClient, command_failure::CommandFailure, term, viewing::EndSignals};
 
 /// Shortest time between two drawings: text that streams is drawn so often at most.
 const FRAME: Duration = Duration::from_millis(50);
@@ -50,8 +50,13 @@ pub(super) async fn run(client: &DaemonClient, args: TopArgs) -> Result<(), Comm
         return Err(ProblemDetails::usage("top needs a terminal: `agent-proxy ps` and `sessions` print lists").into());
     }
     let failed = |what: &str, error: std::io::Error| ProblemDetails::failed(format!("{what} failed: {error}"));
+    // Whoever ends it leaves the terminal as it was.
+    let mut ends = EndSignals::new().map_err(|error| failed("handling signals", error))?;
     let mut terminal = ratatui::try_init().map_err(|error| failed("setting the terminal up", error))?;
-    let shown = show(&mut terminal, client, args).await;
+    let shown = tokio::select! {
+        shown = show(&mut terminal, client, args) => shown,
+        () = ends.recv() => Ok(()),
+    };
     ratatui::try_restore().map_err(|error| failed("setting the terminal back", error))?;
     Ok(shown.map_err(|error| failed("drawing", error))?)
 }
