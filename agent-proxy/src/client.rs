@@ -19,11 +19,12 @@ use ipc_protocol::SessionId;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::daemon_address::DaemonAddress;
+use crate::{command_failure::CommandFailure, daemon_address::DaemonAddress, engine, term};
 
 /// Time after which the client checks the daemon's health, again and again. The request itself may take any time:
-/// its work has deadlines of its own in the daemon, some set by the session. The health check has the same time for
-/// its answer.
+/// its work has deadlines of its own in the daemon, some set by the session.
+const HEALTH_INTERVAL: Duration = Duration::from_secs(3);
+/// Time for the answer to a check, unless the daemon is seen to be stopped.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Longest line of a stream: the longest message of a proxy, and the overhead of JSON.
@@ -165,20 +166,38 @@ impl DaemonClient {
     ) -> Result<T, ProblemDetails> {
         let mut answer = pin!(answer);
         loop {
-            if let Ok(answer) = tokio::time::timeout(HEALTH_TIMEOUT, &mut answer).await {
+            if let Ok(answer) = tokio::time::timeout(HEALTH_INTERVAL, &mut answer).await {
                 return answer;
             }
-            let health = tokio::time::timeout(HEALTH_TIMEOUT, self.exchange(Method::GET, "/v1/health", None));
             tokio::select! {
                 biased;
                 answer = &mut answer => return answer,
-                health = health => {
-                    health.map_err(|_| {
-                        let why = format!("the daemon on {} does not say within {HEALTH_TIMEOUT:?} that it is well", self.address);
-                        ProblemDetails::new("deadline", format!("{why}: is it stopped?"))
-                    })??;
-                }
+                health = self.check_health() => health?,
             }
+        }
+    }
+
+    /// Waits until the daemon says that it is well.
+    ///
+    /// # Errors
+    /// `deadline`; the daemon's problem.
+    async fn check_health(&self) -> Result<(), ProblemDetails> {
+        let mut health = pin!(self.exchange(Method::GET, "/v1/health", None));
+        if let Ok(health) = tokio::time::timeout(HEALTH_INTERVAL, &mut health).await {
+            return health.map(drop);
+        }
+        let silent = |daemon: Option<SilentDaemon>| {
+            let detail = silence(&self.address, daemon);
+            ProblemDetails::new("deadline", detail)
+        };
+        // One that is stopped will not answer; one that is busy may.
+        let daemon = engine::silent_daemon(self).await;
+        if daemon.is_some_and(|daemon| daemon.is_stopped) {
+            return Err(silent(daemon));
+        }
+        match tokio::time::timeout(HEALTH_TIMEOUT, health).await {
+            Ok(health) => health.map(drop),
+            Err(_) => Err(silent(daemon)),
         }
     }
 
@@ -265,6 +284,27 @@ impl DaemonClient {
     }
 }
 
+/// Process of a daemon on this machine that does not answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SilentDaemon {
+    pub(crate) pid: u32,
+    /// True if a signal has stopped it.
+    pub(crate) is_stopped: bool,
+}
+
+fn silence(address: &DaemonAddress, daemon: Option<SilentDaemon>) -> String {
+    let late = format!("does not say within {HEALTH_TIMEOUT:?} that it is well");
+    match daemon {
+        Some(SilentDaemon { pid, is_stopped: true }) => format!(
+            "the daemon on {address} is stopped (process {pid}): `kill -CONT {pid}` lets it go on, `kill -KILL {pid}` ends it"
+        ),
+        Some(SilentDaemon { pid, is_stopped: false }) => {
+            format!("the daemon on {address} (process {pid}) {late}: its log may say why; `kill -KILL {pid}` ends it")
+        }
+        None => format!("the daemon on {address} {late}: is it stopped?"),
+    }
+}
+
 fn lost(address: &DaemonAddress, error: &hyper::Error) -> ProblemDetails {
     ProblemDetails::new("no-daemon", format!("the daemon on {address} closed the connection ({error}): has it ended?"))
 }
@@ -280,6 +320,17 @@ pub(crate) struct JsonLineStream {
 }
 
 impl JsonLineStream {
+    /// Returns the same as [`Self::next_batch`], and ends silently once nobody reads standard output any more.
+    ///
+    /// # Errors
+    /// Same as [`Self::next_batch`]; [`CommandFailure::Closed`].
+    pub(crate) async fn next_batch_to_print(&mut self) -> Result<Option<Vec<Value>>, CommandFailure> {
+        tokio::select! {
+            batch = self.next_batch() => Ok(batch?),
+            () = term::closed() => Err(CommandFailure::Closed),
+        }
+    }
+
     /// Returns all complete lines received so far, once there is at least one. `None` at the end.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use serde_json::Value;
 pub(crate) use crate::commands::engine::workspaces;
 use crate::{
     args::{AgentsArgs, AskArgs, CliCommand, EngineCommand, GlobalArgs, LogFormat, ServeArgs},
-    client::DaemonClient,
+    client::{DaemonClient, SilentDaemon},
     command_failure::CommandFailure,
     commands,
     completion::ConfiguredNames,
@@ -90,6 +90,11 @@ pub(crate) async fn ask(token: EngineToken, args: AskArgs, global: &GlobalArgs) 
 /// `no-daemon`.
 pub(crate) async fn daemon_process(client: &DaemonClient) -> Result<Option<DaemonProcess>, ProblemDetails> {
     client.daemon_process().await
+}
+
+/// Returns the process of a daemon that does not answer; `None` if it cannot be seen from here.
+pub(crate) async fn silent_daemon(client: &DaemonClient) -> Option<SilentDaemon> {
+    client.silent_daemon().await
 }
 
 /// Waits until a daemon is gone.

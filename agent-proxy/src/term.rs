@@ -4,9 +4,11 @@ use std::{
     fmt::Display,
     io::{self, IsTerminal, Write},
     os::fd::AsFd,
+    time::Duration,
 };
 
 use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
     fs::{FileType, fstat},
     process::getpgrp,
     termios::{LocalModes, OptionalActions, tcgetattr, tcgetpgrp, tcsetattr},
@@ -15,6 +17,9 @@ use rustix::{
 use api_types::ProblemDetails;
 
 use crate::command_failure::CommandFailure;
+
+/// Time between two looks whether standard output is still read.
+const CLOSED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Writes to standard output and flushes, so that a stream is visible at once.
 ///
@@ -160,6 +165,21 @@ pub(crate) fn is_stdout_piped() -> bool {
     matches!(kind, Ok(FileType::Fifo | FileType::Socket))
 }
 
+/// Waits until another program that reads standard output has closed it; for ever where that cannot be seen.
+pub(crate) async fn closed() {
+    if !is_stdout_piped() {
+        return std::future::pending().await;
+    }
+    loop {
+        tokio::time::sleep(CLOSED_INTERVAL).await;
+        let stdout = io::stdout();
+        let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
+        if poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::ERR) {
+            return;
+        }
+    }
+}
+
 /// Returns true unless another job has the terminal on standard error.
 pub(crate) fn is_foreground() -> bool {
     tcgetpgrp(io::stderr()).map_or(true, |group| group == getpgrp())
@@ -176,18 +196,24 @@ pub(crate) fn set_echo(on: bool) -> bool {
     tcsetattr(io::stderr(), OptionalActions::Now, &settings).is_ok()
 }
 
-/// Makes text of an agent or process safe for a terminal. Control characters, which could move the cursor or hide
-/// other text, become `\u{…}`; newlines and tabs stay if `multiline`.
+/// Makes text of an agent or process safe for a terminal. Characters that could move the cursor, hide or reorder other text, or be
+/// seen by nobody, become `\u{…}`; newlines and tabs stay if `multiline`.
 pub(crate) fn printable(text: &str, multiline: bool) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() && !(multiline && matches!(c, '\n' | '\t')) {
+        if is_hidden(c) || c.is_control() && !(multiline && matches!(c, '\n' | '\t')) {
             safe.extend(c.escape_default());
         } else {
             safe.push(c);
         }
     }
     safe
+}
+
+/// Returns true for bidirectional controls, invisible spaces, and tags: the page shows the same ones (`HIDDEN` of `text.js`).
+fn is_hidden(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// Prepares the agent's text for standard output: bytes for another program stay unchanged.
@@ -236,6 +262,14 @@ mod tests {
         assert_eq!(printable("a\x1b[2Jb\tc\n", true), "a\\u{1b}[2Jb\tc\n");
         assert_eq!(printable("two\nlines", false), "two\\nlines");
         assert_eq!(printable("\u{9b}31m ü", true), "\\u{9b}31m ü");
+    }
+
+    #[test]
+    fn nothing_is_hidden_or_reordered() {
+        assert_eq!(printable("rm \u{202e}fr-\u{202c} x", true), "rm \\u{202e}fr-\\u{202c} x");
+        assert_eq!(printable("a\u{200b}b\u{2066}c\u{e0041}", false), "a\\u{200b}b\\u{2066}c\\u{e0041}");
+        // What scripts and families of emoji are written with stays.
+        assert_eq!(printable("نمی\u{200c}خواهم 👩\u{200d}💻 שלום", false), "نمی\u{200c}خواهم 👩\u{200d}💻 שלום");
     }
 
     #[test]

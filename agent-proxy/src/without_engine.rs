@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{
     args::{AgentsArgs, AskArgs, CliCommand, GlobalArgs},
-    client::DaemonClient,
+    client::{DaemonClient, SilentDaemon},
     command_failure::CommandFailure,
     completion::ConfiguredNames,
 };
@@ -99,6 +99,11 @@ pub(crate) async fn ask(_: EngineToken, args: AskArgs, _: &GlobalArgs) -> Result
 /// None.
 pub(crate) async fn daemon_process(_: &DaemonClient) -> Result<Option<DaemonProcess>, ProblemDetails> {
     Ok(None)
+}
+
+/// Returns the process of a daemon that does not answer: it cannot be seen from here.
+pub(crate) async fn silent_daemon(_: &DaemonClient) -> Option<SilentDaemon> {
+    None
 }
 
 /// Waits until a daemon is gone.

@@ -393,7 +393,7 @@ pub struct SessionPermission {
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ReadyResponse {
-    /// True if sessions can be started.
+    /// True if sessions can be started, and their events be kept.
     pub ready: bool,
     /// Why not, a line each.
     pub degraded: Vec<String>,

@@ -45,7 +45,7 @@ pub struct SessionInfo {
     /// reported none, or has no screen.
     #[serde(default)]
     pub screen_status: Option<String>,
-    /// Reason why nobody sees what happens in the session now: its fleet is unavailable. `null` otherwise.
+    /// Reason why what happens in the session now is not kept: its fleet is unavailable, or its event log cannot be written. `null` otherwise.
     #[serde(default)]
     pub degraded: Option<String>,
     /// True if a user archived the session.

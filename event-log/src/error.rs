@@ -9,7 +9,7 @@ use ipc_protocol::{ErrorCause, OffsetGap, SessionId};
 #[non_exhaustive]
 pub enum LogError {
     /// No room is left for the file.
-    #[error("write to the event log {}: the disk is full; make room, then append again", path.display())]
+    #[error("write to the event log {}: the disk is full; make room", path.display())]
     DiskFull {
         /// Path of the log.
         path: PathBuf,

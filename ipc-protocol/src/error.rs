@@ -79,7 +79,7 @@ pub enum WireError {
         reason: String,
     },
     /// The program exists but cannot be started.
-    #[error("starting {program:?} failed at {step}: {reason}")]
+    #[error("starting {program:?} failed at {step}: {reason}{}", if step == "exec" { ": it has to be a program, which you may execute" } else { "" })]
     Spawn {
         /// Full path of the program.
         program: String,

@@ -34,7 +34,8 @@ const FLAGS: [(&str, &str); 24] = [
 ];
 
 /// Words of the library's reasons, and those of the command line.
-const WORDS: [(&str, &str); 16] = [
+const WORDS: [(&str, &str); 17] = [
+    ("`limits.wallClockMs` ends it", "`--limit wall-clock=` ends it"),
     ("give a max_turns of 1 or more", "give --max-turns of 1 or more"),
     (
         "a session can only outlive its host where the manager has a state directory: give it one",
@@ -65,6 +66,9 @@ pub fn error_text(error: &Error) -> String {
         Error::DuplicateSession { session, status: SessionStatus::Ended } => format!(
             "session {session} has ended and keeps its id: `agent-proxy delete {session}`, `start --replace`, or choose \
              another --id"
+        ),
+        Error::DuplicateSession { session, status } if status.is_live() => format!(
+            "session {session} exists already and runs: `agent-proxy kill {session}` ends it, or choose another --id"
         ),
         Error::DuplicateSession { session, status: SessionStatus::Suspended } => format!(
             "session {session} exists already and is suspended: `agent-proxy resume {session}`, or choose another --id"

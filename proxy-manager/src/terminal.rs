@@ -70,7 +70,8 @@ impl SessionHandle {
         let session = self.session();
         let ended = |reason: &str| Error::Ended { session: session.id().clone(), reason: reason.to_owned() };
         if !RecordState::from(&self.info().state).status().is_live() {
-            return Err(ended("it does not run now"));
+            // An incarnation that another one follows is over, whatever has become of the session.
+            return Err(if session.is_latest() { session.ended_error() } else { ended("it does not run now") });
         }
         let server = session.fork_server().ok_or_else(|| ended("it does not run"))?;
         let (ours, theirs) = sockets()?;

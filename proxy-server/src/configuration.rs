@@ -102,7 +102,9 @@ impl LoadedConfiguration {
     /// `usage` if there is no such directory.
     pub fn directory(&self) -> Result<&ConfigDir, ProblemDetails> {
         self.source.directory.as_ref().ok_or_else(|| {
-            ProblemDetails::usage("there is no place for the configuration: set HOME, or give --config-dir")
+            ProblemDetails::usage(
+                "there is no place for the configuration: set HOME to an absolute path, or give --config-dir",
+            )
         })
     }
 

@@ -135,6 +135,11 @@ impl EventSelection {
         of_type && self.since.is_none_or(|since| envelope.created_at >= since)
     }
 
+    /// Number of events of those that exist that the reader gets, the last ones; `None` for all.
+    pub(crate) fn tail(&self) -> Option<u64> {
+        self.tail.as_ref().map(|tail| tail.most as u64)
+    }
+
     /// Takes the line of an event: appends it to `text`, or retains it among the last ones.
     pub(crate) fn push(&mut self, line: Vec<u8>, text: &mut Vec<u8>) {
         let Some(EventTail { most, lines }) = &mut self.tail else { return text.extend(line) };

@@ -13,7 +13,7 @@ use nix::sys::socket::{getsockopt, sockopt};
 use proxy_server::{ApiService, ProblemDetails, api::HealthResponse};
 use registry::PidFd;
 
-use super::{DaemonClient, lost};
+use super::{DaemonClient, SilentDaemon, lost};
 use crate::daemon_address::{DaemonAddress, DaemonStream};
 
 impl DaemonClient {
@@ -22,17 +22,35 @@ impl DaemonClient {
     /// # Errors
     /// `no-daemon`.
     pub(crate) async fn daemon_process(&self) -> Result<Option<PidFd>, ProblemDetails> {
-        let DaemonStream::Local(Stream::UdSocket(socket)) = self.address.connect().await? else { return Ok(None) };
-        // Of the process that made the socket. 0 for one that cannot be seen.
-        let pid = getsockopt(&socket, sockopt::PeerCredentials).map_or(0, |peer| peer.pid());
-        let Some(mut pid) = u32::try_from(pid).ok().filter(|pid| *pid != 0) else { return Ok(None) };
+        let Some(mut pid) = self.listener().await? else { return Ok(None) };
         // A service manager has made it for the daemon. Pids of another namespace are not ours: the fork server tells.
-        if let Ok(health) = self.get::<HealthResponse>("/v1/health").await
-            && registry::identify(health.fork_server.pid).is_ok_and(|found| found == health.fork_server)
-        {
-            pid = health.pid;
+        match self.get::<HealthResponse>("/v1/health").await {
+            Ok(health) if registry::identify(health.fork_server.pid).is_ok_and(|found| found == health.fork_server) => {
+                pid = health.pid;
+            }
+            Err(problem) if problem.kind == "deadline" => return Err(problem),
+            _ => {}
         }
         Ok(registry::identify(pid).and_then(PidFd::open).ok())
+    }
+
+    /// Returns the process of a daemon that does not answer; `None` if it cannot be seen from here, or another program has made its socket.
+    pub(crate) async fn silent_daemon(&self) -> Option<SilentDaemon> {
+        let pid = self.listener().await.ok().flatten()?;
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let is_ours = field("Name:").is_some_and(|name| name.starts_with("agent-proxy"));
+        is_ours.then(|| SilentDaemon {
+            pid,
+            is_stopped: field("State:").is_some_and(|state| state.starts_with(['T', 't'])),
+        })
+    }
+
+    /// Returns the pid of the process that made the daemon's socket; `None` for one that cannot be seen.
+    async fn listener(&self) -> Result<Option<u32>, ProblemDetails> {
+        let DaemonStream::Local(Stream::UdSocket(socket)) = self.address.connect().await? else { return Ok(None) };
+        let pid = getsockopt(&socket, sockopt::PeerCredentials).map_or(0, |peer| peer.pid());
+        Ok(u32::try_from(pid).ok().filter(|pid| *pid != 0))
     }
 
     /// Returns the daemon's routes as a service.

@@ -22,7 +22,7 @@ pub(super) async fn run(client: &DaemonClient, args: &EventsArgs, as_json: bool)
     let mut lines = client.get_lines(&path).await?;
     let style = term::TermStyle::stdout();
     let is_terminal = term::columns().is_some();
-    while let Some(batch) = lines.next_batch().await? {
+    while let Some(batch) = lines.next_batch_to_print().await? {
         let mut text = String::new();
         for value in batch {
             // Writing to a String cannot fail.

@@ -26,7 +26,7 @@ pub(super) async fn logs(client: &DaemonClient, args: &LogsArgs, as_json: bool) 
     }
     let mut log = LogText::new(TermStyle::stdout(), io::stdout().is_terminal());
     let mut stream = client.get_lines(&path).await?;
-    while let Some(batch) = stream.next_batch().await? {
+    while let Some(batch) = stream.next_batch_to_print().await? {
         let mut text = String::new();
         for value in batch {
             if as_json {
@@ -104,7 +104,7 @@ async fn wait_for(client: DaemonClient, id: SessionId, state: WaitState) -> Resu
         let session: SessionInfo = match client.get(&format!("/v1/sessions/{id}")).await {
             Ok(session) => session,
             // It may be one of an earlier daemon, whose events say how it ended.
-            Err(problem) if problem.kind == "unknown-session" => {
+            Err(problem) if matches!(problem.kind.as_str(), "unknown-session" | "ended") => {
                 let whole: SessionId = parse_id(&client.whole_id(&id).await?)?;
                 return last_end(&client, &whole).await?.ok_or(problem);
             }

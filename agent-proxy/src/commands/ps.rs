@@ -83,7 +83,8 @@ async fn fetch(client: &DaemonClient, args: &PsArgs) -> Result<Vec<(SessionInfo,
         match ProcessListing::fetch(client, &session.metadata.session_id, args.all).await {
             Ok(listing) => listings.push((session, listing)),
             // The session ended and was deleted since the list was made.
-            Err(CommandFailure::Problem(problem)) if !named && problem.kind == "unknown-session" => {}
+            Err(CommandFailure::Problem(problem))
+                if !named && matches!(problem.kind.as_str(), "unknown-session" | "ended") => {}
             Err(failure) => return Err(failure),
         }
     }

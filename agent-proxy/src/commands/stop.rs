@@ -29,7 +29,7 @@ pub(super) async fn run(client: &DaemonClient, args: &StopArgs, as_json: bool) -
 /// Has the daemon end, and waits until it is gone. Returns the sessions that it ended, and those that run on.
 ///
 /// # Errors
-/// `deadline` if it is still there after `longest`; it ends all the same.
+/// `deadline` if it is still there after `longest`; it ends all the same, unless it has not answered.
 pub(crate) async fn end(
     client: &DaemonClient,
     daemon: Option<&DaemonProcess>,
@@ -37,7 +37,7 @@ pub(crate) async fn end(
     longest: Duration,
     as_json: bool,
 ) -> Result<(Vec<StoppedSession>, Vec<SessionId>), ProblemDetails> {
-    let mut turns = 0;
+    let mut turns = None;
     let ended = tokio::time::timeout(longest, async {
         let sessions = follow(client, request, as_json, &mut turns).await?;
         if let Some(daemon) = daemon {
@@ -48,8 +48,9 @@ pub(crate) async fn end(
     let Ok(ended) = ended.await else {
         let after = humantime::format_duration(longest);
         let what = match turns {
-            0 => "it ends its sessions".to_owned(),
-            turns => format!("{} to finish; `agent-proxy stop --now` ends them", waits_for(turns)),
+            None => "it has not answered".to_owned(),
+            Some(0) => "it ends its sessions".to_owned(),
+            Some(turns) => format!("{} to finish; `agent-proxy stop --now` ends them", waits_for(turns)),
         };
         return Err(ProblemDetails::new("deadline", format!("the daemon is still there after {after}: {what}")));
     };
@@ -64,15 +65,15 @@ async fn follow(
     client: &DaemonClient,
     request: &StopRequest,
     as_json: bool,
-    turns: &mut usize,
+    turns: &mut Option<usize>,
 ) -> Result<(Vec<StoppedSession>, Vec<SessionId>), ProblemDetails> {
     let mut lines = client.post_lines("/v1/stop", request).await?;
     while let Some(batch) = lines.next_batch().await? {
         for line in batch {
             match parse(line)? {
                 StopProgressLine::Draining { turns: running, longest_ms } => {
-                    *turns = running;
-                    if running > 0 && !as_json {
+                    *turns = Some(running);
+                    if running > 0 && !request.now && !as_json {
                         let longest = humantime::format_duration(std::time::Duration::from_millis(longest_ms));
                         term::error_line(format_args!(
                             "{}, {longest} at most; `agent-proxy stop --now` does not",
@@ -100,10 +101,12 @@ fn report(sessions: &[StoppedSession], detached: &[SessionId], as_json: bool) ->
         for session in detached {
             term::error_line(format_args!("{session}: runs on, for the next daemon with this state directory"));
         }
+        let ended = render::count(sessions.len(), "session was ended", "sessions were ended");
         let many = match (sessions.len(), detached.len()) {
             (0, 0) => "no session ran".to_owned(),
             (0, many) => render::count(many, "session runs on", "sessions run on"),
-            (many, _) => render::count(many, "session was ended", "sessions were ended"),
+            (_, 0) => ended,
+            (_, many) => format!("{ended}, {}", render::count(many, "runs on", "run on")),
         };
         term::error_line(format_args!("the daemon has ended; {many}"));
     }

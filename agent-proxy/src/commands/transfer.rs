@@ -22,16 +22,17 @@ use crate::{
 pub(super) async fn export(client: &DaemonClient, args: &ExportArgs) -> Result<(), CommandFailure> {
     let mut lines = client.get_lines(&format!("/v1/sessions/{}/events", args.id)).await?;
     // Created only once there is something to write.
-    let mut file = args.file.as_deref().map(create).transpose()?;
+    let path = args.file.as_deref().filter(|path| *path != Path::new("-"));
+    let mut file = path.map(create).transpose()?;
     while let Some(batch) = lines.next_batch().await? {
-        match (&mut file, args.file.as_deref()) {
+        match (&mut file, path) {
             (Some(file), Some(path)) => {
                 batch.iter().try_for_each(|line| writeln!(file, "{line}")).map_err(|error| failed(path, &error))?;
             }
             _ => term::out(batch.iter().map(|line| format!("{line}\n")).collect::<String>())?,
         }
     }
-    match (file, args.file.as_deref()) {
+    match (file, path) {
         (Some(mut file), Some(path)) => file.flush().map_err(|error| failed(path, &error).into()),
         _ => Ok(()),
     }

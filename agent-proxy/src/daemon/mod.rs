@@ -114,7 +114,9 @@ pub(crate) async fn serve(
     builder = args.durability.apply_to(builder)?;
     builder = args.warm.apply_to(builder, &configuration, policy.as_ref())?;
     if let Some(directory) = args.cgroup_parent {
-        builder = builder.cgroup_parent(absolute(directory)?);
+        let directory = absolute(directory)?;
+        check_cgroup_parent(&directory)?;
+        builder = builder.cgroup_parent(directory);
     }
     let state_dir = args.state_dir.map(absolute).transpose()?;
     if let Some(directory) = &state_dir {
@@ -418,6 +420,16 @@ fn handler(kind: SignalKind) -> Result<tokio::signal::unix::Signal, ProblemDetai
 fn absolute(directory: PathBuf) -> Result<PathBuf, ProblemDetails> {
     std::path::absolute(&directory)
         .map_err(|error| ProblemDetails::usage(format!("{} is no path: {error}", directory.display())))
+}
+
+/// Checks that groups can be made in a directory that is named: without, sessions would have a layer less.
+fn check_cgroup_parent(directory: &Path) -> Result<(), ProblemDetails> {
+    let own = registry::identify(std::process::id());
+    let own = own.map_err(|error| ProblemDetails::failed(format!("looking at this process failed: {error}")))?;
+    // It is removed again.
+    registry::ManagerCgroup::create(Some(directory), own)
+        .map(drop)
+        .map_err(|missing| ProblemDetails::new("containment-unavailable", format!("--cgroup-parent: {missing}")))
 }
 
 /// Announces the socket, the sessions recovered after the death of all their supervisors, and the reattached ones.

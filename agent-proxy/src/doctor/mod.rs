@@ -22,19 +22,31 @@ pub(crate) async fn examine(child: ChildProgram, socket: &SocketPath, directory:
     let mut checks = system::before();
     checks.extend(sessions::examine(child).await);
     checks.extend(system::after(socket, directory));
-    checks.extend(event_log(socket).await);
+    checks.extend(daemon(socket).await);
     checks
 }
 
-/// Reports the state of the daemon's event log; nothing where no daemon runs.
-async fn event_log(socket: &SocketPath) -> Option<DoctorCheck> {
-    const NAME: &str = "event log";
-    let health: HealthResponse = DaemonClient::new(socket.clone()).get("/v1/health").await.ok()?;
-    if health.damaged.is_empty() {
-        return Some(DoctorCheck::ok(NAME, "the daemon found no damage"));
-    }
+/// Reports what is wrong with the daemon and its event log; nothing where no daemon runs.
+async fn daemon(socket: &SocketPath) -> Vec<DoctorCheck> {
+    let health: HealthResponse = match DaemonClient::new(socket.clone()).get("/v1/health").await {
+        Ok(health) => health,
+        Err(problem) if problem.kind == "no-daemon" => return Vec::new(),
+        Err(problem) => return vec![DoctorCheck::missing("daemon", problem.detail, "see `agent-proxy status`")],
+    };
+    let daemon = match health.degraded.is_empty() {
+        true => DoctorCheck::ok("daemon", "it is well"),
+        false => DoctorCheck::missing(
+            "daemon",
+            health.degraded.join("; "),
+            "`agent-proxy status` says when it is well again",
+        ),
+    };
     let advice = "see `agent-proxy log check STATE_DIR`; `agent-proxy log salvage` writes what is whole to a new file";
-    Some(DoctorCheck::missing(NAME, format!("damaged: {}", health.damaged.join("; ")), advice))
+    let log = match health.damaged.is_empty() {
+        true => DoctorCheck::ok("event log", "the daemon found no damage"),
+        false => DoctorCheck::missing("event log", format!("damaged: {}", health.damaged.join("; ")), advice),
+    };
+    vec![daemon, log]
 }
 
 #[cfg(test)]

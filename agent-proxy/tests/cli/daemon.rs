@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 use ipc_protocol::{Event, ProcessId};
 use nix::sys::signal::Signal;
 
-use crate::harness::{DEADLINE, Place, gone, is_there, names, parent, process, signalled};
+use crate::harness::{DEADLINE, PROGRAM, Place, gone, is_there, names, not_run, parent, process, signalled};
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).expect("it is there").permissions().mode() & 0o7777
@@ -230,4 +230,115 @@ fn agents_get_the_base_environment_and_no_more() {
     assert!(!variables.contains(&"SECRET_OF_THE_CALLER"), "{variables:?}");
     serve.signal(Signal::SIGTERM);
     serve.end().exits(0);
+}
+
+#[test]
+fn a_daemon_that_is_stopped_is_named_with_what_helps() {
+    let place = Place::new();
+    let daemon = place.serve();
+    daemon.run(&["start", "--id", "s", "--agent", "command", "--", "cat"]).exits(0);
+    let (pid, helps) = (daemon.pid(), format!("`kill -CONT {}` lets it go on", daemon.pid()));
+    daemon.signal(Signal::SIGSTOP);
+    let commands = [&["sessions"][..], &["stop", "--now"], &["stop", "--timeout", "1s"], &["restart"], &["kill", "s"]];
+    let asked: Vec<_> = commands.iter().map(|args| (args, place.spawn(args))).collect();
+    let examined = place.spawn(&["doctor"]);
+    for (args, running) in asked {
+        let ran = running.end().exits(7);
+        assert!(ran.stderr.contains(&helps), "{args:?}: {}", ran.stderr);
+    }
+    let examined = examined.end().stdout;
+    assert!(examined.contains(&format!("process {pid}")), "{examined}");
+    daemon.signal(Signal::SIGCONT);
+    assert_eq!(daemon.run(&["sessions", "-q"]).exits(0).stdout, "s\n");
+    daemon.end(Signal::SIGTERM).exits(0);
+}
+
+#[test]
+fn a_session_of_an_earlier_daemon_has_ended() {
+    let place = Place::new();
+    let state = place.directory.join("state");
+    let flags = ["--state-dir", state.to_str().expect("UTF-8")];
+    let daemon = place.serve_with(&flags);
+    daemon.run(&["start", "--id", "s", "--agent", "command", "--", "cat"]).exits(0);
+    daemon.run(&["kill", "s"]).exits(0);
+    daemon.end(Signal::SIGTERM).exits(0);
+    let daemon = place.serve_with(&flags);
+    for args in [&["kill", "s"][..], &["prompt", "s", "x"], &["ps", "s"], &["status", "s"], &["append", "s", "a:b"]] {
+        let ran = daemon.run(args).exits(8);
+        assert!(ran.stderr.contains("session s has ended: "), "{args:?}: {}", ran.stderr);
+    }
+    assert!(daemon.run(&["wait", "s"]).exits(0).stdout.starts_with("s  "));
+    assert!(daemon.run(&["prompt", "none", "x"]).exits(3).stderr.contains("sessions --all"));
+    daemon.end(Signal::SIGTERM).exits(0);
+}
+
+#[test]
+fn a_full_disk_is_seen_in_the_daemon_s_health_until_there_is_room() {
+    let place = Place::new();
+    let disk = place.directory.join("disk");
+    std::fs::create_dir(&disk).expect("created");
+    let disk = disk.to_str().expect("UTF-8");
+    let mount = "mount -t tmpfs -o size=2m none \"$0\" && exec \"$@\"";
+    if !place.run_as(&["unshare", "--mount", "sh", "-c", mount, disk, "true"]).status.success() {
+        return not_run("a full disk: no file system can be mounted");
+    }
+    let state = format!("{disk}/state");
+    let daemon =
+        place.serve_as(&["unshare", "--mount", "sh", "-c", mount, disk, PROGRAM, "serve", "--state-dir", &state]);
+    let shell = ["start", "--id", "s", "--agent", "command", "--", "sh"];
+    daemon.run(&shell).exits(0);
+    let mut events = daemon.spawn(&["events", "s", "--follow", "--json"]);
+    let mut does = |what: &str, done: &str| {
+        daemon.run(&["prompt", "s", &format!("{what}; echo {done}"), "--no-wait"]).exits(0);
+        events.until(|e| matches!(&e.event, Event::Text { text } if text.contains(done)).then_some(()));
+    };
+    does(&format!("dd if=/dev/zero of={disk}/fill bs=4k 2>/dev/null"), "filled");
+    let payload = format!("{{\"text\":\"{}\"}}", "x".repeat(50_000));
+    let append = || daemon.run(&["append", "s", "a:b", &payload]);
+    let refused = loop {
+        let ran = append();
+        if !ran.status.success() {
+            break ran;
+        }
+    };
+    assert!(refused.stderr.contains("the disk is full; make room"), "{}", refused.stderr);
+    let degraded = |listed: &serde_json::Value| listed["degraded"].to_string().contains("the disk is full");
+    assert!(degraded(&daemon.run(&["status", "--json"]).exits(0).json()));
+    assert!(degraded(&daemon.run(&["sessions", "--json"]).exits(0).json()[0]));
+    assert!(daemon.run(&["status"]).stdout.contains("degraded"));
+    does(&format!("rm {disk}/fill"), "emptied");
+    let begin = std::time::Instant::now();
+    while !append().status.success() {
+        assert!(begin.elapsed() < DEADLINE, "there is room");
+    }
+    assert_eq!(daemon.run(&["status", "--json"]).exits(0).json()["degraded"], serde_json::json!([]));
+    assert_eq!(daemon.run(&["sessions", "--json"]).exits(0).json()[0]["degraded"], serde_json::Value::Null);
+    daemon.end(Signal::SIGTERM).exits(0);
+}
+
+#[test]
+fn the_last_events_are_found_among_many() {
+    let place = Place::new();
+    let daemon = place.serve();
+    let mut events = daemon.start(
+        "s",
+        &["sh", "-c", "i=0; while [ $i -lt 300 ]; do echo line $i; i=$((i+1)); sleep 0.001; done; exec cat"],
+    );
+    events.until(|e| matches!(&e.event, Event::Text { text } if text.contains("line 299")).then_some(()));
+    let all = daemon.run(&["events", "s", "--json"]).exits(0).envelopes();
+    for (flags, most) in [(&[][..], 3), (&[], 10_000), (&["--type", "session"], 1), (&["--type", "session:started"], 5)]
+    {
+        let most = most.to_string();
+        let last = daemon.run(&[&["events", "s", "--json", "-n", &most], flags].concat()).exits(0).envelopes();
+        let wanted = daemon.run(&[&["events", "s", "--json"], flags].concat()).exits(0).envelopes();
+        let from = wanted.len().saturating_sub(most.parse().expect("a number"));
+        assert_eq!(last, wanted[from..], "{flags:?}");
+    }
+    assert!(all.len() > 50, "{}", all.len());
+    // Whoever follows into a pipe ends with its reader, though nothing comes any more.
+    let mut following = daemon.spawn(&["events", "s", "--follow"]);
+    following.line().expect("the first");
+    following.close_stdout();
+    following.end().exits(0);
+    daemon.end(Signal::SIGTERM).exits(0);
 }

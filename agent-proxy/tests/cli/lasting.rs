@@ -92,6 +92,7 @@ fn a_conversation_goes_on_over_suspensions_and_daemons() {
     let listed = daemon.run(&["sessions"]).exits(0).stdout;
     assert!(listed.lines().any(|line| line.starts_with("s ") && line.contains("suspended")), "{listed}");
     assert!(daemon.run(&["ps", "s"]).exits(0).stdout.contains("no processes"));
+    assert_eq!(daemon.refuses(&["shell", "s", "--", "true"], 8), "suspended");
     assert_eq!(daemon.run(&["ps"]).exits(0).stdout, "");
     assert_eq!(daemon.run(&["resume", "s"]).exits(0).stdout, "s\n");
     assert_eq!(daemon.refuses(&["resume", "s"], 8), "not-suspended");

@@ -50,6 +50,44 @@ fn the_first_interrupt_aborts_the_turn() {
 }
 
 #[test]
+fn the_end_of_the_terminal_ends_all_of_it() {
+    let place = Place::new();
+    let file = |name: &str| place.directory.join(name);
+    let touch = |name: &str| format!("touch {}", file(name).display());
+    let (before, after) = (touch("before"), touch("after"));
+    let mut running = place.spawn(&args(&["--json", "--before-start", &before, "--after-end", &after], "say up\nwait"));
+    running.until(|e| matches!(&e.event, Event::Text { .. }).then_some(()));
+    assert!(file("before").exists());
+    running.signal(Signal::SIGHUP);
+    running.end().exits(130);
+    assert!(file("after").exists());
+    // One that is to outlive its terminal does.
+    let argv: Vec<&str> = ["nohup", PROGRAM].into_iter().chain(args(&["--json"], "say up\nwait")).collect();
+    let mut running = place.spawn_as(&argv);
+    running.until(|e| matches!(&e.event, Event::Text { .. }).then_some(()));
+    running.signal(Signal::SIGHUP);
+    running.signal(Signal::SIGINT);
+    let stop = running.until(|e| match &e.event {
+        Event::Complete { stop_reason, .. } => Some(stop_reason.clone()),
+        _ => None,
+    });
+    assert_eq!(stop, StopReason::Cancelled);
+    running.end().exits(130);
+}
+
+#[test]
+fn clocks_and_budgets_of_turns_are_refused_where_there_are_none() {
+    let place = Place::new();
+    for flags in [["--timeout", "turn=1s"], ["--max-turns", "3"], ["--max-cost", "1"]] {
+        let ran = place.run(&[&["run", "--agent", "command"], &flags[..], &["x", "--", "true"]].concat()).exits(6);
+        assert!(ran.stderr.contains("agent \"command\" cannot "), "{}", ran.stderr);
+    }
+    let ran = place.run(&["run", "--agent", "command", "--timeout", "turn=1s", "x", "--", "true"]);
+    assert!(ran.stderr.contains("`--limit wall-clock=`"), "{}", ran.stderr);
+    place.run(&["run", "--agent", "command", "--timeout", "turn=off", "x", "--", "true"]).exits(0);
+}
+
+#[test]
 fn the_second_interrupt_kills_the_session_and_prints_the_receipt() {
     let place = Place::new();
     let mut running = place.spawn(&args(&[], "setsid sleep 300\nhang"));

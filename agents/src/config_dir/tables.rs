@@ -28,11 +28,16 @@ fn unwritten(path: &Path) -> impl FnOnce(io::Error) -> ConfigError {
     move |source| ConfigError::Write { path: path.to_owned(), source }
 }
 
+/// Returns true if there is no such file. A user without a home has `/dev/null` for one, below which nothing is.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
 /// Reads a complete file. Returns `None` if there is none.
 pub(super) fn read(path: &Path) -> Result<Option<String>, ConfigError> {
     let file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if is_absent(&error) => return Ok(None),
         Err(error) => return Err(unread(path)(error)),
     };
     let mut text = String::new();
@@ -47,7 +52,7 @@ pub(super) fn read(path: &Path) -> Result<Option<String>, ConfigError> {
 pub(super) fn files(directory: &Path) -> Result<Vec<PathBuf>, ConfigError> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if is_absent(&error) => return Ok(Vec::new()),
         Err(error) => return Err(unread(directory)(error)),
     };
     let paths = entries.map(|entry| entry.map(|entry| entry.path()));

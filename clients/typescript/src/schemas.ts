@@ -2474,7 +2474,7 @@ export interface components {
          *     }
          */
         ReadyResponse: {
-            /** @description True if sessions can be started. */
+            /** @description True if sessions can be started, and their events be kept. */
             ready: boolean;
             /** @description Why not, a line each. */
             degraded: string[];
@@ -3069,7 +3069,7 @@ export interface components {
              */
             screenStatus: string | null;
             /**
-             * @description Reason why nobody sees what happens in the session now: its fleet is unavailable. `null` otherwise.
+             * @description Reason why what happens in the session now is not kept: its fleet is unavailable, or its event log cannot be written. `null` otherwise.
              * @default null
              */
             degraded: string | null;

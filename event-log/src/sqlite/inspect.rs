@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
@@ -128,15 +128,39 @@ pub(super) fn each(
     way("ASC").inspect_err(|_| _ = way("DESC"))
 }
 
+/// Path of the file of what is not in the database yet.
+fn wal_of(path: &Path) -> PathBuf {
+    let mut wal = path.as_os_str().to_owned();
+    wal.push("-wal");
+    wal.into()
+}
+
+/// URI of a database that nobody changes.
+fn unchanging(path: &Path) -> String {
+    let encode = |byte: &u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => char::from(*byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    };
+    let path: String = path.as_os_str().as_encoded_bytes().iter().map(encode).collect();
+    // A path that begins with two slashes would have a host.
+    format!("file://{}{path}?immutable=1", if path.starts_with('/') { "" } else { "/" })
+}
+
 impl InspectSource {
     fn open(path: &Path) -> Result<Self> {
         if let Err(error) = path.metadata() {
             return Err(system(path, "look at", error));
         }
         schema::check_magic(path)?;
-        let sql = |error| classify(path, "open", error);
+        let sql = |error| classify(path, "read", error);
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let conn = Connection::open_with_flags(path, flags).map_err(sql)?;
+        // Without a WAL nothing writes it, and all of it is here: SQLite makes no file beside it then, which a read-only place would refuse.
+        let conn = if wal_of(path).exists() {
+            Connection::open_with_flags(path, flags)
+        } else {
+            Connection::open_with_flags(unchanging(path), flags | OpenFlags::SQLITE_OPEN_URI)
+        };
+        let conn = conn.map_err(sql)?;
         conn.busy_timeout(PATIENCE).map_err(sql)?;
         schema::check_ours(&conn, path)?;
         Ok(Self { conn })

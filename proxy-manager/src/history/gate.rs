@@ -10,7 +10,7 @@ use std::{
 };
 
 use event_log::LogError;
-use ipc_protocol::{Envelope, Event};
+use ipc_protocol::{Envelope, ErrorChain, Event};
 
 use super::SessionHistory;
 use crate::replication::ReplicationState;
@@ -107,9 +107,10 @@ impl SessionHistory {
         self.gate.as_ref().is_some_and(|gate| gate.is_fenced.load(Ordering::Acquire))
     }
 
-    /// Reason why the session is degraded, if it is.
+    /// Reason why the session is degraded, if it is: its fleet is unavailable, or the log has not taken its last events.
     pub(crate) fn degraded(&self) -> Option<String> {
-        self.replicated()?.replication.degraded()
+        let fleet = self.replicated().and_then(|gate| gate.replication.degraded());
+        fleet.or_else(|| self.trouble().current_error.as_ref().map(|error| ErrorChain(error).to_string()))
     }
 
     /// Replicates the session from now on: its events after `acknowledged` wait for their acknowledgement.

@@ -1,7 +1,7 @@
 //! Validation of a session's configuration.
 
 use agents::AgentSpec;
-use ipc_protocol::{AgentSessionConfig, Containment, EnvVars, LimitKind, Restart, Timeouts};
+use ipc_protocol::{AgentSessionConfig, Budget, Containment, EnvVars, LimitKind, Restart, Timeouts};
 
 use super::invalid;
 use crate::error::{Error, Result};
@@ -46,6 +46,27 @@ pub(super) fn restart(config: &AgentSessionConfig, spec: &AgentSpec) -> Result<(
         "lifecycle.restart",
         format!("{why}, so there is nothing to go on with after a crash: leave `--restart` out"),
     ))
+}
+
+/// Validates what concerns turns, for an agent that has none: what is asked for is not dropped in silence.
+///
+/// # Errors
+/// [`Error::Unsupported`].
+pub(super) fn turns(config: &AgentSessionConfig, spec: &AgentSpec) -> Result<()> {
+    if spec.has_conversations() {
+        return Ok(());
+    }
+    let (given, default) = (clocks(&config.timeouts), clocks(&Timeouts::default()));
+    let has_clock = given.iter().zip(&default).any(|(given, default)| given.1.is_some() && given != default);
+    let Budget { input_tokens, output_tokens, total_tokens, cost_usd, .. } = config.budget;
+    let has_budget = [input_tokens, output_tokens, total_tokens].iter().any(Option::is_some) || cost_usd.is_some();
+    let what = match () {
+        () if has_clock => "have clocks of turns, since it has no turns: `limits.wallClockMs` ends it after a time",
+        () if config.max_turns.is_some() => "be limited to a number of turns, since it has none",
+        () if has_budget => "have a budget, since it reports no tokens",
+        () => return Ok(()),
+    };
+    Err(Error::Unsupported { agent: spec.id.clone(), operation: what.to_owned() })
 }
 
 /// Validates a session that works in an overlay.

@@ -151,6 +151,7 @@ impl SessionLaunch {
         if !resumable {
             check::restart(&config, spec)?;
         }
+        check::turns(&config, spec)?;
         let resume = config.resume.clone();
         let origin = resume
             .as_ref()

@@ -671,9 +671,11 @@ impl ProxyManager {
         self.inner.fork_servers.latest().id()
     }
 
-    /// Lists the failures that this manager has now, each with its cause; empty if all is well. Meanwhile sessions cannot be started, while the rest goes on.
+    /// Lists the failures that this manager has now, each with its cause; empty if all is well. Without a fork server sessions cannot be
+    /// started; what the event log cannot take is lost with this manager. That it can be written again shows within 30 seconds.
     pub fn trouble(&self) -> Vec<String> {
-        self.inner.fork_servers.trouble().into_iter().collect()
+        let unwritten = self.log_metrics().and_then(|log| log.last_error).map(|error| ErrorChain(&error).to_string());
+        self.inner.fork_servers.trouble().into_iter().chain(unwritten).collect()
     }
 
     /// Processes that are ancestors of everything that sessions start: the fork server, and those of earlier managers

@@ -548,6 +548,11 @@ impl ManagedSession {
         answer.await.unwrap_or_else(|_| Err(self.ended_error()))
     }
 
+    /// Returns true unless the session was resumed after this incarnation.
+    pub(crate) fn is_latest(&self) -> bool {
+        self.incarnations.is_latest(self)
+    }
+
     /// Error of a call to a session without processes.
     pub(crate) fn ended_error(&self) -> Error {
         let session = self.id().clone();

@@ -79,10 +79,12 @@ impl SessionStore {
         &self.damage
     }
 
-    /// Writes a heartbeat for all live sessions of this run, as one row. Returns true if there are any.
+    /// Writes a heartbeat for all live sessions of this run, as one row. Returns true if there are any, or if the log could not be written:
+    /// this shows whether it can be again.
     pub(crate) fn record_heartbeat(&self, now: SystemTime) -> bool {
         let lives = |record: &SessionRecord| record.status().is_live() && record.host_execution_id == self.execution;
-        if !self.records().values().any(lives) {
+        let fails = || self.log.get().is_some_and(|log| log.metrics().last_error.is_some());
+        if !self.records().values().any(lives) && !fails() {
             return false;
         }
         *self.lock_heartbeat() = Some(now);

@@ -25,6 +25,15 @@ use crate::{
     api::DaemonDescription, metrics::ReaderTable, requests::RouteResult, session_ids::resolve, webhooks::callback_host,
 };
 
+/// Returns the error of a call to a session that ended under an earlier manager.
+pub(crate) fn ended_before(manager: &ProxyManager, session: &SessionId) -> Option<proxy_manager::Error> {
+    let is_unknown = matches!(manager.session(session), Err(proxy_manager::Error::UnknownSession { .. }));
+    let record = is_unknown.then(|| manager.record(session).ok()).flatten()?;
+    let reason = record.state.reason().map_or_else(|| "before this daemon".to_owned(), ToString::to_string);
+    let ended = proxy_manager::Error::Ended { session: session.clone(), reason };
+    (record.status() == SessionStatus::Ended).then_some(ended)
+}
+
 /// Caller of a route, and the manager behind it.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
@@ -234,9 +243,21 @@ impl Caller {
         }
     }
 
+    /// Resolves an id as [`Caller::session_id`] does, for a call that takes a session that lives or can live again.
+    ///
+    /// # Errors
+    /// The same; `ended` for one that ended under an earlier manager, of which there is a record alone.
+    pub(crate) fn unended_id(&self, text: &str) -> RouteResult<SessionId> {
+        let id = self.session_id(text)?;
+        ended_before(&self.manager, &id).map_or(Ok(id), |error| Err(error.into()))
+    }
+
     /// Finds the session with this id, or with an id of this unique beginning.
+    ///
+    /// # Errors
+    /// Those of [`Caller::unended_id`].
     pub(crate) fn find(&self, id: &str) -> RouteResult<SessionHandle> {
-        Ok(self.manager.session(&self.session_id(id)?)?)
+        Ok(self.manager.session(&self.unended_id(id)?)?)
     }
 
     /// Passes changes of the configuration files to the manager.

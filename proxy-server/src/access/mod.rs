@@ -31,7 +31,7 @@ pub use self::{
 pub(crate) use self::{audit::RememberedCall, passed_on::PassedOnCaller, role_check::role_for};
 pub(crate) use self::{
     audit::{AuditState, is_reserved, record},
-    caller::{Caller, SessionStarters, with_options},
+    caller::{Caller, SessionStarters, ended_before, with_options},
     login::remove_cookie,
     network::UrlScheme,
     request_rate::RateBucket,

@@ -9,6 +9,7 @@ pub(crate) const SESSION: &[&str] = &[
     "invalid-config",
     "ambiguous-id",
     "unknown-session",
+    "ended",
     "node-silent",
     "other-node",
     "fleet-unreachable",
@@ -20,7 +21,6 @@ pub(crate) const SESSION: &[&str] = &[
 
 /// Problems of a call that the session's processes answer, in addition to [`SESSION`].
 pub(crate) const PROXY: &[&str] = &[
-    "ended",
     "suspended",
     "handed-over",
     "unsupported",

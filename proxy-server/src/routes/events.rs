@@ -13,7 +13,7 @@ use crate::{
     ApiState, ProblemDetails,
     access::Caller,
     api::{AppendRequest, AppendResponse, ImportRequest, ImportResponse},
-    event_filter::EventsQuery,
+    event_filter::{EventSelection, EventsQuery},
     event_page,
     requests::{Body, JsonBody, RouteResult, UrlQuery, parse, to_the_end},
     route_table::api_routes,
@@ -64,6 +64,9 @@ api_routes! { "Events", ApiState;
         problems(MANAGER) problems(&["duplicate-session", "unsupported", "refused", "state-dir-in-use"]);
 }
 
+/// Events that are looked at for one of the last, at first; so many times more each time that these are too few.
+const TAIL_WINDOW: u64 = 8;
+
 /// Description of the header with which a browser comes back.
 #[cfg(feature = "openapi")]
 const LAST_EVENT_ID: &str = "Offset after which events are sent. It counts more than `from`.";
@@ -87,7 +90,7 @@ async fn read_events(
     query: UrlQuery<EventsQuery>,
     headers: &HeaderMap,
     is_free: bool,
-    subscribe: impl FnOnce(&ProxyManager, &SessionId, u64) -> proxy_manager::Result<Subscription>,
+    subscribe: impl Fn(&ProxyManager, &SessionId, u64) -> proxy_manager::Result<Subscription>,
 ) -> RouteResult<Response> {
     let Query(query) = query.map_err(|error| ProblemDetails::usage(error.to_string()))?;
     let format = EventFormat::of(headers);
@@ -97,13 +100,15 @@ async fn read_events(
         // All events of a stream that has none yet are to come.
         FeedStart::Latest => last.unwrap_or(if is_free { 0 } else { u64::MAX - 1 }),
     };
+    let selection = query.selection()?;
     let mut subscription = subscribe(&caller.manager, id, from)?;
     // A free stream without any event has nothing to wait for.
     let until = last.or(is_free.then_some(from));
     if format == EventFormat::Page {
         let limit = query.page_limit()?;
-        return Ok(JsonBody(event_page::of_session(&mut subscription, from, until, query.selection()?, limit).await?)
-            .into_response());
+        return Ok(
+            JsonBody(event_page::of_session(&mut subscription, from, until, selection, limit).await?).into_response()
+        );
     }
     let follows = query.follow || format == EventFormat::ServerSent;
     // A session of an earlier daemon has an end by itself.
@@ -113,7 +118,39 @@ async fn read_events(
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let reader = caller.readers.as_ref().filter(|_| follows).map(|readers| readers.enter(Some(id.clone()), from));
-    Ok(stream::events(subscription, range, query.selection()?, format, reader))
+    let begin = tail_begin(&selection, from, last, |begin| subscribe(&caller.manager, id, begin)).await?;
+    if begin > from {
+        subscription = subscribe(&caller.manager, id, begin)?;
+    }
+    Ok(stream::events(subscription, range, selection, format, reader))
+}
+
+/// Returns the offset behind which a reader of the last events finds as many as it asks for: a few of many are not looked for among all.
+async fn tail_begin(
+    selection: &EventSelection,
+    from: u64,
+    last: Option<u64>,
+    subscribe: impl Fn(u64) -> proxy_manager::Result<Subscription>,
+) -> RouteResult<u64> {
+    let (Some(most), Some(last)) = (selection.tail(), last) else { return Ok(from) };
+    let mut window = most.saturating_mul(TAIL_WINDOW);
+    loop {
+        let begin = last.saturating_sub(window);
+        if begin <= from {
+            return Ok(from);
+        }
+        let (mut subscription, mut batch) = (subscribe(begin)?, Vec::new());
+        let (mut seen, mut found) = (begin, 0);
+        while seen < last && subscription.next_batch(&mut batch).await {
+            seen = batch.last().map_or(last, |envelope| envelope.offset);
+            found +=
+                batch.drain(..).filter(|envelope| envelope.offset <= last && selection.keeps(envelope)).count() as u64;
+        }
+        if found >= most {
+            return Ok(begin);
+        }
+        window = window.saturating_mul(TAIL_WINDOW);
+    }
 }
 
 /// Returns true if the session has no event after `from`, and will have none.

@@ -28,7 +28,7 @@ api_routes! { "Fleet", ApiState;
     /// It is suspended here and resumed there. A turn that runs is ended. The agent's conversation has to be in a home of the session's own.
     post "/v1/fleet/sessions/{id}/move" move_session:
         body::<MoveRequest>() json::<MovedSession>(200, "It has moved.")
-        problems(SESSION) problems(&["unsupported", "ended", "no-node", "survivors"]);
+        problems(SESSION) problems(&["unsupported", "no-node", "survivors"]);
     /// Takes over a session that another node has given to this one. For nodes.
     post "/v1/fleet/sessions/{id}/take" take_session:
         query::<TakeQuery>() empty(204, "It is here.") problems(SESSION) problems(&["unsupported"]);

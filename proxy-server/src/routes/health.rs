@@ -17,9 +17,9 @@ use crate::{
 api_routes! { "Server", ApiState;
     /// Tells how the server is.
     get "/v1/health" health: json::<HealthResponse>(200, "State of the server.");
-    /// Tells if sessions can be started.
+    /// Tells if sessions can be started, and their events be kept.
     get "/v1/ready" ready:
-        json::<ReadyResponse>(200, "Sessions can be started.") json::<ReadyResponse>(503, "Sessions cannot be started.");
+        json::<ReadyResponse>(200, "Sessions can be started.") json::<ReadyResponse>(503, "Sessions cannot be started, or their events not be kept.");
     /// Tells the server's version.
     get "/v1/version" version: json::<VersionResponse>(200, "Version of the server.");
 }
@@ -39,7 +39,7 @@ async fn health(caller: Caller) -> JsonBody<HealthResponse> {
     })
 }
 
-/// Says whether sessions can be started; 503 if not.
+/// Says whether sessions can be started, and their events be kept; 503 if not.
 async fn ready(caller: Caller) -> Response {
     let degraded = caller.manager.trouble();
     let ready = degraded.is_empty();

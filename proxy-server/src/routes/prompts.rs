@@ -9,7 +9,7 @@ use proxy_manager::{PromptOptions, SilentHandler, StreamOptions, TurnStream};
 
 use crate::{
     ApiState, ProblemDetails,
-    access::Caller,
+    access::{Caller, ended_before},
     api::{AbortRequest, PromptAccepted, PromptRequest, SteerRequest},
     idempotency::{self, NamedRequest, RequestAnswer},
     requests::{Body, JsonBody, RouteResult, parse, to_the_end},
@@ -68,7 +68,7 @@ async fn send(caller: Caller, Path(id): Path<String>, headers: HeaderMap, body: 
     let options = PromptOptions::from(request.mode).with_by(by).with_metadata(metadata);
     let manager = caller.manager.clone();
     let follow = async move {
-        let session = manager.session(&id)?;
+        let session = manager.session(&id).map_err(|error| ended_before(&manager, &id).unwrap_or(error))?;
         TurnStream::follow(session, manager.send_prompt_with(&id, request, options)).await
     };
     // The prompt may resume the session, which must not be left half done.
@@ -101,7 +101,7 @@ async fn ask(
     }
     let (mode, by) = (request.mode, Some(request.by.take().unwrap_or_else(|| caller.identity.name.clone())));
     let options = StreamOptions { mode, by, metadata: request.metadata.take(), ..StreamOptions::default() };
-    let id = caller.session_id(&id)?;
+    let id = caller.unended_id(&id)?;
     caller.check_wake(&id)?;
     let session = caller.manager.awake(&id).await?;
     if request.stream {

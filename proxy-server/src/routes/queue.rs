@@ -17,12 +17,12 @@ api_routes! { "Prompts", ApiState;
     ///
     /// Each is told as failed, and never begun. Those whose turn begins meanwhile are not in the answer.
     delete "/v1/sessions/{id}/queue" drop_all:
-        json::<Vec<QueuedPrompt>>(200, "The prompts that were dropped.") problems(SESSION) problems(&["ended", "deadline"]);
+        json::<Vec<QueuedPrompt>>(200, "The prompts that were dropped.") problems(SESSION) problems(&["deadline"]);
     /// Drops one prompt that waits.
     ///
     /// It is told as failed, and never begun.
     delete "/v1/sessions/{id}/queue/{prompt}" drop_one:
-        empty(204, "The prompt is dropped.") problems(SESSION) problems(&["unknown-prompt", "ended", "deadline"]);
+        empty(204, "The prompt is dropped.") problems(SESSION) problems(&["unknown-prompt", "deadline"]);
 }
 
 async fn list(caller: Caller, Path(id): Path<String>) -> RouteResult<JsonBody<Vec<QueuedPrompt>>> {

@@ -41,12 +41,12 @@ fn options(SuspendRequest { grace_ms }: SuspendRequest) -> KillOptions {
 }
 
 async fn suspend(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<JsonBody<SessionSnapshot>> {
-    let (id, options) = (caller.session_id(&id)?, options(parse(body)?));
+    let (id, options) = (caller.unended_id(&id)?, options(parse(body)?));
     to_the_end(async move { caller.manager.suspend_session(&id, options).await }).await.map(JsonBody)
 }
 
 async fn resume(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<JsonBody<SessionInfo>> {
-    let (id, options) = (caller.session_id(&id)?, parse(body)?);
+    let (id, options) = (caller.unended_id(&id)?, parse(body)?);
     caller.refresh().await?;
     caller.check_resume(&id, &options)?;
     let session = to_the_end(async move { caller.manager.resume_session_with(&id, options).await }).await?;
@@ -65,7 +65,7 @@ async fn resume_snapshot(caller: Caller, body: Body) -> RouteResult<JsonBody<Ses
 }
 
 async fn take_back(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<JsonBody<SessionInfo>> {
-    let (id, options) = (caller.session_id(&id)?, parse(body)?);
+    let (id, options) = (caller.unended_id(&id)?, parse(body)?);
     caller.refresh().await?;
     caller.check_resume(&id, &options)?;
     let session = to_the_end(async move { caller.manager.take_back_with(&id, options).await }).await?;
@@ -73,13 +73,13 @@ async fn take_back(caller: Caller, Path(id): Path<String>, body: Body) -> RouteR
 }
 
 async fn attach_command(caller: Caller, Path(id): Path<String>) -> RouteResult<JsonBody<AttachCommandResponse>> {
-    let id = caller.session_id(&id)?;
+    let id = caller.unended_id(&id)?;
     let command = caller.manager.attach_command(&id)?;
     attach(&caller.manager, &id, command).await
 }
 
 async fn hand_over(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<JsonBody<AttachCommandResponse>> {
-    let (id, options) = (caller.session_id(&id)?, options(parse(body)?));
+    let (id, options) = (caller.unended_id(&id)?, options(parse(body)?));
     let (owner, of) = (caller.manager.clone(), id.clone());
     let command = to_the_end(async move { owner.hand_over(&of, options).await }).await?;
     attach(&caller.manager, &id, command).await

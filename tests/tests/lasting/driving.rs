@@ -117,7 +117,7 @@ async fn the_screen_ends_with_a_suspension_and_comes_back_after_it() {
     assert_eq!(ended(&mut viewer).await, None);
     is_gone(pid);
     let suspended = place.manager.session(session.id()).expect("known");
-    assert!(matches!(suspended.view_terminal().await, Err(Error::Ended { .. })));
+    assert!(matches!(suspended.view_terminal().await, Err(Error::Suspended { .. })));
     // A visit of a suspended session resumes it.
     let visited = place.manager.visit(session.id(), TerminalConfig::default()).await.expect("resumed");
     let mut viewer = attached(&visited).await;

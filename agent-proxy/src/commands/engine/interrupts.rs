@@ -1,4 +1,4 @@
-//! Handling of Ctrl-C and SIGTERM, for commands that have something to end.
+//! Handling of Ctrl-C, SIGTERM and SIGHUP, for commands that have something to end.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -9,6 +9,8 @@ use api_types::ProblemDetails;
 pub(super) struct InterruptStream {
     interrupt: Signal,
     terminate: Signal,
+    /// `None` if this process was started to outlive its terminal, as by nohup.
+    hangup: Option<Signal>,
     was_interrupted: bool,
 }
 
@@ -17,7 +19,7 @@ pub(super) struct InterruptStream {
 pub(super) enum InterruptLevel {
     /// First Ctrl-C: stop the current work.
     Stop,
-    /// Further Ctrl-C, or SIGTERM: end everything.
+    /// Further Ctrl-C, SIGTERM, or the end of the terminal: end everything.
     End,
 }
 
@@ -27,16 +29,28 @@ impl InterruptStream {
         let handle =
             |kind| signal(kind).map_err(|error| ProblemDetails::failed(format!("handling signals failed: {error}")));
         let (interrupt, terminate) = (handle(SignalKind::interrupt())?, handle(SignalKind::terminate())?);
-        Ok(Self { interrupt, terminate, was_interrupted: false })
+        let hangup = if ignores_hangup() { None } else { Some(handle(SignalKind::hangup())?) };
+        Ok(Self { interrupt, terminate, hangup, was_interrupted: false })
     }
 
     /// Waits for the next interrupt. May be dropped while it waits.
     pub(super) async fn next(&mut self) -> InterruptLevel {
+        let hangup = &mut self.hangup;
+        let hung_up = async {
+            match hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = self.interrupt.recv() => {
                 if std::mem::replace(&mut self.was_interrupted, true) { InterruptLevel::End } else { InterruptLevel::Stop }
             }
             _ = self.terminate.recv() => {
+                self.was_interrupted = true;
+                InterruptLevel::End
+            }
+            _ = hung_up => {
                 self.was_interrupted = true;
                 InterruptLevel::End
             }
@@ -52,4 +66,11 @@ impl InterruptStream {
     pub(super) fn was_interrupted(&self) -> bool {
         self.was_interrupted
     }
+}
+
+/// Returns true if SIGHUP was ignored when this process began.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }

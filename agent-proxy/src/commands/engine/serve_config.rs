@@ -31,7 +31,7 @@ pub(super) fn run(args: ConfigArgs, config_dir: Option<&Path>, as_json: bool) ->
 }
 
 fn no_directory() -> ProblemDetails {
-    ProblemDetails::usage("there is no configuration directory: set HOME or give --config-dir")
+    ProblemDetails::usage("there is no configuration directory: set HOME to an absolute path, or give --config-dir")
 }
 
 /// Prints each fault of the file and of the environment.

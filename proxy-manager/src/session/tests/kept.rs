@@ -204,9 +204,12 @@ async fn without_room_a_session_is_degraded_once_and_its_log_tells_what_it_lacks
     // What is not durable is no success, though it can be read.
     let error = soon(handle.session().append(external())).await.expect_err("no room");
     assert!(matches!(error, Error::Log(LogError::DiskFull { .. })), "{error}");
-    assert!(error.to_string().ends_with("the disk is full; make room, then append again"), "{error}");
+    assert!(error.to_string().ends_with("the disk is full; make room"), "{error}");
+    let shown = handle.info().degraded;
+    assert!(shown.as_deref().is_some_and(|why| why.contains("the disk is full")), "{shown:?}");
     place.make_room().await;
     let last = append_again(handle.session()).await;
+    assert_eq!(handle.info().degraded, None);
     let all = up_to(&mut events, last).await;
     assert!(all.iter().filter_map(|event| number(&event.event)).eq(0..TEXTS), "{all:?}");
     assert_eq!(degraded(&all).len(), 1, "{all:?}");

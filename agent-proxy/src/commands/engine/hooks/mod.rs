@@ -181,8 +181,9 @@ fn read_streams(agent: HooksAgent) -> Result<Vec<StreamSummary>, ProblemDetails>
 }
 
 fn log_of(agent: HooksAgent) -> Result<OutsideLog, ProblemDetails> {
-    OutsideLog::of_user(agent.id())
-        .ok_or_else(|| ProblemDetails::usage("neither XDG_STATE_HOME nor HOME is set: there is no state directory"))
+    OutsideLog::of_user(agent.id()).ok_or_else(|| {
+        ProblemDetails::usage("neither XDG_STATE_HOME nor HOME is an absolute path: there is no state directory")
+    })
 }
 
 async fn events(args: &HooksEventsArgs, as_json: bool) -> Result<(), CommandFailure> {
