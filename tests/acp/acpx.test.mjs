@@ -43,6 +43,8 @@ test("a conversation goes on from command to command, a prompt is cancelled, and
   // The next command loads it.
   await ownerIsGone();
   assert.match(client("--ttl", "1", "prompt", "history"), /1 before/);
+  // What is given to a server that ends meanwhile, acpx loses.
+  await ownerIsGone();
   const waiting = spawn(process.execPath, argv("--ttl", "1", "prompt", "wait"), { env: place.env, cwd: place.work, stdio: "ignore" });
   const ended = new Promise((resolve) => waiting.on("exit", resolve));
   await waitFor("the turn", () => living().some((session) => session.status === "busy"));
