@@ -207,7 +207,8 @@ test("changes in a workspace are seen, applied and dropped", async () => {
   await view.locator(".plus", { hasText: "+two" }).waitFor();
   await view.locator(".plus", { hasText: "+<b>new" }).waitFor();
   assert.equal(readFileSync(path.join(tree, "notes"), "utf8"), "one\n");
-  assert.ok(await view.getByRole("button", { name: "Drop" }).isDisabled(), "its session lives");
+  // Its session lives, as the next list says.
+  await view.locator("button:disabled", { hasText: "Drop" }).waitFor();
   await view.getByRole("button", { name: "Apply" }).click();
   await view.getByText("Nothing has changed.").waitFor();
   assert.equal(readFileSync(path.join(tree, "notes"), "utf8"), "one\ntwo\n");
