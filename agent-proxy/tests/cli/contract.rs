@@ -261,9 +261,11 @@ fn a_layer_that_cannot_be_had_is_refused_and_one_that_can_is_shown() {
     // Below something that is no cgroup there are none, and that is said.
     let path = place.directory.to_str().expect("UTF-8").to_owned();
     let other = Place::new();
-    let flags = ["serve", "--json", "--cgroup-parent", &path, "--containment", "cgroup"];
-    let problem = other.run(&flags).exits(6).problem();
-    assert_eq!(problem["type"], "containment-unavailable", "{problem}");
+    let flags = ["serve", "--json", "--cgroup-parent", &path];
+    for layer in [&[][..], &["--containment", "cgroup"]] {
+        let problem = other.run(&[&flags[..], layer].concat()).exits(6).problem();
+        assert_eq!(problem["type"], "containment-unavailable", "{problem}");
+    }
 }
 
 #[test]
