@@ -92,6 +92,8 @@ export function StartForm({ onClose }) {
       remember(`${LAST}-cwd`, String(form.get("cwd") ?? ""));
       if (agent.anyProgram) remember(`${LAST}-command-${agent.id}`, String(form.get("command") ?? ""));
       const prompt = String(form.get("prompt") ?? "").trim();
+      // Until the next list says more, it is known as it was started.
+      sessions.value = new Map(sessions.value).set(session.sessionId, session);
       refresh();
       go(sessionLink(session.sessionId, config.terminal ? "terminal" : undefined));
       if (prompt) await post(`v1/sessions/${segment(session.sessionId)}/prompt`, { text: prompt, mode: "queue" });
