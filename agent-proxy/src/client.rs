@@ -186,18 +186,14 @@ impl DaemonClient {
         if let Ok(health) = tokio::time::timeout(HEALTH_INTERVAL, &mut health).await {
             return health.map(drop);
         }
-        let silent = |daemon: Option<SilentDaemon>| {
-            let detail = silence(&self.address, daemon);
-            ProblemDetails::new("deadline", detail)
-        };
         // One that is stopped will not answer; one that is busy may.
         let daemon = engine::silent_daemon(self).await;
         if daemon.is_some_and(|daemon| daemon.is_stopped) {
-            return Err(silent(daemon));
+            return Err(silence(&self.address, daemon));
         }
         match tokio::time::timeout(HEALTH_TIMEOUT, health).await {
             Ok(health) => health.map(drop),
-            Err(_) => Err(silent(daemon)),
+            Err(_) => Err(silence(&self.address, daemon)),
         }
     }
 
@@ -292,9 +288,9 @@ pub(crate) struct SilentDaemon {
     pub(crate) is_stopped: bool,
 }
 
-fn silence(address: &DaemonAddress, daemon: Option<SilentDaemon>) -> String {
+fn silence(address: &DaemonAddress, daemon: Option<SilentDaemon>) -> ProblemDetails {
     let late = format!("does not say within {HEALTH_TIMEOUT:?} that it is well");
-    match daemon {
+    let detail = match daemon {
         Some(SilentDaemon { pid, is_stopped: true }) => format!(
             "the daemon on {address} is stopped (process {pid}): `kill -CONT {pid}` lets it go on, `kill -KILL {pid}` ends it"
         ),
@@ -302,7 +298,8 @@ fn silence(address: &DaemonAddress, daemon: Option<SilentDaemon>) -> String {
             format!("the daemon on {address} (process {pid}) {late}: its log may say why; `kill -KILL {pid}` ends it")
         }
         None => format!("the daemon on {address} {late}: is it stopped?"),
-    }
+    };
+    ProblemDetails::new("deadline", detail)
 }
 
 fn lost(address: &DaemonAddress, error: &hyper::Error) -> ProblemDetails {

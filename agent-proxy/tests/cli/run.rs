@@ -4,7 +4,7 @@ use ipc_protocol::{Event, KillCause, StopReason};
 use nix::sys::signal::Signal;
 
 use crate::{
-    harness::{PROGRAM, Place, envelope, is_there, process},
+    harness::{PROGRAM, Place, Running, envelope, is_there, process},
     terminal::Terminal,
 };
 
@@ -35,11 +35,9 @@ fn json_is_one_envelope_a_line_and_the_receipt_the_last() {
     assert!(receipt.is_empty() && receipt.cause == KillCause::KillSession, "{receipt:?}");
 }
 
-#[test]
-fn the_first_interrupt_aborts_the_turn() {
-    let place = Place::new();
-    let mut running = place.spawn(&args(&["--json"], "say up\nwait"));
-    running.until(|e| matches!(&e.event, Event::Text { .. }).then_some(()));
+/// Interrupts a turn, which is cancelled and ends the command.
+#[track_caller]
+fn aborted_by_an_interrupt(mut running: Running) {
     running.signal(Signal::SIGINT);
     let stop = running.until(|e| match &e.event {
         Event::Complete { stop_reason, .. } => Some(stop_reason.clone()),
@@ -47,6 +45,14 @@ fn the_first_interrupt_aborts_the_turn() {
     });
     assert_eq!(stop, StopReason::Cancelled);
     running.end().exits(130);
+}
+
+#[test]
+fn the_first_interrupt_aborts_the_turn() {
+    let place = Place::new();
+    let mut running = place.spawn(&args(&["--json"], "say up\nwait"));
+    running.until(|e| matches!(&e.event, Event::Text { .. }).then_some(()));
+    aborted_by_an_interrupt(running);
 }
 
 #[test]
@@ -66,13 +72,7 @@ fn the_end_of_the_terminal_ends_all_of_it() {
     let mut running = place.spawn_as(&argv);
     running.until(|e| matches!(&e.event, Event::Text { .. }).then_some(()));
     running.signal(Signal::SIGHUP);
-    running.signal(Signal::SIGINT);
-    let stop = running.until(|e| match &e.event {
-        Event::Complete { stop_reason, .. } => Some(stop_reason.clone()),
-        _ => None,
-    });
-    assert_eq!(stop, StopReason::Cancelled);
-    running.end().exits(130);
+    aborted_by_an_interrupt(running);
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn without_any_agent_it_says_how_to_name_one() {
     let place = Place::new();
     let mut command = place.command(&["run", "hello"]);
     command.env("PATH", &place.directory);
-    let ran = crate::harness::Running::new(command).end().exits(3);
+    let ran = Running::new(command).end().exits(3);
     assert!(ran.stderr.contains("--agent"), "{}", ran.stderr);
 }
 

@@ -35,22 +35,21 @@ impl InterruptStream {
 
     /// Waits for the next interrupt. May be dropped while it waits.
     pub(super) async fn next(&mut self) -> InterruptLevel {
-        let hangup = &mut self.hangup;
-        let hung_up = async {
+        let (terminate, hangup) = (&mut self.terminate, &mut self.hangup);
+        let end = async {
             match hangup {
-                Some(hangup) => hangup.recv().await,
-                None => std::future::pending().await,
+                Some(hangup) => tokio::select! {
+                    end = terminate.recv() => end,
+                    end = hangup.recv() => end,
+                },
+                None => terminate.recv().await,
             }
         };
         tokio::select! {
             _ = self.interrupt.recv() => {
                 if std::mem::replace(&mut self.was_interrupted, true) { InterruptLevel::End } else { InterruptLevel::Stop }
             }
-            _ = self.terminate.recv() => {
-                self.was_interrupted = true;
-                InterruptLevel::End
-            }
-            _ = hung_up => {
+            _ = end => {
                 self.was_interrupted = true;
                 InterruptLevel::End
             }
