@@ -77,6 +77,23 @@ impl Naps {
         pids.filter_map(|(pid, seconds)| Some((registry::identify(pid).ok()?, seconds))).collect()
     }
 
+    /// Waits until the session has told of all those `asleep`. An agent without its input may end a tool at once, and the tool's
+    /// shell then takes the end of what it started: of a process that began and ended so, before anybody had looked, there is
+    /// nothing to list.
+    async fn are_told(session: &mut Session, asleep: &[(ProcessId, &str)]) -> Result<(), Failure> {
+        let spawned = |event: &Event| match event {
+            Event::ProcessSpawned(process) => Some(process.id),
+            _ => None,
+        };
+        let told: Vec<ProcessId> = session.seen.iter().filter_map(|envelope| spawned(&envelope.event)).collect();
+        let mut missing: Vec<ProcessId> = asleep.iter().map(|(id, _)| *id).filter(|id| !told.contains(id)).collect();
+        while !missing.is_empty() {
+            let id = session.until("the naps' processes", spawned).await?;
+            missing.retain(|nap| *nap != id);
+        }
+        Ok(())
+    }
+
     /// Kills the session: what slept is in the receipt, and nothing is left of it.
     async fn kill(&self, session: &mut Session) -> Result<(), Failure> {
         let asleep = self.asleep();
@@ -188,6 +205,7 @@ pub(super) async fn trap_agents_go_on_without_their_input(stage: Arc<Stage>) -> 
     session.begin(format!("shell: ./nap {background} & ./nap {foreground}")).await?;
     naps.all_sleep().await?;
     let asleep = naps.asleep();
+    Naps::are_told(&mut session, &asleep).await?;
     let Some(proxy) = session.handle.info().processes.proxy else {
         return Err(session.wrong("the proxy is not known"));
     };
