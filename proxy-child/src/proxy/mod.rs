@@ -94,7 +94,7 @@ use nix::sys::{
     signalfd::{SfdFlags, SignalFd},
 };
 use registry::ProcessTitle;
-use tokio::io::unix::AsyncFd;
+use tokio::io::{Interest, unix::AsyncFd};
 
 use self::{agent::OutputStream, link::HostLink, replay_buffer::ReplayBuffer, session::ProxySession};
 use crate::own_limits::OwnLimits;
@@ -158,9 +158,14 @@ fn run(title: ProcessTitle, fds: Vec<OwnedFd>, adapters: &Adapters) -> std::io::
 }
 
 /// Registers a descriptor with the runtime.
-#[expect(deprecated, reason = "what replaces it is unsafe; it is sound for an owner that lives as long as the watch")]
 pub(crate) fn watch<T: AsFd + AsRawFd>(owner: T) -> std::io::Result<AsyncFd<T>> {
-    AsyncFd::new(owner)
+    watch_for(owner, Interest::READABLE | Interest::WRITABLE)
+}
+
+/// Registers a descriptor with the runtime, which wakes nobody for anything else.
+#[expect(deprecated, reason = "what replaces it is unsafe; it is sound for an owner that lives as long as the watch")]
+pub(crate) fn watch_for<T: AsFd + AsRawFd>(owner: T, interest: Interest) -> std::io::Result<AsyncFd<T>> {
+    AsyncFd::with_interest(owner, interest)
 }
 
 /// State of a proxy before it has a session.

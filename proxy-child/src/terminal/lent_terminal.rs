@@ -9,6 +9,7 @@ use std::{
 
 use ipc_protocol::terminal::{DetachFilter, DetachKeys, LoanSecret};
 use rustix::{
+    io::{Errno, retry_on_intr},
     net::{
         AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags,
         SocketType, connect, recvmsg, socket_with, sockopt::socket_peercred,
@@ -20,6 +21,8 @@ use tokio::{
     io::{Interest, unix::AsyncFd},
     net::UnixStream,
 };
+
+use super::pty;
 
 /// Longest wait for the descriptor.
 const RECEIVE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -85,7 +88,7 @@ impl LentTerminal {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "what the viewer lends is no terminal"));
         }
         Ok(Self {
-            fd: crate::proxy::watch(fd)?,
+            fd: pty::watch(fd)?,
             lender: stream,
             filter: DetachFilter::new(detach_keys),
             watches,
@@ -162,11 +165,10 @@ impl LentTerminal {
     pub(super) fn try_write(&mut self) -> io::Result<bool> {
         while !self.unwritten.is_empty() {
             let unwritten = &self.unwritten;
-            match self.fd.try_io(Interest::WRITABLE, |fd| Ok(rustix::io::write(fd, unwritten)?)) {
+            match retry_on_intr(|| rustix::io::write(&self.fd, unwritten)) {
                 Ok(written) => drop(self.unwritten.drain(..written)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(true)
@@ -174,18 +176,17 @@ impl LentTerminal {
 
     /// Waits until something can be written.
     pub(super) async fn writable(&self) -> io::Result<()> {
-        self.fd.writable().await.map(drop)
+        pty::writable(self.fd.get_ref()).await
     }
 
     /// Waits until something is typed, or can be written if that is wanted.
     pub(super) async fn ready(&self, writes: bool) -> io::Result<()> {
-        let interest = match (self.is_paused, writes && self.has_unwritten()) {
-            (false, false) => Interest::READABLE,
-            (false, true) => Interest::READABLE | Interest::WRITABLE,
-            (true, true) => Interest::WRITABLE,
-            (true, false) => return std::future::pending().await,
-        };
-        self.fd.ready(interest).await.map(drop)
+        let writes = writes && self.has_unwritten();
+        tokio::select! {
+            ready = self.fd.readable(), if !self.is_paused => ready.map(drop),
+            ready = self.writable(), if writes => ready,
+            else => std::future::pending().await,
+        }
     }
 }
 

@@ -35,6 +35,7 @@ use ipc_protocol::{
     ExitStatus,
     terminal::{FromTerminal, KeyboardWish, OnDetach, TerminalConfig, TerminalSize},
 };
+use rustix::io::{Errno, retry_on_intr};
 use tokio::{
     io::unix::AsyncFd,
     sync::{mpsc, watch},
@@ -88,12 +89,12 @@ struct TerminalState {
     next_viewer: ViewerId,
     /// Viewer that has the keyboard.
     typist: Option<ViewerId>,
+    /// Our end of the pseudo-terminal; `None` where no program is behind it.
+    controller: Option<Arc<AsyncFd<OwnedFd>>>,
     /// Typed bytes and answers that the program has not read.
     unread: VecDeque<u8>,
     /// True from the first input that was dropped until the program has read all that waited.
     drops_input: bool,
-    /// Size that the pseudo-terminal has to get.
-    new_size: Option<TerminalSize>,
     /// Exit of the program, once it has ended.
     ended: Option<Option<ExitStatus>>,
     notices: VecDeque<TerminalNotice>,
@@ -214,15 +215,39 @@ impl TerminalState {
         self.write(bytes);
     }
 
-    /// Queues bytes for the program. What it does not read is dropped beyond a bound: the session is told, and who types hears the bell.
+    /// Writes to the program, or queues what it has no room for. What it does not read is dropped beyond a bound: the session is
+    /// told, and who types hears the bell.
     fn write(&mut self, bytes: &[u8]) {
         if self.unread.len() + bytes.len() <= MAX_UNREAD {
+            let is_next = self.unread.is_empty();
             self.unread.extend(bytes);
-            self.wake.notify_one();
+            if is_next {
+                self.write_unread();
+            }
+            if !self.unread.is_empty() {
+                self.wake.notify_one();
+            }
         } else if !mem::replace(&mut self.drops_input, true) {
             self.notify(TerminalNotice::InputDropped);
             self.tell_typist(FromTerminal::Bell);
             self.changed();
+        }
+    }
+
+    /// Writes what the program has room for. What waits for one that has ended is dropped.
+    fn write_unread(&mut self) {
+        let Some(controller) = self.controller.clone() else { return };
+        let (front, _) = self.unread.as_slices();
+        let suspends = pty::suspends(controller.get_ref(), front);
+        match retry_on_intr(|| rustix::io::write(controller.get_ref(), front)) {
+            Ok(written) => {
+                self.take_unread(written);
+                if suspends {
+                    self.notify(TerminalNotice::Suspend);
+                }
+            }
+            Err(Errno::AGAIN) => {}
+            Err(_) => self.unread.clear(),
         }
     }
 
@@ -244,8 +269,9 @@ impl TerminalState {
     fn use_size(&mut self, size: TerminalSize) {
         if self.screen.size() != size {
             self.screen.resize(size);
-            self.new_size = Some(size);
-            self.wake.notify_one();
+            if let Some(controller) = &self.controller {
+                let _ = pty::set_size(controller.get_ref(), size);
+            }
             self.changed();
         }
     }
@@ -296,7 +322,7 @@ impl Terminal {
         controller: OwnedFd,
         session_wake: Arc<tokio::sync::Notify>,
     ) -> io::Result<Self> {
-        let controller = Arc::new(crate::proxy::watch(controller)?);
+        let controller = Arc::new(pty::watch(controller)?);
         let wake = Arc::<tokio::sync::Notify>::default();
         let screen = Screen::new(config);
         let recording =
@@ -306,9 +332,9 @@ impl Terminal {
             viewers: Vec::new(),
             next_viewer: 0,
             typist: None,
+            controller: Some(controller.clone()),
             unread: VecDeque::new(),
             drops_input: false,
-            new_size: None,
             ended: None,
             notices: VecDeque::new(),
             wake: wake.clone(),
@@ -430,7 +456,7 @@ impl TerminalTask {
                 }
             };
             tokio::select! {
-                () = self.wake.notified() => self.apply(),
+                () = self.wake.notified() => {}
                 Some(viewer) = self.viewers.recv() => self.accept(viewer, &mut serving),
                 ready = self.controller.readable(), if !self.closed => {
                     let Ok(mut ready) = ready else { self.closed = true; continue };
@@ -440,24 +466,10 @@ impl TerminalTask {
                         Err(_would_block) => {}
                     }
                 }
-                ready = self.controller.writable(), if has_unread && !self.closed => {
-                    let Ok(mut ready) = ready else { self.closed = true; continue };
-                    let shared = self.shared.clone();
-                    let written = ready.try_io(|fd| {
-                        let mut terminal = shared.lock();
-                        let (front, _) = terminal.unread.as_slices();
-                        let suspends = pty::suspends(fd.get_ref(), front);
-                        let written = rustix::io::write(fd.get_ref(), front)?;
-                        terminal.take_unread(written);
-                        if suspends {
-                            terminal.notify(TerminalNotice::Suspend);
-                        }
-                        Ok(written)
-                    });
-                    if let Ok(Err(_)) = written {
-                        self.shared.lock().unread.clear();
-                    }
-                }
+                ready = pty::writable(self.controller.get_ref()), if has_unread && !self.closed => match ready {
+                    Ok(()) => self.shared.lock().write_unread(),
+                    Err(_) => self.closed = true,
+                },
                 () = update => {
                     let mut terminal = self.shared.lock();
                     terminal.screen.end_update();
@@ -476,13 +488,6 @@ impl TerminalTask {
         terminal.screen.feed(output);
         terminal.apply_effects();
         terminal.changed();
-    }
-
-    fn apply(&self) {
-        let mut terminal = self.shared.lock();
-        if let Some(size) = terminal.new_size.take() {
-            let _ = pty::set_size(self.controller.get_ref(), size);
-        }
     }
 
     fn accept(&self, viewer: NewViewer, serving: &mut JoinSet<()>) {

@@ -7,6 +7,7 @@ use rustix::{
     pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt},
     termios::{InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Winsize, tcgetattr, tcsetattr, tcsetwinsize},
 };
+use tokio::io::{Interest, unix::AsyncFd};
 
 /// Both ends of a pseudo-terminal.
 pub(crate) struct Pty {
@@ -38,6 +39,21 @@ impl Pty {
 pub(crate) fn set_size(controller: &OwnedFd, size: TerminalSize) -> io::Result<()> {
     let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
     Ok(tcsetwinsize(controller, size)?)
+}
+
+/// Registers a terminal with the runtime, to be read. The kernel tells of room for more with nearly every byte that somebody
+/// reads there, so that is asked for only while something waits to be written ([`writable`]).
+pub(crate) fn watch(terminal: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    crate::proxy::watch_for(terminal, Interest::READABLE)
+}
+
+/// Waits until a terminal takes more.
+///
+/// # Cancel safety
+/// Cancel safe.
+pub(crate) async fn writable(terminal: &OwnedFd) -> io::Result<()> {
+    let watch = crate::proxy::watch_for(terminal.try_clone()?, Interest::WRITABLE)?;
+    watch.writable().await.map(drop)
 }
 
 /// Returns true if these typed bytes suspend what is in the foreground: the terminal has signals by keys, and one of the
