@@ -222,7 +222,7 @@ pub fn router(manager: ProxyManager, options: ServerOptions) -> Router {
     } = options;
     let policy = policy.filter(|policy| !policy.is_empty()).map(Arc::new);
     let starters = access::SessionStarters::default();
-    routes::router(ApiState {
+    let server = ServerParts {
         manager,
         configuration,
         stop,
@@ -239,12 +239,25 @@ pub fn router(manager: ProxyManager, options: ServerOptions) -> Router {
         starters,
         #[cfg(feature = "fleet")]
         fleet,
-    })
+    };
+    routes::router(ApiState(Arc::new(server)))
 }
 
-/// State of the routes.
+/// State of the routes. Every layer of the router clones it for every request, so clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct ApiState {
+pub(crate) struct ApiState(Arc<ServerParts>);
+
+impl std::ops::Deref for ApiState {
+    type Target = ServerParts;
+
+    fn deref(&self) -> &ServerParts {
+        &self.0
+    }
+}
+
+/// What a server was made of.
+#[derive(Debug)]
+pub(crate) struct ServerParts {
     manager: ProxyManager,
     configuration: Option<ConfigurationReloader>,
     stop: Option<StopProgress>,

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use axum::{
-    extract::{MatchedPath, Request, State},
+    extract::{MatchedPath, Request},
     http::Method,
-    middleware::Next,
     response::{IntoResponse, Response},
 };
 use tokio::time::timeout;
@@ -52,15 +51,19 @@ pub(crate) fn is_bounded(method: &Method, path: &str) -> bool {
 }
 
 /// Bounds the time to the beginning of the answer, and carries out what changes something even if its client leaves.
-pub(crate) async fn bound(State(most): State<Duration>, request: Request, next: Next) -> Response {
+pub(crate) async fn bound<A: Future<Output = Response> + Send + 'static>(
+    most: Duration,
+    request: Request,
+    next: impl FnOnce(Request) -> A,
+) -> Response {
     let path = request.extensions().get::<MatchedPath>().map_or_else(|| request.uri().path(), MatchedPath::as_str);
     let (method, path) = (request.method().clone(), path.to_owned());
     let most = is_bounded(&method, &path).then_some(most);
     if !changes(&method, &path) {
-        return within(most, &method, &path, next.run(request)).await;
+        return within(most, &method, &path, next(request)).await;
     }
     // A task of its own: dropping what follows ends no more than the waiting for it.
-    let work = tokio::spawn(next.run(request));
+    let work = tokio::spawn(next(request));
     let work = async {
         work.await
             .unwrap_or_else(|error| ProblemDetails::failed(format!("the work broke off: {error}")).into_response())
@@ -81,7 +84,13 @@ async fn within(most: Option<Duration>, method: &Method, path: &str, work: impl 
 
 #[cfg(test)]
 mod tests {
-    use axum::{Router, body::Body, http::StatusCode, middleware::from_fn_with_state, routing};
+    use axum::{
+        Router,
+        body::Body,
+        http::StatusCode,
+        middleware::{Next, from_fn},
+        routing,
+    };
     use tokio::sync::mpsc;
     use tower::ServiceExt as _;
 
@@ -103,7 +112,8 @@ mod tests {
             StatusCode::NO_CONTENT
         };
         let serve = routing::post(work).get(std::future::pending::<()>);
-        let router = Router::new().fallback_service(serve).layer(from_fn_with_state(most, bound));
+        let layer = from_fn(move |request, next: Next| bound(most, request, |request| next.run(request)));
+        let router = Router::new().fallback_service(serve).layer(layer);
         (router, hear, go)
     }
 

@@ -17,9 +17,8 @@ use std::{
 };
 
 use axum::{
-    extract::{MatchedPath, Request, State},
+    extract::{MatchedPath, Request},
     http::{Method, StatusCode, header, request::Parts},
-    middleware::Next,
     response::Response,
 };
 use proxy_manager::{Json, ProxyManager, SessionId};
@@ -36,6 +35,8 @@ use crate::ApiState;
 pub(crate) const AUDIT_EVENT: &str = "audit:call";
 /// Records that wait to be written.
 const QUEUE: usize = 1024;
+/// Rest after records that came together: those that come meanwhile wake nobody.
+const REST: Duration = Duration::from_millis(2);
 /// Longest wait for room in the queue. A record that finds none is counted in the next one.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Size at which the file is renamed, in bytes.
@@ -145,6 +146,9 @@ fn write(mut file: AuditFile, mut queue: mpsc::Receiver<AuditRecord>, lost: &Ato
         if let Err(error) = file.append(&text) {
             lost.fetch_add(missing + count, Ordering::Relaxed);
             tracing::error!(path = %file.path.display(), %error, "failed to write to the audit log");
+        }
+        if count > 1 {
+            thread::sleep(REST);
         }
     }
 }
@@ -348,11 +352,15 @@ pub(crate) struct AuditState {
 }
 
 /// Records requests that change something.
-pub(crate) async fn record(State(audit): State<AuditState>, request: Request, next: Next) -> Response {
+pub(crate) async fn record<A: Future<Output = Response>>(
+    audit: AuditState,
+    request: Request,
+    next: impl FnOnce(Request) -> A,
+) -> Response {
     let is_upgrade = request.headers().contains_key(header::UPGRADE);
     let path = request.extensions().get::<MatchedPath>().map_or_else(|| request.uri().path(), MatchedPath::as_str);
     if !changes(request.method(), path) && !is_upgrade {
-        return next.run(request).await;
+        return next(request).await;
     }
     let (mut parts, body) = request.into_parts();
     let session = AuditedSession::default();
@@ -365,7 +373,7 @@ pub(crate) async fn record(State(audit): State<AuditState>, request: Request, ne
         append(&audit.api.manager, &id, &draft.record(None, AuditOutcome::Asked, Some(id.clone()))).await;
     }
     let mut guard = RecordOnDrop { log: &audit.log, draft: &draft, session: &session, is_over: false };
-    let response = next.run(Request::from_parts(parts, body)).await;
+    let response = next(Request::from_parts(parts, body)).await;
     guard.is_over = true;
     let status = response.status();
     let outcome = match status {

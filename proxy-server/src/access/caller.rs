@@ -15,14 +15,10 @@ use proxy_manager::{
     SessionStatus,
 };
 
-use super::{
-    Identity, Peer, Role, UrlScheme,
-    audit::AuditedSession,
-    policy::{LivingSessions, Policy},
-};
+use super::{Identity, Peer, Role, UrlScheme, audit::AuditedSession, policy::LivingSessions};
 use crate::{
-    ApiState, ConfigurationReloader, DoctorProbe, InstancePool, LoadedConfiguration, ProblemDetails,
-    api::DaemonDescription, metrics::ReaderTable, requests::RouteResult, session_ids::resolve, webhooks::callback_host,
+    ApiState, DoctorProbe, InstancePool, LoadedConfiguration, ProblemDetails, ServerMetrics, api::DaemonDescription,
+    metrics::ReaderTable, requests::RouteResult, session_ids::resolve, webhooks::callback_host,
 };
 
 /// Returns the error of a call to a session that ended under an earlier manager.
@@ -39,17 +35,9 @@ pub(crate) fn ended_before(manager: &ProxyManager, session: &SessionId) -> Optio
 pub(crate) struct Caller {
     pub(crate) manager: ProxyManager,
     pub(crate) identity: Identity,
-    /// The program around the router.
-    pub(crate) daemon: Option<DaemonDescription>,
     /// Scheme of the URL by which the caller reaches the server.
     pub(crate) scheme: &'static str,
-    /// Readers of event streams, where they are counted.
-    pub(crate) readers: Option<ReaderTable>,
-    configuration: Option<ConfigurationReloader>,
-    pub(crate) doctor: Option<DoctorProbe>,
-    pub(crate) instances: Option<InstancePool>,
-    policy: Option<Arc<Policy>>,
-    starters: SessionStarters,
+    server: ApiState,
     audited: AuditedSession,
     peer: Peer,
 }
@@ -77,17 +65,29 @@ impl Caller {
         Self {
             manager: state.manager.clone(),
             identity,
-            daemon: state.daemon.clone(),
             scheme: "http",
-            readers: state.metrics.as_ref().map(|metrics| metrics.readers().clone()),
-            configuration: state.configuration.clone(),
-            doctor: state.doctor.clone(),
-            instances: state.instances.clone(),
-            policy: state.policy.clone(),
-            starters: state.starters.clone(),
+            server: state.clone(),
             audited: AuditedSession::default(),
             peer: Peer::default(),
         }
+    }
+
+    /// Returns the program around the router.
+    pub(crate) fn daemon(&self) -> Option<DaemonDescription> {
+        self.server.daemon.clone()
+    }
+
+    /// Returns the readers of event streams, where they are counted.
+    pub(crate) fn readers(&self) -> Option<&ReaderTable> {
+        self.server.metrics.as_ref().map(ServerMetrics::readers)
+    }
+
+    pub(crate) fn doctor(&self) -> Option<&DoctorProbe> {
+        self.server.doctor.as_ref()
+    }
+
+    pub(crate) fn instances(&self) -> Option<&InstancePool> {
+        self.server.instances.as_ref()
     }
 
     /// Checks a session that is about to start, and gives it the limits of the policy. One that is started from inside a session is deeper
@@ -102,7 +102,7 @@ impl Caller {
                 |why| ProblemDetails::new("refused", format!("depth: that of the caller's session is unknown: {why}"));
             config.depth = config.depth.max(depth.map_err(unknown)?);
         }
-        match &self.policy {
+        match &self.server.policy {
             Some(policy) => policy.apply(&self.identity, config, &self.manager.profiles(), self),
             None => Ok(()),
         }
@@ -113,7 +113,7 @@ impl Caller {
     /// # Errors
     /// As [`Caller::apply_policy`].
     pub(crate) fn check_resume(&self, session: &SessionId, options: &ResumeOptions) -> RouteResult<()> {
-        let Some(policy) = &self.policy else { return Ok(()) };
+        let Some(policy) = &self.server.policy else { return Ok(()) };
         // One without a record is an error of the resume.
         let Ok(record) = self.manager.record(session) else { return Ok(()) };
         let mut config = with_options(record.config, options);
@@ -125,7 +125,7 @@ impl Caller {
     /// # Errors
     /// As [`Caller::apply_policy`].
     pub(crate) fn check_wake(&self, session: &SessionId) -> RouteResult<()> {
-        let is_suspended = self.policy.is_some()
+        let is_suspended = self.server.policy.is_some()
             && self.manager.record(session).is_ok_and(|record| record.status() == SessionStatus::Suspended);
         if is_suspended { self.check_resume(session, &ResumeOptions::default()) } else { Ok(()) }
     }
@@ -135,7 +135,7 @@ impl Caller {
     /// # Errors
     /// As [`Caller::apply_policy`].
     pub(crate) fn check_shell(&self, session: &SessionHandle) -> RouteResult<()> {
-        match &self.policy {
+        match &self.server.policy {
             Some(policy) => policy.check_shell(&self.identity, session.info().metadata.user_id.as_deref()),
             None => Ok(()),
         }
@@ -147,7 +147,7 @@ impl Caller {
     /// As [`Caller::apply_policy`]; `usage` for an address that is none.
     pub(crate) fn check_callback(&self, session: &SessionId, url: &str) -> RouteResult<()> {
         let host = callback_host(url)?;
-        let Some(policy) = &self.policy else { return Ok(()) };
+        let Some(policy) = &self.server.policy else { return Ok(()) };
         let record = self.manager.record(session).ok();
         let user = record.as_ref().and_then(|record| record.config.user_id.as_deref());
         policy.check_callback(&self.identity, user, &host)
@@ -158,7 +158,7 @@ impl Caller {
     /// # Errors
     /// As [`Caller::apply_policy`].
     pub(crate) fn check_visit(&self, session: &SessionId) -> RouteResult<()> {
-        let Some(policy) = &self.policy else { return Ok(()) };
+        let Some(policy) = &self.server.policy else { return Ok(()) };
         let record = self.manager.record(session).ok();
         policy.check_visit(&self.identity, record.as_ref().and_then(|record| record.config.user_id.as_deref()))
     }
@@ -168,7 +168,7 @@ impl Caller {
     /// # Errors
     /// As [`Caller::apply_policy`].
     pub(crate) fn check_operation(&self, session: &SessionHandle, operation: &Operation) -> RouteResult<()> {
-        match &self.policy {
+        match &self.server.policy {
             Some(policy) => {
                 policy.check_operation(&self.identity, session.info().metadata.user_id.as_deref(), operation)
             }
@@ -186,7 +186,7 @@ impl Caller {
             return refused("types that begin with `audit:` are the server's own");
         }
         let starts = kind.ends_with(":action:session-create:called");
-        if starts && (self.policy.is_some() || self.identity.user.is_some()) {
+        if starts && (self.server.policy.is_some() || self.identity.user.is_some()) {
             return refused("a session is started with POST /v1/sessions, where the policy is checked");
         }
         Ok(())
@@ -203,7 +203,7 @@ impl Caller {
     /// Notes the session that the request is about, and who has started it.
     pub(crate) fn has_started(&self, session: &SessionId) {
         self.audited.set(session);
-        self.starters.add(session, &self.identity);
+        self.server.starters.add(session, &self.identity);
     }
 
     /// Returns the caller's name for a permission's answer that names nobody; `None` for the host itself.
@@ -262,7 +262,7 @@ impl Caller {
 
     /// Passes changes of the configuration files to the manager.
     pub(crate) async fn refresh(&self) -> RouteResult<()> {
-        match &self.configuration {
+        match &self.server.configuration {
             Some(configuration) => configuration.refresh(&self.manager).await,
             None => Ok(()),
         }
@@ -276,7 +276,7 @@ impl Caller {
         &self,
         work: impl FnOnce(&LoadedConfiguration) -> RouteResult<T> + Send + 'static,
     ) -> RouteResult<T> {
-        match &self.configuration {
+        match &self.server.configuration {
             Some(configuration) => configuration.run(&self.manager, work).await,
             None => Err(ProblemDetails::new("unsupported", "this server has no configuration files")),
         }
@@ -345,7 +345,7 @@ impl LivingSessions for Caller {
 
     fn of_caller(&self, role: Option<Role>, name: Option<&str>) -> usize {
         let living: Vec<SessionId> = living(&self.manager).map(|(id, _)| id).collect();
-        let mut starters = super::audit::lock(&self.starters.0);
+        let mut starters = super::audit::lock(&self.server.starters.0);
         // Only those that live are of interest.
         starters.retain(|session, _| living.contains(session));
         let fits =

@@ -3,7 +3,7 @@
 //! A page of the internet that a user visits can send requests to this machine, and with a name whose address changes (DNS
 //! rebinding) it can read the answers too. Such requests name a host that is not ours, or come from an origin that is not ours.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use axum::{
     Router,
@@ -252,7 +252,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 
 /// Makes a router for the network of one that trusts its callers: each request needs a token.
 pub fn require_token(router: Router, access: NetworkAccess) -> Router {
-    router.layer(from_fn_with_state(access, admit))
+    router.layer(from_fn_with_state(Arc::new(access), admit))
 }
 
 /// Query of a login link.
@@ -298,7 +298,7 @@ fn self_authenticated(request: &Parts) -> Option<String> {
     }
 }
 
-async fn admit(State(access): State<NetworkAccess>, request: Request, next: Next) -> Response {
+async fn admit(State(access): State<Arc<NetworkAccess>>, request: Request, next: Next) -> Response {
     let (mut request, body) = request.into_parts();
     if request.method == Method::GET && is_public(request.uri.path()) {
         return next.run(Request::from_parts(request, body)).await;

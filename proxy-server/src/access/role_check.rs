@@ -3,8 +3,6 @@
 use axum::{
     extract::{MatchedPath, Request},
     http::Method,
-    middleware::Next,
-    response::{IntoResponse, Response},
 };
 
 use super::{Identity, Role};
@@ -43,8 +41,11 @@ pub(crate) fn changes(method: &Method, path: &str) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) || role_for(method, path) > Role::Read
 }
 
-/// Refuses callers whose role is too small for the route.
-pub(crate) async fn check_role(request: Request, next: Next) -> Response {
+/// Checks that the caller's role is enough for the route.
+///
+/// # Errors
+/// `refused`.
+pub(crate) fn check_role(request: &Request) -> Result<(), ProblemDetails> {
     let path = request.extensions().get::<MatchedPath>().map_or_else(|| request.uri().path(), MatchedPath::as_str);
     let needed = role_for(request.method(), path);
     match request.extensions().get::<Identity>() {
@@ -54,9 +55,9 @@ pub(crate) async fn check_role(request: Request, next: Next) -> Response {
                  NAME --role {needed}`)",
                 request.method()
             );
-            ProblemDetails::new("refused", detail).into_response()
+            Err(ProblemDetails::new("refused", detail))
         }
-        _ => next.run(request).await,
+        _ => Ok(()),
     }
 }
 

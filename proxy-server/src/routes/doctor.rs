@@ -17,7 +17,7 @@ api_routes! { "Server", ApiState;
 }
 
 async fn examine(caller: Caller) -> RouteResult<JsonBody<Vec<DoctorCheck>>> {
-    match &caller.doctor {
+    match caller.doctor() {
         Some(doctor) => doctor.examine().await.map(JsonBody),
         None => Err(ProblemDetails::new("unsupported", "this server has no checks of its system")),
     }

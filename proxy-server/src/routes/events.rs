@@ -117,7 +117,7 @@ async fn read_events(
         // The one answer after which a browser does not connect again.
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let reader = caller.readers.as_ref().filter(|_| follows).map(|readers| readers.enter(Some(id.clone()), from));
+    let reader = caller.readers().filter(|_| follows).map(|readers| readers.enter(Some(id.clone()), from));
     let begin = tail_begin(&selection, from, last, |begin| subscribe(&caller.manager, id, begin)).await?;
     if begin > from {
         subscription = subscribe(&caller.manager, id, begin)?;
@@ -183,7 +183,7 @@ async fn list_all(caller: Caller, query: UrlQuery<EventsQuery>, headers: HeaderM
         FeedStart::After(from) => from,
         FeedStart::Latest => caller.manager.follow_all(start).await?.position(),
     };
-    let reader = caller.readers.as_ref().filter(|_| follows).map(|readers| readers.enter(None, from));
+    let reader = caller.readers().filter(|_| follows).map(|readers| readers.enter(None, from));
     stream::all_events(caller.manager, from, query.selection()?, format, follows, reader).await
 }
 

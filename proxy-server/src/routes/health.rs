@@ -35,7 +35,7 @@ async fn health(caller: Caller) -> JsonBody<HealthResponse> {
         waiting: caller.manager.occupancy().waiting,
         damaged: caller.manager.damage().iter().map(ToString::to_string).collect(),
         degraded: caller.manager.trouble(),
-        daemon: caller.daemon.clone(),
+        daemon: caller.daemon(),
     })
 }
 

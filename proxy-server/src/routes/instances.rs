@@ -26,7 +26,7 @@ api_routes! { "Instances", ApiState;
 fn pool(caller: &Caller) -> RouteResult<InstancePool> {
     caller.check_all_users("an instance")?;
     let none = || ProblemDetails::new("unsupported", "this server has no instances");
-    caller.instances.clone().ok_or_else(none)
+    caller.instances().cloned().ok_or_else(none)
 }
 
 async fn ready(caller: Caller, Path(name): Path<String>) -> RouteResult<JsonBody<AgentInstance>> {

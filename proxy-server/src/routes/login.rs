@@ -46,15 +46,17 @@ async fn create_link(
         return Err(ProblemDetails::new("refused", detail));
     }
     let user = user.or_else(|| own.user.clone());
-    let logins =
-        state.logins.ok_or_else(|| ProblemDetails::new("unsupported", "this server has no logins of pages"))?;
+    let logins = state
+        .logins
+        .as_ref()
+        .ok_or_else(|| ProblemDetails::new("unsupported", "this server has no logins of pages"))?;
     let name = user.clone().unwrap_or_else(|| "page".to_owned());
     let LoginLink { urls, expires_at } = logins.create_link(Identity { name, role, user })?;
     Ok(JsonBody(LoginLinkResponse { urls, expires_at }))
 }
 
 async fn log_out(State(state): State<ApiState>, headers: HeaderMap) -> RouteResult<Response> {
-    let ended = state.logins.map(|logins| logins.log_out(&headers)).unwrap_or_default();
+    let ended = state.logins.as_ref().map(|logins| logins.log_out(&headers)).unwrap_or_default();
     let removed = ended.iter().filter_map(|name| remove_cookie(name)).map(|value| (header::SET_COOKIE, value));
     Ok((StatusCode::NO_CONTENT, AppendHeaders(removed.collect::<Vec<_>>())).into_response())
 }

@@ -27,14 +27,14 @@ mod terminal;
 mod webhooks;
 mod workspaces;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::{
     Router,
     extract::{DefaultBodyLimit, MatchedPath, Request, State},
     http::StatusCode,
     middleware::{Next, from_fn, from_fn_with_state},
-    response::Response,
+    response::{IntoResponse as _, Response},
 };
 
 use self::socket::SocketState;
@@ -68,7 +68,7 @@ pub(crate) fn router(state: ApiState) -> Router {
             metrics.set_fleet_probe(move || gateway.figures());
         }
     }
-    let answer_time = state.answer_time;
+    let surroundings = RouteSurroundings { answer_time: state.answer_time, audit };
     let counted = metrics.clone();
     let router = stop
         .map_or_else(Router::new, |stop| stop::routes().with_state(stop))
@@ -79,15 +79,9 @@ pub(crate) fn router(state: ApiState) -> Router {
             ProblemDetails::new("unknown-route", "no such route: they start with /v1, see GET /v1/health")
         })
         .method_not_allowed_fallback(async |request: Request| durable_streams::wrong_method(&request))
-        // Of routes that were found alone: what there is not needs no role.
-        .route_layer(from_fn(check_role))
+        // Around routes that were found alone: what there is not needs no role.
+        .route_layer(from_fn_with_state(surroundings, surround))
         .layer(DefaultBodyLimit::max(MAX_BODY));
-    let router = match audit {
-        Some(audit) => router.route_layer(from_fn_with_state(audit, record)),
-        None => router,
-    };
-    // The record of a request whose client leaves has its outcome: it is within.
-    let router = router.route_layer(from_fn_with_state(answer_time, bound)).route_layer(from_fn(note_route));
     #[cfg(feature = "fleet")]
     let router = match gateway.clone() {
         Some(gateway) => gateway.in_front_of(router),
@@ -97,7 +91,7 @@ pub(crate) fn router(state: ApiState) -> Router {
     #[cfg(feature = "mcp")]
     let inner = router.clone();
     let sockets = socket::routes().with_state(SocketState { api: state, routes: router.clone() });
-    let sockets = sockets.route_layer(from_fn(check_role));
+    let sockets = sockets.route_layer(from_fn(checked));
     #[cfg(feature = "fleet")]
     let sockets = match gateway {
         Some(gateway) => gateway.in_front_of(sockets),
@@ -105,7 +99,7 @@ pub(crate) fn router(state: ApiState) -> Router {
     };
     let router = router.merge(sockets);
     #[cfg(feature = "mcp")]
-    let router = router.merge(crate::mcp::routes(inner).route_layer(from_fn(note_route)));
+    let router = router.merge(crate::mcp::routes(inner).route_layer(from_fn(noted)));
     match counted {
         Some(metrics) => router.layer(from_fn_with_state(metrics, count_requests)),
         None => router,
@@ -160,9 +154,39 @@ session_routes!(
 #[derive(Clone, Debug)]
 struct CountedRoute(String);
 
-async fn note_route(request: Request, next: Next) -> Response {
+/// What [`surround`] needs.
+#[derive(Clone, Debug)]
+struct RouteSurroundings {
+    answer_time: Duration,
+    audit: Option<AuditState>,
+}
+
+/// Goes around each route. It is one layer, since a router boxes a layer and copies all that is within, for each request anew.
+async fn surround(State(around): State<RouteSurroundings>, request: Request, next: Next) -> Response {
+    // The record of a request whose client leaves has its outcome: it is within.
+    let recorded = |request| async {
+        match around.audit {
+            Some(audit) => record(audit, request, |request| checked(request, next)).await,
+            None => checked(request, next).await,
+        }
+    };
+    note_route(request, |request| bound(around.answer_time, request, recorded)).await
+}
+
+async fn checked(request: Request, next: Next) -> Response {
+    match check_role(&request) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+async fn noted(request: Request, next: Next) -> Response {
+    note_route(request, |request| next.run(request)).await
+}
+
+async fn note_route<A: Future<Output = Response>>(request: Request, next: impl FnOnce(Request) -> A) -> Response {
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
-    let mut response = next.run(request).await;
+    let mut response = next(request).await;
     if let Some(route) = route {
         response.extensions_mut().insert(CountedRoute(route));
     }
