@@ -27,6 +27,9 @@ const HEALTH_INTERVAL: Duration = Duration::from_secs(3);
 /// Time for the answer to a check, unless the daemon is seen to be stopped.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Header of a list that lacks what some nodes of a fleet have.
+const SILENT_NODES: &str = "agent-proxy-silent-nodes";
+
 /// Longest line of a stream: the longest message of a proxy, and the overhead of JSON.
 const MAX_LINE: usize = 128 * 1024 * 1024;
 
@@ -48,6 +51,22 @@ impl DaemonClient {
     /// `no-daemon`, `deadline`, or the daemon's problem.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ProblemDetails> {
         self.while_healthy(async { self.json(self.exchange(Method::GET, path, None).await?).await }).await
+    }
+
+    /// As [`Self::get`], for a list to print: says on standard error which nodes of a fleet it lacks.
+    ///
+    /// # Errors
+    /// Same as [`Self::get`].
+    pub(crate) async fn get_list<T: DeserializeOwned>(&self, path: &str) -> Result<T, ProblemDetails> {
+        self.while_healthy(async {
+            let response = self.exchange(Method::GET, path, None).await?;
+            if let Some(silent) = response.headers().get(SILENT_NODES).and_then(|names| names.to_str().ok()) {
+                let silent = term::printable(silent, false);
+                term::error_line(format_args!("what these nodes have is missing, for they do not answer: {silent}"));
+            }
+            self.json(response).await
+        })
+        .await
     }
 
     /// Sends a `POST` request with JSON and returns the JSON answer.

@@ -22,7 +22,7 @@ use tokio::{
 use tokio_rustls::{
     TlsConnector,
     client::TlsStream,
-    rustls::{ClientConfig, RootCertStore, crypto::ring::default_provider, pki_types::ServerName},
+    rustls::{ClientConfig, Error as TlsError, RootCertStore, crypto::ring::default_provider, pki_types::ServerName},
 };
 
 use crate::{
@@ -127,7 +127,7 @@ impl DaemonAddress {
             is_loopback(&network.name).then(|| directory_path(flags.config_dir)).flatten().map(|dir| first_token(&dir))
         };
         let file = given.or_else(first).ok_or_else(|| {
-            let advice = "give the file with one as --token-file (`agent-proxy tokens create NAME` makes a token)";
+            let advice = "give the file with one as --token-file (`agent-proxy tokens create NAME`, where its daemon runs, makes a token)";
             ProblemDetails::usage(format!("{url} needs a token: {advice}"))
         })?;
         Ok(Self::Network(Arc::new(NetworkAddress { token: read_token(&file)?, ..network })))
@@ -141,15 +141,18 @@ impl DaemonAddress {
         match self {
             Self::Socket(socket) => connect_locally(socket).await.map(DaemonStream::Local),
             Self::Network(network) => {
-                let failed = |why: &dyn fmt::Display| {
-                    ProblemDetails::new(
-                        "no-daemon",
-                        format!("cannot connect to {self}: {why}; is `agent-proxy serve --listen` running there?"),
-                    )
+                let failed = |why: &dyn fmt::Display, advice: &str| {
+                    ProblemDetails::new("no-daemon", format!("cannot connect to {self}: {why}; {advice}"))
                 };
+                let is_running = "is `agent-proxy serve --listen` running there?";
                 match tokio::time::timeout(CONNECT_TIMEOUT, network.connect()).await {
-                    Ok(connected) => connected.map_err(|error| failed(&error)),
-                    Err(_) => Err(failed(&format!("no answer within {CONNECT_TIMEOUT:?}"))),
+                    Ok(connected) => connected.map_err(|error| match is_certificate_refused(&error) {
+                        true => {
+                            failed(&error, "name the certificate of its authority with SSL_CERT_FILE (docs/network.md)")
+                        }
+                        false => failed(&error, is_running),
+                    }),
+                    Err(_) => Err(failed(&format!("no answer within {CONNECT_TIMEOUT:?}"), is_running)),
                 }
             }
         }
@@ -193,6 +196,12 @@ impl NetworkAddress {
         let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
         Ok(DaemonStream::Encrypted(Box::new(stream)))
     }
+}
+
+/// Returns true if somebody answers there, whose certificate is not trusted.
+fn is_certificate_refused(error: &io::Error) -> bool {
+    let tls = error.get_ref().and_then(|error| error.downcast_ref::<TlsError>());
+    matches!(tls, Some(TlsError::InvalidCertificate(_)))
 }
 
 /// Trusts what this system trusts. Blocks for some milliseconds.

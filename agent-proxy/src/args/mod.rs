@@ -610,7 +610,10 @@ where
     let mut command = command();
     let matches = command.try_get_matches_from_mut(args)?;
     if let Some(("ask", given)) = matches.subcommand() {
-        ask::check(given).map_err(|why| command.error(ErrorKind::ArgumentConflict, why))?;
+        ask::check(given).map_err(|why| {
+            let command = command.find_subcommand_mut("ask").expect("it was parsed");
+            command.error(ErrorKind::ArgumentConflict, why)
+        })?;
     }
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
@@ -621,6 +624,28 @@ mod tests {
 
     fn parsed(line: &str) -> Result<Cli, clap::Error> {
         parse(line.split_whitespace())
+    }
+
+    #[test]
+    fn hosts_and_origins_that_no_request_has_are_refused() {
+        for line in [
+            "--origin https://ui.example/",
+            "--origin ui.example",
+            "--origin x",
+            "--host http://x",
+            "--host a.example:80",
+        ] {
+            let error = parsed(&format!("agent-proxy serve --listen 127.0.0.1:0 {line}"));
+            assert!(error.is_err(), "{line}");
+        }
+        parsed("agent-proxy serve --listen 127.0.0.1:0 --origin https://ui.example:8443 --host agents.example")
+            .expect("good");
+    }
+
+    #[test]
+    fn what_contradicts_itself_shows_the_usage_of_its_command() {
+        let error = parsed("agent-proxy ask s hello --context {}").expect_err("contradicts").to_string();
+        assert!(error.contains("Usage: agent-proxy ask "), "{error}");
     }
 
     #[test]

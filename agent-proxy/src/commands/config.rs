@@ -47,6 +47,8 @@ pub(super) fn session(agent: Option<&str>, args: AgentArgs) -> Result<AgentSessi
     let mut flags = Profile { agent: agent.to_owned(), ..Profile::default() };
     args.choice.apply_to(&mut flags)?;
     flags.apply(&mut config)?;
+    // What a flag asks for is not left out without a sandbox, as a profile's paths are: a profile may give one, else the start fails.
+    (config.sandbox.read, config.sandbox.write) = (flags.sandbox.read.clone(), flags.sandbox.write.clone());
     config.explicit = explicit(&flags);
     agents::permission::check(&config.permissions).map_err(|error| ProblemDetails::usage(error.to_string()))?;
     config.profile = args.profile;

@@ -1,8 +1,11 @@
 //! Command `prune`.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, SystemTime},
+};
 
-use api_types::{ProblemDetails, SessionRecord, SessionStatus};
+use api_types::{ProblemDetails, SessionRecord, SessionStatus, WorkspaceInfo};
 use ipc_protocol::SessionId;
 
 use super::several::SelectedSessions;
@@ -12,11 +15,17 @@ use crate::{args::PruneArgs, client::DaemonClient, command_failure::CommandFailu
 pub(super) async fn run(client: &DaemonClient, args: &PruneArgs, as_json: bool) -> Result<(), CommandFailure> {
     let records: Vec<SessionRecord> = client.get("/v1/records").await?;
     let now = SystemTime::now();
-    let ids: Vec<SessionId> = records
+    let mut ids: Vec<SessionId> = records
         .into_iter()
         .filter(|record| is_due(record, args.older_than, now))
         .map(|record| record.session_id)
         .collect();
+    if args.dry_run && !args.force {
+        let workspaces: Vec<WorkspaceInfo> = client.get("/v1/workspaces").await?;
+        let changed = workspaces.iter().filter(|workspace| workspace.changed_files != Some(0));
+        let changed: BTreeSet<_> = changed.map(|workspace| &workspace.session_id).collect();
+        ids.retain(|id| !changed.contains(id));
+    }
     if args.dry_run || ids.is_empty() {
         if as_json {
             return term::json(&ids);

@@ -72,7 +72,7 @@ async fn show(client: &DaemonClient, args: &PsArgs, as_json: bool) -> Result<(),
 async fn fetch(client: &DaemonClient, args: &PsArgs) -> Result<Vec<(SessionInfo, ProcessListing)>, CommandFailure> {
     let sessions: Vec<SessionInfo> = match &args.id {
         Some(id) => vec![client.get(&format!("/v1/sessions/{id}")).await?],
-        None => client.get("/v1/sessions?archived=true").await?,
+        None => client.get_list("/v1/sessions?archived=true").await?,
     };
     let named = args.id.is_some();
     let mut listings = Vec::new();

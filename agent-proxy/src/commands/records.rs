@@ -28,7 +28,7 @@ pub(super) async fn list(
     filter: &SessionFilter,
     form: &ListingFormat,
 ) -> Result<(), CommandFailure> {
-    let json: Vec<Value> = client.get(&format!("/v1/records{}", query(filter)?)).await?;
+    let json: Vec<Value> = client.get_list(&format!("/v1/records{}", query(filter)?)).await?;
     let records: Vec<SessionRecord> = if form.is_json() { Vec::new() } else { parse(Value::Array(json.clone()))? };
     if *form == ListingFormat::Table {
         tell_damage(client).await?;

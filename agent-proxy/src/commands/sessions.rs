@@ -14,7 +14,7 @@ use crate::{
 /// Lists the daemon's sessions.
 pub(super) async fn run(client: &DaemonClient, form: &ListingFormat) -> Result<(), CommandFailure> {
     let path = if form.prints("processUse") { "/v1/sessions?processUse=true" } else { "/v1/sessions" };
-    let json: Vec<Value> = client.get(path).await?;
+    let json: Vec<Value> = client.get_list(path).await?;
     let sessions: Vec<SessionInfo> = if form.is_json() { Vec::new() } else { parse(Value::Array(json.clone()))? };
     if *form == ListingFormat::Table {
         tell_damage(client).await?;

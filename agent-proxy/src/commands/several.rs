@@ -41,7 +41,7 @@ impl SelectedSessions {
             });
             return Ok(Self { several: ids.len() > 1, ids });
         }
-        let listed: Vec<Value> = client.get(path).await?;
+        let listed: Vec<Value> = client.get_list(path).await?;
         let ids: Vec<SessionId> = listed
             .iter()
             .filter(|session| wanted(session))

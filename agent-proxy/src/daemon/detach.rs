@@ -266,9 +266,12 @@ fn start_failure(exit: ExitStatus, log: &LogFile, begin: u64) -> StartFailure {
         ExitStatus::Code(code) => ProgramExit::from_code(code).unwrap_or(ProgramExit::Failed),
         ExitStatus::Signal(_) => ProgramExit::Failed,
     };
-    let reason = match (serde_json::from_str::<ProblemDetails>(last), last.strip_prefix("error: ")) {
+    // An error of several lines says at its beginning where, and at its end what.
+    let first = text.lines().rev().find_map(|line| line.strip_prefix("error: "));
+    let reason = match (serde_json::from_str::<ProblemDetails>(last), first) {
         (Ok(problem), _) => return StartFailure { problem, exit: code },
-        (Err(_), Some(reason)) => reason.to_owned(),
+        (Err(_), Some(reason)) if last.ends_with(reason) => reason.to_owned(),
+        (Err(_), Some(reason)) => format!("{reason}: {last}"),
         (Err(_), None) if last.is_empty() => exit.to_string(),
         (Err(_), None) => format!("{exit}, after {last}"),
     };

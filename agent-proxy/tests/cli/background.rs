@@ -81,6 +81,17 @@ fn serve_detach_returns_when_it_answers_and_stop_when_it_is_gone() {
     place.run(&["start", "--id", "s", "--agent", "command", "--", "cat"]).exits(0);
     assert!(fs::read_to_string(&daemon.log).expect("a log").contains("\"socket\":"));
 
+    // An error of several lines says where, and what.
+    let other = Place::new();
+    let config = other.directory.join("config");
+    fs::create_dir_all(&config).expect("made");
+    fs::write(config.join("webhooks.toml"), "[out.x]\nurl = \"http://127.0.0.1:1\"\nlabels = { usr = \"a\" }\n")
+        .expect("written");
+    let state = other.directory.join("state");
+    let flags = ["serve", "--detach", "--state-dir", state.to_str().expect("UTF-8")];
+    let failed = other.run(&[&flags[..], &["--config-dir", config.to_str().expect("UTF-8")]].concat()).exits(2).stderr;
+    assert!(failed.contains("webhooks.toml") && failed.contains("line 3") && failed.contains("usr"), "{failed}");
+
     let again = place.run(&["serve", "--detach"]).exits(8);
     assert!(again.stderr.contains("the daemon did not start: a daemon is running on") && again.stdout.is_empty());
     assert_eq!(place.run(&["serve", "--detach", "--json"]).exits(8).problem()["type"], "daemon-running");

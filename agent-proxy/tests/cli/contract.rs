@@ -258,6 +258,17 @@ fn a_layer_that_cannot_be_had_is_refused_and_one_that_can_is_shown() {
         let receipt = daemon.run(&["kill", layer]).exits(0).stdout;
         assert!(receipt.lines().any(|line| line.contains("rounds") && line.contains(shown)), "{receipt}");
     }
+    // Paths are of no use without a sandbox, which a profile may give.
+    for flag in ["--read", "--write"] {
+        let problem =
+            place.run(&["run", "--json", "--agent", "command", flag, "/tmp", "--", "true"]).exits(2).problem();
+        assert!(problem["detail"].as_str().is_some_and(|why| why.contains("without a sandbox")), "{problem}");
+    }
+    // Tokens are those of this machine.
+    for command in [&["tokens", "create", "x"][..], &["tokens"], &["tokens", "revoke", "x"]] {
+        let problem = place.run(&[&["--json", "--url", "https://agents.example"], command].concat()).exits(2).problem();
+        assert!(problem["detail"].as_str().is_some_and(|why| why.contains("where their daemon runs")), "{problem}");
+    }
     // Below something that is no cgroup there are none, and that is said.
     let path = place.directory.to_str().expect("UTF-8").to_owned();
     let other = Place::new();

@@ -241,6 +241,15 @@ fn a_daemon_starts_with_what_is_whole_and_says_what_is_not() {
     let path = state.to_str().expect("UTF-8");
     let whole = place.run(&["log", "check", path, "--json"]).exits(0).json();
     assert_eq!((&whole["records"], &whole["streams"], &whole["damage"]), (&3.into(), &3.into(), &json!([])));
+    for relative in ["state", "state/log.sqlite"] {
+        let mut check = place.command(&["log", "check", relative, "--json"]);
+        let checked = check.current_dir(&place.directory).output().expect("run");
+        assert_eq!(
+            serde_json::from_slice::<serde_json::Value>(&checked.stdout).ok().as_ref(),
+            Some(&whole),
+            "{checked:?}"
+        );
+    }
     flip(&state, "UPDATE sessions SET record = CAST(replace(record, '\"kept\"', x'ff') AS TEXT) WHERE id = 'a'");
     flip(&state, "UPDATE streams SET name = 'b/' WHERE name = 'b'");
     flip(

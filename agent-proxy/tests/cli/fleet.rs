@@ -119,13 +119,16 @@ fn an_owner_that_is_killed_is_named_and_carries_a_kill_out_when_it_is_back() {
     gone(cat);
 
     let detail = refused(a.run(&["prompt", "s-1", "hello", "--json"]), "node-silent");
-    assert!(detail.contains("node b") && detail.contains("silent since 2"), "{detail}");
+    assert!(detail.contains("node b") && detail.contains("its last beat was at 2"), "{detail}");
     let detail = refused(a.run(&["kill", "s-1", "--json"]), "node-silent");
     assert!(detail.contains("the kill is remembered"), "{detail}");
     let row = rows(&a, "sessions").remove(0);
     assert_eq!((&row["sessionId"], &row["node"], &row["kill"]["atNode"]), (&json!("s-1"), &json!("b"), &json!("a")));
-    // A list says nothing wrong: it lacks what the silent node has.
-    assert_eq!(a.run(&["sessions", "-q"]).exits(0).stdout, "");
+    // A list says what it lacks.
+    for list in [&["sessions", "-q"][..], &["sessions", "--all", "-q"], &["ps"]] {
+        let listed = a.run(list).exits(0);
+        assert!(listed.stdout.is_empty() && listed.stderr.contains("they do not answer: b"), "{listed:?}");
+    }
 
     let b = serve(&there, &engine, "b", &more);
     until("the kill is carried out", || rows(&a, "sessions")[0]["kill"].is_null().then_some(()));

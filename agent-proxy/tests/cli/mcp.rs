@@ -215,6 +215,12 @@ fn a_turn_that_needs_a_permission_returns_and_goes_on_with_the_answer() {
         (&json!("completed"), true),
         "{ended}"
     );
+    // A turn that has ended is told again, and one that was never is none.
+    let again = client.call("coding_agent_wait_for_turn", &json!({ "session_id": id, "turn": 1 }));
+    assert_eq!((&again["status"], &again["stop_reason"]), (&json!("completed"), &ended["stop_reason"]), "{again}");
+    assert!(again["text"].as_str().is_some_and(|text| text.ends_with("done\n")), "{again}");
+    let never = client.fails("coding_agent_wait_for_turn", &json!({ "session_id": id, "turn": 9 }));
+    assert!(never.contains("the last turn so far is 1"), "{never}");
     client.leave();
 }
 

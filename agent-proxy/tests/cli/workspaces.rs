@@ -136,10 +136,13 @@ fn outlives_its_daemon(user: &User) {
     assert!(left.is_none(), "{left:?} has its overlay");
     let daemon = user.place.serve_with(&flags);
     assert_eq!(user.only(), "s");
+    assert_eq!(user.run(&["prune", "--dry-run"]).exits(0).stdout, "");
+    assert_eq!(user.run(&["prune", "--dry-run", "--force"]).exits(0).stdout, "s\n");
     let refused = user.run(&["prune"]).exits(8);
     assert!(refused.stderr.contains("s has 1 file that is not applied"), "{}", refused.stderr);
     user.run(&["apply", "s"]).exits(0);
     assert_eq!(user.file(), "after\n");
+    assert_eq!(user.run(&["prune", "--dry-run"]).exits(0).stdout, "s\n");
     assert_eq!(user.run(&["prune"]).exits(0).stdout, "s\n");
     assert_eq!(user.run(&["workspaces", "--json"]).exits(0).stdout.trim(), "[]");
     assert_eq!(fs::read_dir(state.join("workspaces")).expect("there").count(), 0);

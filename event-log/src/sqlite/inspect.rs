@@ -135,15 +135,14 @@ fn wal_of(path: &Path) -> PathBuf {
     wal.into()
 }
 
-/// URI of a database that nobody changes.
+/// URI of a database that nobody changes, of an absolute path.
 fn unchanging(path: &Path) -> String {
     let encode = |byte: &u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => char::from(*byte).to_string(),
         byte => format!("%{byte:02X}"),
     };
     let path: String = path.as_os_str().as_encoded_bytes().iter().map(encode).collect();
-    // A path that begins with two slashes would have a host.
-    format!("file://{}{path}?immutable=1", if path.starts_with('/') { "" } else { "/" })
+    format!("file://{path}?immutable=1")
 }
 
 impl InspectSource {
@@ -158,7 +157,8 @@ impl InspectSource {
         let conn = if wal_of(path).exists() {
             Connection::open_with_flags(path, flags)
         } else {
-            Connection::open_with_flags(unchanging(path), flags | OpenFlags::SQLITE_OPEN_URI)
+            let absolute = std::path::absolute(path).map_err(|error| system(path, "look at", error))?;
+            Connection::open_with_flags(unchanging(&absolute), flags | OpenFlags::SQLITE_OPEN_URI)
         };
         let conn = conn.map_err(sql)?;
         conn.busy_timeout(PATIENCE).map_err(sql)?;

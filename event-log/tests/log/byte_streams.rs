@@ -135,7 +135,13 @@ fn damage_is_told_and_the_rest_is_salvaged() {
     file.execute("UPDATE byte_rows SET body = CAST('7\n' AS BLOB) WHERE last = 2", []).expect("damaged");
     drop(file);
     let log = open(&dir);
-    assert!(matches!(log.read_byte_stream("a", 0, 100), Err(LogError::Corrupt { .. })));
+    // What is before it is read.
+    let page = log.read_byte_stream("a", 0, 100).expect("the beginning is whole");
+    assert_eq!((&page.bytes[..], page.next), (&b"1\n"[..], 1));
+    let damaged = log.read_byte_stream("a", 1, 100).expect_err("damaged");
+    assert!(matches!(damaged, LogError::Corrupt { .. }), "{damaged}");
+    assert!(damaged.to_string().contains("the content after position 1 is not what was written"), "{damaged}");
+    assert_eq!(log.read_byte_stream("a", 2, 100).expect("behind it").bytes, b"3\n");
     drop(log);
     let salvaged = tempfile::tempdir().expect("a directory");
     let found = event_log::salvage(&path, &salvaged.path().join("log.sqlite"), &|_| Ok(())).expect("salvaged");

@@ -364,10 +364,7 @@ fn plan_workspace(config: &AgentSessionConfig, cwd: &str, around: &LaunchContext
         return Err(invalid("workspace", reason.to_owned()));
     }
     let store = around.workspaces.ok_or_else(|| {
-        invalid(
-            "workspace",
-            "there is no directory for workspaces: name a state directory (`serve --state-dir`)".to_owned(),
-        )
+        invalid("workspace", "there is no directory for workspaces: name a state directory".to_owned())
     })?;
     store.plan((&config.session_id, config.user_id.as_deref()), kind, cwd).map(Some)
 }

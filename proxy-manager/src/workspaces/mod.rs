@@ -430,6 +430,11 @@ impl WorkspaceStore {
         record: &WorkspaceRecord,
         compare: impl FnOnce(&ShadowRepository<'_>, &Path, &str, &str) -> Result<T>,
     ) -> Result<(T, Vec<String>)> {
+        // Its objects are borrowed from there.
+        if let Err(error) = fs::metadata(&record.source) {
+            let action = "looking for what the workspace was made of (put it back, or drop the workspace) in";
+            return Err(system(action, Path::new(&record.source), error));
+        }
         let (_lock, git) = (self.lock(&record.session_id)?, GitProgram::find(&self.env)?);
         let directory = self.path(&record.session_id);
         let (shadow, tree) = (ShadowRepository::new(&git, directory.join("git")), directory.join("tree"));

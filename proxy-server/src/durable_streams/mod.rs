@@ -83,7 +83,10 @@ async fn add_headers(request: Request, next: Next) -> Response {
 
 /// Problem of a request to a path that is another route's.
 pub(crate) fn wrong_method(request: &Request) -> ProblemDetails {
-    let is_events = request.extensions().get::<MatchedPath>().is_some_and(|path| path.as_str().contains(ROOT));
+    let is_events = request.extensions().get::<MatchedPath>().is_some_and(|path| {
+        let path = path.as_str();
+        path.contains(ROOT) && path.ends_with("/events")
+    });
     let detail = if is_events {
         "NAME/events is reserved: these are the events of the stream NAME, to read and to append to; give a free stream another name"
     } else {

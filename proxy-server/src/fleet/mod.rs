@@ -288,9 +288,8 @@ impl FleetGateway {
                 format!("has left the fleet, {} s after its last beat", known.silent_seconds)
             }
             Some(known) => {
-                let silence = Duration::from_secs(known.silent_seconds);
-                let since = std::time::SystemTime::now() - silence;
-                format!("is silent since {} ({silence:?})", humantime::format_rfc3339_seconds(since))
+                let since = std::time::SystemTime::now() - Duration::from_secs(known.silent_seconds);
+                format!("does not answer, and its last beat was at {}", humantime::format_rfc3339_seconds(since))
             }
         };
         let here = match self.0.member.is_lease_held() {

@@ -41,8 +41,10 @@ async fn create_link(
         let detail = format!("role: given is {role}, and {:?} can pass on {} at most", own.name, own.role);
         return Err(ProblemDetails::new("refused", detail));
     }
-    if own.user.is_some() && user.is_some() && user != own.user {
-        let detail = format!("user: given is {user:?}, and {:?} is for {:?} alone", own.name, own.user);
+    if let (Some(user), Some(own_user)) = (&user, &own.user)
+        && user != own_user
+    {
+        let detail = format!("user: given is {user:?}, and {:?} is for {own_user:?} alone", own.name);
         return Err(ProblemDetails::new("refused", detail));
     }
     let user = user.or_else(|| own.user.clone());

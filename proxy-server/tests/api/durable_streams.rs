@@ -65,6 +65,8 @@ async fn streams_outlive_their_server() {
     let (_, headers, body) = ask(&api, "GET /v1/streams/logs/a?offset=00000000000000000003", &[], "").await;
     assert_eq!((body.as_str(), header(&headers, "stream-closed")), ("in end", "true"));
     assert_eq!(ask(&api, "GET /v1/streams/items", &[], "").await.0, StatusCode::GONE, "a fork has its beginning");
+    let (status, _, again) = ask(&api, "PUT /v1/streams/items", &[JSON], "").await;
+    assert!(status == StatusCode::CONFLICT && again.contains("forks of it still have its content"), "{again}");
     let (_, headers, _) = ask(&api, "HEAD /v1/streams/forks/items", &[], "").await;
     assert_eq!(header(&headers, "stream-ttl"), "3600", "as its source had");
     assert_eq!(ask(&api, "POST /v1/streams/forks/items", &producer("0"), "3").await.0, StatusCode::OK);
@@ -113,6 +115,7 @@ async fn names_that_are_taken_say_by_what() {
         ("POST /v1/streams/s-1", StatusCode::METHOD_NOT_ALLOWED, "POST /v1/streams/s-1/events"),
         ("DELETE /v1/streams/s-1", StatusCode::METHOD_NOT_ALLOWED, "DELETE /v1/sessions/s-1"),
         ("PUT /v1/streams/x/events", StatusCode::METHOD_NOT_ALLOWED, "NAME/events is reserved"),
+        ("PATCH /v1/streams/nothing", StatusCode::METHOD_NOT_ALLOWED, "this route has another method"),
         ("PUT /v1/streams/__ds/subscriptions/x", StatusCode::NOT_IMPLEMENTED, "subscriptions"),
         ("PUT /v1/streams/a//b", StatusCode::BAD_REQUEST, "a segment is empty"),
         ("PUT /v1/streams/a/%2E%2E/b", StatusCode::BAD_REQUEST, "dots alone"),

@@ -21,10 +21,10 @@ pub(crate) struct NetworkArgs {
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Vec<SocketAddr>,
     /// Answer requests that name this host, besides addresses and localhost; may be given again
-    #[arg(long, value_name = "NAME", requires = "listen")]
+    #[arg(long, value_name = "NAME", requires = "listen", value_parser = host_name)]
     pub(crate) host: Vec<String>,
     /// Answer requests of pages of this origin, as in https://ui.example; may be given again
-    #[arg(long, value_name = "ORIGIN", requires = "listen")]
+    #[arg(long, value_name = "ORIGIN", requires = "listen", value_parser = origin)]
     pub(crate) origin: Vec<String>,
     /// Listen where other machines can connect, without encryption; and where agents can read the daemon's tokens
     #[arg(long, requires = "listen")]
@@ -80,6 +80,21 @@ pub(crate) struct NetworkArgs {
     /// Be the daemon of one user, behind one of root's that names the caller of each request
     #[arg(long, hide = true, conflicts_with_all = ["listen", "run_as_user"])]
     pub(crate) behind_root: bool,
+}
+
+/// Host without a scheme and a port: what a request names is compared without them.
+fn host_name(text: &str) -> Result<String, &'static str> {
+    let is_name = !text.is_empty() && !text.contains(['/', ':', '@']) && !text.contains(char::is_whitespace);
+    is_name.then(|| text.to_owned()).ok_or("give a name alone, as in agents.example: any port is meant")
+}
+
+/// Origin as browsers write it.
+fn origin(text: &str) -> Result<String, &'static str> {
+    let host = text.split_once("://").filter(|(scheme, _)| !scheme.is_empty()).map(|(_, host)| host);
+    let is_origin = host.is_some_and(|host| !host.is_empty() && !host.contains(['/', '?', '#', '@']));
+    is_origin
+        .then(|| text.to_owned())
+        .ok_or("give a scheme and a host, as in https://ui.example, and nothing behind it")
 }
 
 /// Arguments of `tokens`.

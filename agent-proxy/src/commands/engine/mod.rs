@@ -32,6 +32,7 @@ use crate::{
     args::{EngineCommand, GlobalArgs},
     client::DaemonClient,
     command_failure::CommandFailure,
+    daemon_address::DaemonAddress,
     socket_path::SocketPath,
 };
 
@@ -45,6 +46,10 @@ pub(super) async fn run(command: EngineCommand, token: ChildToken, global: &Glob
     match command {
         EngineCommand::Demo => demo::run(child, as_json).await,
         EngineCommand::Run(args) => run::run(child, args, directory, as_json).await,
+        EngineCommand::Tokens(_) if DaemonAddress::is_url_given(global.address()) => {
+            let detail = "tokens are made, listed and revoked where their daemon runs: do it there, without --url and AGENT_PROXY_URL";
+            Err(ProblemDetails::usage(detail).into())
+        }
         EngineCommand::Tokens(args) => tokens::run(args, directory, as_json),
         EngineCommand::Config(args) => serve_config::run(args, directory, as_json),
         EngineCommand::Restart(_) if global.url.is_some() => {

@@ -157,7 +157,7 @@ pub(super) struct ReadEvents {
     session_id: String,
     /// Offset after which events are read; 0 if left out, for the first ones. Give `next_offset` of the last answer to go on.
     from: Option<u64>,
-    /// Most events, 1 to 1000; 100 if left out.
+    /// Most events, 1 to 10000; 100 if left out.
     limit: Option<u32>,
     /// Types to read, as in `stream:*,permission:*`; all but the agent's raw lines if left out.
     types: Option<String>,

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::{McpTool, ToolCall, ToolEffect};
 use crate::{
+    ProblemDetails,
     api_client::{last_offset, session_path},
     mcp::turn::TurnWait,
     requests::RouteResult,
@@ -68,7 +69,8 @@ impl McpTool for SendMessage {
 pub(super) struct WaitForTurn {
     /// Id of the session, or a unique beginning of it.
     session_id: String,
-    /// Offset after which the turn's events are read: `next_offset` of the call before. From now on if left out.
+    /// Offset after which the turn's events are read: `next_offset` of the call before. From now on if left out, or all of them for a turn that has
+    /// ended.
     from: Option<u64>,
     /// Number of the turn; the one that runs if left out.
     turn: Option<u64>,
@@ -83,15 +85,20 @@ impl McpTool for WaitForTurn {
 
     async fn run(self, call: ToolCall) -> RouteResult<Value> {
         let (id, session) = call.session(&self.session_id).await?;
-        let running =
-            session["turns"].as_u64().filter(|_| session["state"] != "idle" && session["state"] != "suspended");
-        if self.from.is_none() && running.is_none() {
+        let turns = session["turns"].as_u64().unwrap_or_default();
+        let running = Some(turns).filter(|_| session["state"] != "idle" && session["state"] != "suspended");
+        if let Some(turn) = self.turn.filter(|turn| *turn == 0 || *turn > turns && running.is_none()) {
+            return Err(ProblemDetails::usage(format!("turn: {turn} was given, and the last turn so far is {turns}")));
+        }
+        // The events of a turn that has ended are before what is the last offset now.
+        let is_past = self.turn.is_some_and(|turn| turn <= turns && running != Some(turn));
+        if self.from.is_none() && running.is_none() && !is_past {
             let status = session["status"].clone();
             return Ok(
                 json!({ "session_id": id, "status": "completed", "session_status": status, "next_offset": last_offset(&session) }),
             );
         }
-        let from = self.from.unwrap_or_else(|| last_offset(&session));
+        let from = self.from.unwrap_or_else(|| if is_past { 0 } else { last_offset(&session) });
         TurnWait {
             api: &call.api,
             session: &id,
