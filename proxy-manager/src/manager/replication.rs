@@ -47,7 +47,7 @@ const FEW_EVENTS: u64 = 64;
 fn lines_of(epoch: Epoch, first: u64, events: &[Arc<Envelope>]) -> Option<UnacknowledgedEvents> {
     let mut lines = Vec::new();
     for event in events {
-        serde_json::to_writer(&mut lines, event).ok()?;
+        serde_json::to_writer(&mut lines, event.as_ref()).ok()?;
         lines.push(b'\n');
     }
     let count = events.len();
