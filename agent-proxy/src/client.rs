@@ -5,7 +5,10 @@ mod forwarding;
 
 use std::{future::Future, pin::pin, time::Duration};
 
-use api_types::{ProblemDetails, api::TERMINAL_PROTOCOL};
+use api_types::{
+    ProblemDetails,
+    api::{SILENT_NODES, TERMINAL_PROTOCOL},
+};
 use http_body_util::{BodyExt, Full};
 use hyper::{
     Method, Request, Response, StatusCode,
@@ -26,9 +29,6 @@ use crate::{command_failure::CommandFailure, daemon_address::DaemonAddress, engi
 const HEALTH_INTERVAL: Duration = Duration::from_secs(3);
 /// Time for the answer to a check, unless the daemon is seen to be stopped.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Header of a list that lacks what some nodes of a fleet have.
-const SILENT_NODES: &str = "agent-proxy-silent-nodes";
 
 /// Longest line of a stream: the longest message of a proxy, and the overhead of JSON.
 const MAX_LINE: usize = 128 * 1024 * 1024;

@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 
 use crate::{OpenPermission, PromptMode, ResumeOptions, Role, SessionSnapshot, SessionStatus};
 
+/// Header of a list that lacks what some nodes of a fleet have: their names, `, ` between them.
+pub const SILENT_NODES: &str = "agent-proxy-silent-nodes";
 /// Protocol of a session's terminal, in the header `Upgrade`.
 pub const TERMINAL_PROTOCOL: &str = "agent-proxy-terminal";
 

@@ -401,8 +401,13 @@ fn refuses_writes(path: &Path) -> bool {
 }
 
 fn damaged(path: PathBuf, error: &rusqlite::Error) -> LogError {
+    let why = match error {
+        // Of what we found ourselves.
+        rusqlite::Error::FromSqlConversionFailure(_, _, why) => why.to_string(),
+        error => error.to_string(),
+    };
     let detail = format!(
-        "it is damaged ({error}): `agent-proxy log salvage` writes what can be read to a new file; then move the file \
+        "it is damaged ({why}): `agent-proxy log salvage` writes what can be read to a new file; then move the file \
          away: a new one is begun in its place"
     );
     LogError::Corrupt { path, detail, lost: None }

@@ -140,7 +140,10 @@ fn damage_is_told_and_the_rest_is_salvaged() {
     assert_eq!((&page.bytes[..], page.next), (&b"1\n"[..], 1));
     let damaged = log.read_byte_stream("a", 1, 100).expect_err("damaged");
     assert!(matches!(damaged, LogError::Corrupt { .. }), "{damaged}");
-    assert!(damaged.to_string().contains("the content after position 1 is not what was written"), "{damaged}");
+    assert!(
+        damaged.to_string().contains("it is damaged (the content after position 1 is not what was written"),
+        "{damaged}"
+    );
     assert_eq!(log.read_byte_stream("a", 2, 100).expect("behind it").bytes, b"3\n");
     drop(log);
     let salvaged = tempfile::tempdir().expect("a directory");

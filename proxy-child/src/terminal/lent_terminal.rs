@@ -175,8 +175,8 @@ impl LentTerminal {
     }
 
     /// Waits until something can be written.
-    pub(super) async fn writable(&self) -> io::Result<()> {
-        pty::writable(self.fd.get_ref()).await
+    pub(super) async fn writable(&self) {
+        pty::writable(self.fd.get_ref()).await;
     }
 
     /// Waits until something is typed, or can be written if that is wanted.
@@ -184,7 +184,7 @@ impl LentTerminal {
         let writes = writes && self.has_unwritten();
         tokio::select! {
             ready = self.fd.readable(), if !self.is_paused => ready.map(drop),
-            ready = self.writable(), if writes => ready,
+            () = self.writable(), if writes => Ok(()),
             else => std::future::pending().await,
         }
     }

@@ -466,10 +466,9 @@ impl TerminalTask {
                         Err(_would_block) => {}
                     }
                 }
-                ready = pty::writable(self.controller.get_ref()), if has_unread && !self.closed => match ready {
-                    Ok(()) => self.shared.lock().write_unread(),
-                    Err(_) => self.closed = true,
-                },
+                () = pty::writable(self.controller.get_ref()), if has_unread && !self.closed => {
+                    self.shared.lock().write_unread();
+                }
                 () = update => {
                     let mut terminal = self.shared.lock();
                     terminal.screen.end_update();

@@ -1,6 +1,6 @@
 //! The pseudo-terminal.
 
-use std::{io, os::fd::OwnedFd};
+use std::{io, os::fd::OwnedFd, time::Duration};
 
 use ipc_protocol::terminal::TerminalSize;
 use rustix::{
@@ -8,6 +8,9 @@ use rustix::{
     termios::{InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Winsize, tcgetattr, tcsetattr, tcsetwinsize},
 };
 use tokio::io::{Interest, unix::AsyncFd};
+
+/// Time between two attempts to write to a terminal that cannot be watched.
+const UNWATCHED_PAUSE: Duration = Duration::from_millis(20);
 
 /// Both ends of a pseudo-terminal.
 pub(crate) struct Pty {
@@ -47,13 +50,19 @@ pub(crate) fn watch(terminal: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     crate::proxy::watch_for(terminal, Interest::READABLE)
 }
 
-/// Waits until a terminal takes more.
+/// Waits until a terminal may take more. Where no descriptor is left to watch it with, that is after a while.
 ///
 /// # Cancel safety
 /// Cancel safe.
-pub(crate) async fn writable(terminal: &OwnedFd) -> io::Result<()> {
-    let watch = crate::proxy::watch_for(terminal.try_clone()?, Interest::WRITABLE)?;
-    watch.writable().await.map(drop)
+pub(crate) async fn writable(terminal: &OwnedFd) {
+    let watch = terminal.try_clone().and_then(|terminal| crate::proxy::watch_for(terminal, Interest::WRITABLE));
+    let is_told = match watch {
+        Ok(watch) => watch.writable().await.is_ok(),
+        Err(_) => false,
+    };
+    if !is_told {
+        tokio::time::sleep(UNWATCHED_PAUSE).await;
+    }
 }
 
 /// Returns true if these typed bytes suspend what is in the foreground: the terminal has signals by keys, and one of the

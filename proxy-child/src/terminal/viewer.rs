@@ -180,7 +180,7 @@ impl ViewerLink {
     pub(super) async fn flush(&mut self) -> io::Result<()> {
         while !self.try_flush()? {
             match &self.lent {
-                Some(lent) if lent.has_unwritten() => lent.writable().await?,
+                Some(lent) if lent.has_unwritten() => lent.writable().await,
                 _ => self.stream.writable().await?,
             }
         }

@@ -44,7 +44,7 @@ use self::{
 use crate::{
     ProblemDetails,
     access::{AuditLog, Identity, Role, changes},
-    api::KillRequest,
+    api::{self, KillRequest},
     requests::{JsonBody, MAX_BODY, RouteResult},
     websocket::is_websocket,
 };
@@ -52,7 +52,7 @@ use crate::{
 /// Header of an answer with the node that gave it.
 const NODE: HeaderName = HeaderName::from_static("agent-proxy-node");
 /// Header of a list with the nodes that did not answer, whose members it lacks.
-const SILENT_NODES: HeaderName = HeaderName::from_static("agent-proxy-silent-nodes");
+const SILENT_NODES: HeaderName = HeaderName::from_static(api::SILENT_NODES);
 /// Candidates for a beginning of an id that an error lists.
 const MAX_CANDIDATES: usize = 8;
 /// Longest list of one node.
