@@ -1,54 +1,6 @@
 //! The kill loop: signal, reap, look again, until there is a proof that nothing is left.
 //!
-//! Who runs a kill, and on what:
-//!
-//! ```text
-//!   caller                                            scope            marker look
-//!   proxy: kill_all   (session/mod.rs: command)       AllBut the agent; All without one: Own
-//!   proxy: kill_process, kill_tree, the same          One, Tree        none
-//!   proxy: abort that kills the turn, the same        AllBut what is older
-//!   proxy: end of the session (session/termination.rs)     All              Guard; Own without fork server, or without host
-//!   fork server: Guard::of_proxy (wedged proxy)       Guarded below it, then of_orphans' after proxy_died
-//!   fork server: Guard::of_orphans (dead proxy)       Guarded          Caller: one pass for many (fork_server/marker_looks.rs)
-//! ```
-//!
-//! A step of it, [`Kill::step`]:
-//!
-//! ```text
-//!   Kill::new
-//!      |
-//!      v
-//!   +> reap -------- All, AllBut: no child is left: scan -----------------------------------------------+
-//!   |  |                                                                                                |
-//!   |  v                                                                                                |
-//!   |  look, a slice of the round: each living process in scope -> visit (Tree: step_tree)               |
-//!   |  |    first round: noted only (First::Looking), for what dies with another is to be on the receipt
-//!   |  |    then signal (First::Due, and each later round):                                             |
-//!   |  |        before the grace is over: SIGTERM and SIGCONT, once each                                |
-//!   |  |        after it: SIGKILL; Tree: stop (SIGSTOP) until a whole round has met no new one (still)  |
-//!   |  |                                                                                                |
-//!   |  v round complete: something alive or new: quiet = 0; else quiet + 1                              |
-//!   |  |                                                                                                |
-//!   |  +-- One: not alive                --> done: ProcessGone                                          |
-//!   |  +-- Tree: quiet for 3 rounds      --> done: ProcessGone                                          |
-//!   |  +-- AllBut: quiet for 3 rounds    --> done: QuietRounds                                          |
-//!   |  +-- Guarded: quiet for 3 rounds   --> finish: QuietRounds --+                                    |
-//!   |  |                                                           |                                    |
-//!   |  | All, Guarded, after the grace: strike (cgroup.kill, or the init of the PID namespace); where   |
-//!   |  | nothing dies of it for 20 ms (is_killing_at_once): SIGKILL one by one                                 |
-//!   |  |                                                           |                                    |
-//!   |  +-- only processes that refuse SIGKILL, grace + 1 s --> done: None, with survivors               |
-//!   |  +-- grace + 6 s                                     --> done: None, with survivors               |
-//!   |  v                                                           |                                    v
-//!   +- Continue(pause)                                                +------------> finish <--------------+ NoChildren
-//!   |                                                              AllBut: done     |
-//!   |                                                                               | All, Guarded: look_for_marker
-//!   |                                                                               | and is_group_empty
-//!   +---- something is left: quiet = 0, 3 rounds again, restart_pass ---------------+
-//!                                                                                   | nothing
-//!                                                                                   v
-//!                                                       remove_group, KillStep::Done with the proof
-//! ```
+//! ARCHITECTURE.md has who runs a kill, on what, and the chart of [`KillLoop::step`].
 
 use std::{
     collections::BTreeSet,

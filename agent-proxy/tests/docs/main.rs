@@ -15,10 +15,12 @@
 //!
 //! `DOCS_UPDATE=1 cargo test --workspace --test docs` writes what is printed into the pages.
 //!
-//! A command line of `agent-proxy` that is shown anywhere has to parse: see `src/args/documented.rs`.
+//! A command line of `agent-proxy` that is shown anywhere has to parse: see `src/args/documented.rs`. Names in ARCHITECTURE.md are
+//! compared with the source.
 
 mod links;
 mod matching;
+mod names;
 mod page;
 mod shell;
 
@@ -44,6 +46,7 @@ fn main() {
     let requests = pages.clone();
     trials.push(Trial::test("requests", move || are_run(&requests)));
     trials.push(Trial::test("agents", the_readme_has_the_agents_as_their_page_has_them));
+    trials.push(Trial::test("names", || names::check().map_err(Failed::from)));
     trials.push(Trial::test("links", move || links::check(&pages).map_err(Failed::from)));
     libtest_mimic::run(&arguments, trials).exit();
 }

@@ -1,52 +1,9 @@
 //! Proxy: one process, one session, one agent.
 //!
 //! Everything happens on one thread, in the order in which it is noticed: bytes from the host, bytes from the agent, deaths, and the
-//! clock. Only [`Proxy::wait`] waits.
+//! clock. Only [`ProxyLoop::wait`] waits.
 //!
-//! A proxy's life:
-//!
-//! ```text
-//!   ensure_spare, or hand_over where none waits -> fork_spare     (fork_server/mod.rs)
-//!         |
-//!         v
-//!   SpareProxy: Supervision::wait_for_session (proxy/mod.rs) ------ the fork server is dead, or has no session for it: exit 0
-//!         | ToForkServer::Fork -> fork -> start_proxy -> hand_over: Handover::Session (fork_server/mod.rs)
-//!         v
-//!   Greeted: Session::new, Session::greet (proxy/session/mod.rs): FromProxy::Hello. From here on Proxy::run (proxy/mod.rs):
-//!         | wait, handle, Session::after
-//!         | ProxyCommand::Start -> start, try_start (session/startup.rs) -- fails: FromProxy::Failed, end ----------------+
-//!         v                                                                                                                |
-//!   Starting: Running::starting is set ------------------------- the agent exits: check_agent (session/streams.rs) --------+
-//!         | Action::Ready -> act (session/actions.rs) -> ready (session/startup.rs): FromProxy::Started                    |
-//!         v                                                                                                                |
-//!   Ready <----------------------------------------------+                                                                 |
-//!     |   | ProxyCommand::Prompt -> prompt (session/mod.rs)  | Action::TurnEnded -> act (session/actions.rs):               |
-//!     |   v                                              |        FromProxy::TurnEnded                                     |
-//!     |  Turn: Session::turn is set ---------------------+                                                                 |
-//!     |   |    ProxyCommand::Abort -> adapter.abort; KillTurnProcesses: begin_kill, the next prompt is held: send_held_prompt     |
-//!     v   v                                                                                                                |
-//!   the agent exits: check_agent -- onAgentExit keep: FromProxy::AgentExited, and what it left lives until the kill        |
-//!     |                                                                                                                    |
-//!     | else; or ProxyCommand::Kill of the session (session/mod.rs: command); a limit (session/monitoring.rs: enforce);      |
-//!     | the fork server is dead (proxy/mod.rs: handle), or the host is (proxy/detachment.rs: handle_host_loss, give_up)            |
-//!     v                                                                                                                    |
-//!   Ending: end (session/termination.rs) begins a Kill of all <-----------------------------------------------------------------+
-//!         | step_kills after each wake; the chart of a kill is in registry/src/kill.rs
-//!         | KillStep::Done -> finish (session/termination.rs): FromProxy::Ended with the receipt
-//!         v
-//!   Ended: last_words (proxy/detachment.rs): until the host has all of it, for 2 s at most; where the session outlives its
-//!         | host, until the next one has it, or write_end_record writes ID.ended.json
-//!         v
-//!   exit 0 (nothing is left), 3 (that is not proven), 1 (failed): main (proxy/mod.rs)
-//!         | SIGCHLD -> reap -> handle_proxy_exit -> Guard::of_orphans, or proxy_died of the guard that ends it (fork_server/guard.rs)
-//!         v
-//!   FromForkServer::ProxyGone: step_guards (fork_server/mod.rs)
-//!
-//!   Beside this, without a host (onHostDeath: detach): handle_host_loss -> HostLink::detach, and messages wait in proxy/replay_buffer.rs
-//!         | Handover::Adopt -> handle_notices -> adopted (proxy/detachment.rs): Hello, Attached, and what the host lacks
-//!         | abandon_at passes -> give_up: Ending
-//!   From outside, where it does not answer: ToForkServer::Kill -> kill -> Guard::of_proxy -> step_guards (fork_server/mod.rs)
-//! ```
+//! ARCHITECTURE.md has the chart of a proxy's life.
 
 mod agent;
 mod containment;

@@ -18,9 +18,9 @@ pub(crate) type CallerReply = Box<dyn FnOnce() + Send>;
 /// Conversation that the agent is in, and what the core does once its lease is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LeasePurpose {
-    /// The agent is ready: [`Core::leased_at_start`](super::Core::leased_at_start) follows.
+    /// The agent is ready: [`SessionCore::leased_at_start`](super::SessionCore::leased_at_start) follows.
     Start,
-    /// The agent went over to it: [`Core::leased_by_agent`](super::Core::leased_by_agent) follows.
+    /// The agent went over to it: [`SessionCore::leased_by_agent`](super::SessionCore::leased_by_agent) follows.
     Switch,
     /// The session has it already, under an earlier host: a failure is only logged.
     Adoption,
@@ -44,7 +44,7 @@ pub(crate) enum SessionEffect {
     CommitTogether,
     /// Commits the batch.
     Commit,
-    /// Commits the batch, and reports the result to [`Core::prompt_written`](super::Core::prompt_written).
+    /// Commits the batch, and reports the result to [`SessionCore::prompt_written`](super::SessionCore::prompt_written).
     CommitPrompt,
     /// The stream goes on after this incarnation.
     LeaveOpen,
@@ -70,15 +70,15 @@ pub(crate) enum SessionEffect {
     KeepLease { proxy: ProcessId, outlives: bool },
     /// The conversation begins anew.
     DropLease,
-    /// Finds out why the agent did not start: [`Core::start_failed`](super::Core::start_failed) follows.
+    /// Finds out why the agent did not start: [`SessionCore::start_failed`](super::SessionCore::start_failed) follows.
     Diagnose(Error),
     /// Sends a message to the fork server.
     Order(ToForkServer),
-    /// Gives a warm session the labels and the place of its claimant: [`Core::claimed`](super::Core::claimed) follows.
+    /// Gives a warm session the labels and the place of its claimant: [`SessionCore::claimed`](super::SessionCore::claimed) follows.
     Claim { claim: Box<WarmClaim>, reply: ReplySender<()> },
     /// Frees a proxy that does not answer from a frozen cgroup.
     FreeProxy,
-    /// Sweeps the session in the place of a dead fork server: [`Core::swept`](super::Core::swept) follows.
+    /// Sweeps the session in the place of a dead fork server: [`SessionCore::swept`](super::SessionCore::swept) follows.
     Sweep,
     /// Remembers the crashes for the next incarnation.
     KeepCrashes(CrashHistory),

@@ -1,44 +1,7 @@
 //! State machine of a session. It does no I/O and reads no clock: commands, messages, results of writes and the time go in;
 //! frames for the proxy, timers and [`SessionEffect`]s come out. [`driver`](super::driver) feeds it and carries the effects out.
 //!
-//! A session's life, as its host sees it. The states are those of `SessionPhase`, in brackets of `SessionState`; files without a folder
-//! are in `session/core`.
-//!
-//! ```text
-//!   start_session, resume_session: begin (manager/start.rs)      found alive: adopt_session (manager/attach.rs)
-//!         | SessionDriver::start (session/driver.rs)                   | SessionDriver::adopt (session/driver.rs)
-//!         | -> Core::new (mod.rs)                                      | -> Core::adopt (attach.rs)
-//!         v                                                            v
-//!   Starting [Starting] <--------------------------------------------------------------------------------------------------+
-//!         | FromProxy::Started: started -> SessionEffect::Lease -> leased_at_start (answers.rs)                            |
-//!         | FromProxy::Attached: attached -> go_on (attach.rs), which finds it idle or busy                                |
-//!         v                                                                                                                |
-//!   Idle [Idle] <-------------------------------+                                                                          |
-//!         | SessionCommand::Prompt:             | FromProxy::TurnEnded: turn_ended -> idle (answers.rs);                   |
-//!         | accept_prompt -> begin_turn, or     | prompt_failed, agent_exited that is kept -> idle (answers.rs)            |
-//!         | next_turn -> begin_accepted;        |                                                                          |
-//!         | is_busy (prompting.rs)                 |                                                                          |
-//!         v                                     |                                                                          |
-//!   Busy [Busy] --------------------------------+  a usage limit: waits_for_usage, and ask_again (usage.rs)                |
-//!         |                                                                                                                |
-//!   from each of the three                                                                                                 |
-//!         | end (mod.rs): Demand::End, a limit, a budget, a clock, idle for too long. The proxy is asked                   |
-//!         | force_for (mod.rs): it broke the protocol, or does not answer pings. The fork server is asked                  |
-//!         | closed, guard_died (mod.rs), agent_exited, FromProxy::Ended (answers.rs): it ends by itself                    |
-//!         v                                                                                                                |
-//!   Ending [as before]: stop (mod.rs), and from there all calls fail                                                       |
-//!         | settle -> Ending::verdict (session/session_ending.rs) -> finish (mod.rs)                                               |
-//!         +-- will_retry (launch_retry.rs): it lacked its conversation, and nothing is left of it; begin_again ------------------+
-//!         v
-//!   Over: SessionEffect::Release, and one of these:
-//!         +-- [Ended], detached: is_detached (attach.rs). It lives on; the next host finds it alive
-//!         +-- [Ended]: SessionFate::End, SessionFate::GiveUp (lifecycle.rs)
-//!         +-- [Suspended]: SessionFate::Suspend, SessionFate::Restart (lifecycle.rs)
-//!               | kill -> end_suspended (session/calls.rs): [Ended]
-//!               | resume_session, awake (a prompt), restart (after a crash): resume_locked (manager/suspend.rs)
-//!               v
-//!             begin (manager/start.rs) -> Session::again (session/mod.rs): Starting, the next incarnation
-//! ```
+//! ARCHITECTURE.md has the chart of a session's life.
 
 mod agent_status;
 mod answers;
