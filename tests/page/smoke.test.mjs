@@ -23,19 +23,21 @@ test("a session from its start to its receipt", async () => {
   const card = page.locator(".open-cards .permission");
   await card.waitFor();
   await page.getByRole("button", { name: /1 .*question/ }).waitFor();
+  await page.locator(".session-head .state-asking").waitFor();
   await page.locator("h1").click();
   await page.keyboard.press("a");
   await page.getByText("permission: allow-once").waitFor();
   await card.waitFor({ state: "detached" });
+  await page.locator(".session-head .state-asking").waitFor({ state: "detached" });
   await page.locator(".asked").getByText("Allow once").waitFor();
 
   // A daemon that listens.
   const port = 20_000 + Math.floor(Math.random() * 20_000);
   await prompt(page, `daemon exec node -e 'require("net").createServer().listen(${port},"127.0.0.1")'\nignore-term sleep 1000`);
   await page.getByRole("link", { name: "Processes" }).click();
-  const row = page.locator("table.tree tr", { hasText: "createServer" }).filter({ hasText: "left its session" });
-  await row.waitFor();
-  await row.getByRole("link", { name: `:${port}` }).waitFor();
+  // Its parents, for as long as they live, have its words in their command line.
+  const listens = page.getByRole("link", { name: `:${port}` });
+  await page.locator("table.tree tr", { hasText: "createServer", has: listens }).filter({ hasText: "left its session" }).waitFor();
 
   await page.getByRole("button", { name: "Kill the session" }).click();
   await page.locator("dialog").getByRole("button", { name: "Kill the session" }).click();

@@ -38,12 +38,13 @@ export async function attempt(work, done) {
 }
 
 const STATES = {
-  starting: "starting", idle: "idle", busy: "busy", suspended: "suspended", ended: "ended", failed: "failed", handedOver: "handed over",
+  starting: "starting", idle: "idle", busy: "busy", asking: "asking", suspended: "suspended", ended: "ended", failed: "failed", handedOver: "handed over",
 };
 
-/** State of a session, as a word with a colour. */
-export function StateBadge({ state, ending }) {
-  const shown = ending ? "ending" : state;
+/** State of a session, as a word with a colour. A turn that waits for a person is `asking`. */
+export function StateBadge({ state, session }) {
+  const asks = state === "busy" && session.openPermissions?.length > 0;
+  const shown = session.ending ? "ending" : asks ? "asking" : state;
   return html`<span class=${`state state-${shown}`}>${STATES[shown] ?? shown}</span>`;
 }
 

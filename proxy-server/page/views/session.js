@@ -162,7 +162,7 @@ function SessionHead({ id, session, model, link, onKill }) {
   return html`<header class="session-head">
     <div class="row">
       <h1><bdi>${safe(title ?? id, 200)}</bdi></h1>
-      ${state && html`<${StateBadge} state=${state} ending=${session.ending}/>`}
+      ${state && html`<${StateBadge} state=${state} session=${session}/>`}
       ${live && html`<${ScreenBadge} session=${session} detail=${model.screen.value}/>`}
       <span class="spacer"></span>
       <${Menu} id=${id} session=${session} model=${model}/>

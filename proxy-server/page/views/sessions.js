@@ -184,7 +184,7 @@ function Row({ session, index }) {
   const asks = session.openPermissions?.length ?? 0;
   const model = session.currentModel ?? session.model;
   return html`<tr aria-rowindex=${index} class=${`session is-${state}`} onClick=${(event) => { if (!event.target.closest("a, button")) go(sessionLink(session.sessionId)); }}>
-    <td class="c-state">${state === "idle" && !session.ending && session.screenStatus ? html`<${ScreenBadge} session=${session}/>` : html`<${StateBadge} state=${state} ending=${session.ending}/>${isLive(session) && session.screenStatus && html` <${ScreenBadge} session=${session}/>`}`}</td>
+    <td class="c-state">${state === "idle" && !session.ending && session.screenStatus ? html`<${ScreenBadge} session=${session}/>` : html`<${StateBadge} state=${state} session=${session}/>${isLive(session) && session.screenStatus && html` <${ScreenBadge} session=${session}/>`}`}</td>
     <td class="c-title"><a class="row-link" href=${sessionLink(session.sessionId)}><bdi>${safe(title ?? session.sessionId, 200)}</bdi></a>
       ${asks > 0 && html` <span class="badge" title="The agent waits for an answer">${asks}<span class="sr"> questions</span></span>`}
       ${session.queued?.length > 0 && html` <span class="dim" title="Prompts that wait">+${session.queued.length}</span>`}
