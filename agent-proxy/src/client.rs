@@ -72,7 +72,7 @@ impl DaemonClient {
     /// Sends a `POST` request with JSON and returns the JSON answer.
     ///
     /// # Errors
-    /// Same as [`Client::get`].
+    /// Same as [`DaemonClient::get`].
     pub(crate) async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -84,7 +84,7 @@ impl DaemonClient {
     /// Sends a `PUT` request with JSON and returns the JSON answer.
     ///
     /// # Errors
-    /// Same as [`Client::get`].
+    /// Same as [`DaemonClient::get`].
     pub(crate) async fn put<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -106,7 +106,7 @@ impl DaemonClient {
     /// Sends a `DELETE` request.
     ///
     /// # Errors
-    /// Same as [`Client::get`].
+    /// Same as [`DaemonClient::get`].
     pub(crate) async fn delete(&self, path: &str) -> Result<(), ProblemDetails> {
         self.while_healthy(async { self.json(self.exchange(Method::DELETE, path, None).await?).await }).await
     }
@@ -114,7 +114,7 @@ impl DaemonClient {
     /// Sends a `DELETE` request and returns the JSON answer.
     ///
     /// # Errors
-    /// Same as [`Client::get`].
+    /// Same as [`DaemonClient::get`].
     pub(crate) async fn delete_json<T: DeserializeOwned>(&self, path: &str) -> Result<T, ProblemDetails> {
         self.while_healthy(async { self.json(self.exchange(Method::DELETE, path, None).await?).await }).await
     }
@@ -122,7 +122,7 @@ impl DaemonClient {
     /// Asks the daemon for the id that `id` is, or is the beginning of.
     ///
     /// # Errors
-    /// Same as [`Client::get`].
+    /// Same as [`DaemonClient::get`].
     pub(crate) async fn whole_id(&self, id: &SessionId) -> Result<String, ProblemDetails> {
         let record: Value = self.get(&format!("/v1/records/{id}")).await?;
         Ok(record["sessionId"].as_str().unwrap_or(id.as_str()).to_owned())
@@ -131,7 +131,7 @@ impl DaemonClient {
     /// Sends a `GET` request and returns a stream of JSON lines.
     ///
     /// # Errors
-    /// Same as [`Client::get`].
+    /// Same as [`DaemonClient::get`].
     pub(crate) async fn get_lines(&self, path: &str) -> Result<JsonLineStream, ProblemDetails> {
         let response = self.while_healthy(self.exchange(Method::GET, path, None)).await?;
         Ok(self.lines(response))
@@ -140,7 +140,7 @@ impl DaemonClient {
     /// Sends a `POST` request with JSON and returns a stream of JSON lines.
     ///
     /// # Errors
-    /// Same as [`Client::get`].
+    /// Same as [`DaemonClient::get`].
     pub(crate) async fn post_lines(&self, path: &str, body: &impl Serialize) -> Result<JsonLineStream, ProblemDetails> {
         let body = serde_json::to_vec(body).map_err(|error| ProblemDetails::failed(format!("JSON: {error}")))?;
         let response = self.while_healthy(self.exchange(Method::POST, path, Some(body))).await?;
@@ -155,7 +155,7 @@ impl DaemonClient {
     /// Connects to a session's terminal.
     ///
     /// # Errors
-    /// Same as [`Client::get`].
+    /// Same as [`DaemonClient::get`].
     pub(crate) async fn view_terminal(&self, id: &str) -> Result<TokioIo<Upgraded>, ProblemDetails> {
         self.connect_viewer(&format!("/v1/sessions/{id}/terminal")).await
     }
@@ -163,7 +163,7 @@ impl DaemonClient {
     /// Connects to start a shell in a session.
     ///
     /// # Errors
-    /// Same as [`Client::get`].
+    /// Same as [`DaemonClient::get`].
     pub(crate) async fn shell(&self, id: &str) -> Result<TokioIo<Upgraded>, ProblemDetails> {
         self.connect_viewer(&format!("/v1/sessions/{id}/shell")).await
     }

@@ -24,7 +24,7 @@ const CLOSED_INTERVAL: Duration = Duration::from_secs(1);
 /// Writes to standard output and flushes, so that a stream is visible at once.
 ///
 /// # Errors
-/// [`Failure::Closed`] when the reader has closed it; a problem for other errors such as a full disk.
+/// [`CommandFailure::Closed`] when the reader has closed it; a problem for other errors such as a full disk.
 pub(crate) fn out(text: impl Display) -> Result<(), CommandFailure> {
     let mut stdout = io::stdout().lock();
     write!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(|error| match error.kind() {

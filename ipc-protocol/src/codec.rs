@@ -288,7 +288,7 @@ impl Inbox {
 pub struct Outbox {
     control: OutboxLane,
     bulk: OutboxLane,
-    /// Start of a frame in `bulk`, at or before the next byte to write until [`Outbox::walk`] moves it on.
+    /// Start of a frame in `bulk`, at or before the next byte to write until [`Outbox::advance_boundary`] moves it on.
     boundary: usize,
     /// True if the last [`Outbox::chunk`] came from the control lane.
     chunk_is_control: bool,

@@ -103,7 +103,7 @@ pub enum WireFormat {
     Json,
 }
 
-/// Message as the codec encodes it for a [`Wire`].
+/// Message as the codec encodes it for a [`WireFormat`].
 #[derive(Serialize)]
 #[serde(untagged)]
 enum WireBody<'a, T> {

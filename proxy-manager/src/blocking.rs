@@ -182,7 +182,7 @@ impl fmt::Debug for OrderedWork {
     }
 }
 
-/// Threads that serve all lanes. Their number is bounded by the lanes, and by the callers of [`begun`].
+/// Threads that serve all lanes. Their number is bounded by the lanes, and by the callers of [`spawn_blocking`].
 struct ThreadPool {
     queue: Mutex<JobQueue>,
     is_news: Condvar,

@@ -328,7 +328,7 @@ impl ForkServer {
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers for what will be said of `session`, whose proxy is this, if it has one already. It ends with [`Word::Gone`] or [`Word::Forked`] with an error; if it
+    /// Registers for what will be said of `session`, whose proxy is this, if it has one already. It ends with [`ForkServerEvent::Gone`] or [`ForkServerEvent::Forked`] with an error; if it
     /// ends without, the fork server is dead.
     pub(crate) fn watch(&self, session: &SessionId, proxy: Option<ProcessId>) -> mpsc::Receiver<ForkServerEvent> {
         let (words, heard) = mpsc::channel(MAX_EVENTS);

@@ -11,7 +11,7 @@ const MOST: u64 = 1 << 20;
 static BEFORE: OnceLock<Option<u64>> = OnceLock::new();
 
 /// Raises this process's soft limit on open files to its hard limit, and remembers the soft one: programs that
-/// [`crate::spawn`] starts get that, since some of them count on it (`select`, loops over all descriptors).
+/// [`crate::spawn()`] starts get that, since some of them count on it (`select`, loops over all descriptors).
 ///
 /// # Errors
 /// The system's. The limit is as it was then.

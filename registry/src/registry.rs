@@ -284,7 +284,7 @@ impl ProcessRegistry {
     /// Starts a program and tracks it.
     ///
     /// # Errors
-    /// As [`spawn`].
+    /// As [`spawn()`].
     pub fn spawn(&mut self, program: SpawnRequest) -> Result<SpawnedProcess, WireError> {
         let mut words = program.argv.iter().map(|word| word.to_string_lossy().into_owned());
         let mut room = ProcessInfo::MAX_COMMAND_LINE;

@@ -504,7 +504,7 @@ fn cpu_time(pid: u32) -> Duration {
 
 /// What observing costs the fork server: 600 processes by four at a time, alone and with 50 idle sessions.
 #[tokio::test]
-#[ignore = "a measurement: run it alone, with --release"]
+#[ignore = "a measurement: run it alone, with --profile dist"]
 async fn the_cost_of_observing() {
     let Some(manager) = observing().await else { return };
     let work =
@@ -544,7 +544,7 @@ async fn the_cost_of_observing() {
 
 /// What 200 idle sessions cost where their proxies have to look for themselves.
 #[tokio::test]
-#[ignore = "a measurement: run it alone, with --release, in a PID namespace"]
+#[ignore = "a measurement: run it alone, with --profile dist, in a PID namespace"]
 async fn the_cost_of_polling() {
     let manager = builder().build().await.expect("built");
     let mut sessions = Vec::new();

@@ -35,7 +35,7 @@ pub(crate) struct AskArgs {
     /// Have the daemon call this address when the turn has ended
     ///
     /// For a session of the daemon. It is a webhook, signed and retried, also if this command or the daemon ends before. The daemon's
-    /// webhooks.toml names the hosts that it calls ([callbacks]).
+    /// webhooks.toml names the hosts that it calls, in its table `callbacks`.
     #[arg(long, value_name = "URL")]
     pub(crate) callback: Option<String>,
     /// Fields of your own, as JSON, for the callback and each call of the handler

@@ -70,7 +70,7 @@ impl DaemonClient {
     /// Passes a request on to the daemon, whatever its answer is, and a connection of another protocol after it.
     ///
     /// # Errors
-    /// Same as [`Client::get`].
+    /// Same as [`DaemonClient::get`].
     pub(crate) async fn pass_on(&self, mut request: Request<Body>) -> Result<Response<Body>, ProblemDetails> {
         let upgrade = request.headers().contains_key(header::UPGRADE).then(|| hyper::upgrade::on(&mut request));
         let mut response = self.while_healthy(self.forward(request)).await?;

@@ -24,7 +24,7 @@ pub(super) struct WrapperFailure {
     actions: Vec<String>,
 }
 
-/// What a client declares that understands [`Failure`].
+/// What a client declares that understands [`WrapperFailure`].
 pub(super) fn declared() -> Option<Meta> {
     let meta = json!({ "jetbrains": { "air": { "version": 1, "capabilities": ["sessionFailure"] } } });
     meta.as_object().cloned()

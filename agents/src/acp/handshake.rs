@@ -200,7 +200,7 @@ fn mcp_server(server: &ipc_protocol::McpServer) -> McpServer {
     }
 }
 
-/// Returns the id in the answer to an [`Opening`]. A continued conversation keeps its id where the answer has none.
+/// Returns the id in the answer to a [`ConversationOpening`]. A continued conversation keeps its id where the answer has none.
 pub(super) fn opened(result: &str, opening: &ConversationOpening) -> Result<String, HandshakeRefusal> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

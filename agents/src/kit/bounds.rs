@@ -48,7 +48,7 @@ pub(crate) fn rfc3339(milliseconds: u64) -> Option<String> {
     Some(humantime::format_rfc3339_millis(time).to_string())
 }
 
-/// Returns the beginning of `text`: at most [`MAX_WORDS`] characters.
+/// Returns the beginning of `text`: at most [`MAX_CHARS`] characters.
 pub(crate) fn words(text: &str) -> String {
     text.chars().take(MAX_CHARS).collect()
 }

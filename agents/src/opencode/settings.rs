@@ -193,7 +193,7 @@ impl PromptSettings {
     }
 }
 
-/// Returns whether [`Settings::rules`] handles the mode.
+/// Returns whether [`PromptSettings::rules`] handles the mode.
 pub(super) fn is_builtin(mode: &str) -> bool {
     matches!(mode, "build" | "plan")
 }

@@ -179,12 +179,12 @@ impl OpenCodeTurn {
         self.idle = self.busy;
     }
 
-    /// Records that the abort of [`Next::Abort`] was answered, or cannot be.
+    /// Records that the abort of [`TurnAction::Abort`] was answered, or cannot be.
     pub(super) fn settled(&mut self) {
         self.settling = SettlingAbort::Done;
     }
 
-    /// Returns the next step. Each step but [`Next::Wait`] is returned once.
+    /// Returns the next step. Each step but [`TurnAction::Wait`] is returned once.
     pub(super) fn next(&mut self) -> TurnAction {
         if self.aborted || self.failed {
             return self.next_to_end();
@@ -220,7 +220,7 @@ impl OpenCodeTurn {
         }
     }
 
-    /// Returns the body of the prompt for [`Next::Resend`].
+    /// Returns the body of the prompt for [`TurnAction::Resend`].
     pub(super) fn take_steer(&mut self) -> Option<Vec<u8>> {
         self.steer.take()
     }

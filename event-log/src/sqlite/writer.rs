@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{LogError, Result};
 
-/// Pause after a failure; doubled with each further one, up to [`LONGEST_PAUSE`].
+/// Pause after a failure; doubled with each further one, up to [`MAX_RETRY_DELAY`].
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(10);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(1);
 

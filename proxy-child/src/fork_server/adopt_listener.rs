@@ -78,7 +78,7 @@ impl AdoptListener {
         listener.into_iter().chain(self.clients.iter().map(|caller| fd(&caller.stream)))
     }
 
-    /// Returns the time at which [`AdoptListener::turn`] is due even with nothing to read.
+    /// Returns the time at which [`AdoptListener::poll_clients`] is due even with nothing to read.
     pub(super) fn next(&self) -> Option<Instant> {
         self.clients.iter().map(|caller| caller.deadline).min()
     }

@@ -89,7 +89,7 @@ impl ProcessObserver {
         true
     }
 
-    /// Adds the session of this proxy. Must be called before the next [`ProcessObserver::turn`]. `since` is after the proxy's fork and before
+    /// Adds the session of this proxy. Must be called before the next [`ProcessObserver::poll`]. `since` is after the proxy's fork and before
     /// anything that the proxy does for the session.
     pub(crate) fn add(&mut self, session: &SessionId, proxy: Pid, since: u64) {
         if let Ok(source) = &mut self.source {
@@ -139,7 +139,7 @@ impl ProcessObserver {
         (!self.is_deferred(now)).then_some(fd)
     }
 
-    /// Returns the time at which [`ProcessObserver::turn`] is due even with nothing to read.
+    /// Returns the time at which [`ProcessObserver::poll`] is due even with nothing to read.
     pub(crate) fn next(&mut self) -> Option<Instant> {
         let now = Instant::now();
         let (is_put_off, gathers) = (self.is_deferred(now), self.is_batching(now));
@@ -360,7 +360,7 @@ struct HostQueue {
     lost: BTreeMap<SessionId, u64>,
     /// Until this time events wait, unless another message is due.
     not_before: Instant,
-    /// Time at which [`Queue::pass_on`] has work that neither a packet nor room for one announces.
+    /// Time at which [`HostQueue::flush`] has work that neither a packet nor room for one announces.
     due: Option<Instant>,
 }
 

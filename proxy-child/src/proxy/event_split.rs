@@ -5,7 +5,7 @@ use ipc_protocol::Event;
 /// Most bytes of text in one event. An agent may send megabytes at once; readers, rings and the log rely on small events.
 const MAX_TEXT: usize = 256 * 1024;
 
-/// Calls `take` with the event. A text longer than [`MOST`] becomes several events, cut between characters.
+/// Calls `take` with the event. A text longer than [`MAX_TEXT`] becomes several events, cut between characters.
 pub(crate) fn split_event(event: Event, mut take: impl FnMut(Event)) {
     let (text, make): (&str, &dyn Fn(String) -> Event) = match &event {
         Event::Text { text } if text.len() > MAX_TEXT => (text, &|text| Event::Text { text }),

@@ -46,7 +46,7 @@ const MAX_BODY: usize = 8 * 1024 * 1024;
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Same time for a request that may take longer: an operation, whose caller gives up after it.
 const LONG_DEADLINE: Duration = super::operations::OPERATION_TIMEOUT;
-/// Time between attempts to connect for a stream while the server refuses; [`PATIENCE`] is the total time. The server may be
+/// Time between attempts to connect for a stream while the server refuses; [`CONNECT_TIMEOUT`] is the total time. The server may be
 /// restarting. A server that has died is known to be dead by then.
 const CONNECT_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -95,7 +95,7 @@ struct ServerTarget {
     network: Option<Arc<SessionNetwork>>,
 }
 
-/// HTTP client. Nothing is allocated before the first [`Http::connect`]; dropping the client drops all connections.
+/// HTTP client. Nothing is allocated before the first [`HttpClients::connect`]; dropping the client drops all connections.
 #[derive(Debug, Default)]
 pub(crate) struct HttpClients {
     client: Option<Box<HttpClient>>,
@@ -143,7 +143,7 @@ impl HttpClients {
         self.client.get_or_insert_with(no_target).request(request);
     }
 
-    /// Waits until [`Http::take`] has something. The future may be dropped and created again.
+    /// Waits until [`HttpClients::take`] has something. The future may be dropped and created again.
     pub(crate) async fn readable(&mut self) {
         match &mut self.client {
             None => std::future::pending().await,
@@ -163,7 +163,7 @@ impl HttpClients {
         client.ready.pop_front().or_else(|| client.receiver.try_recv().ok())
     }
 
-    /// Returns the time until which the last answers of a dead agent are awaited, or `None` if there will be none. [`Http::take`]
+    /// Returns the time until which the last answers of a dead agent are awaited, or `None` if there will be none. [`HttpClients::take`]
     /// returns the answers that have arrived.
     pub(crate) fn drain_deadline(&mut self) -> Option<Instant> {
         let client = self.client.as_mut().filter(|client| client.has_pending_output())?;
@@ -171,7 +171,7 @@ impl HttpClients {
         (Instant::now() < until).then_some(until)
     }
 
-    /// Returns the time at which [`Http::drain_deadline`] changes.
+    /// Returns the time at which [`HttpClients::drain_deadline`] changes.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let client = self.client.as_ref().filter(|client| client.has_pending_output())?;
         client.dead_since.map(|since| since + DRAIN_TIMEOUT).filter(|due| Instant::now() < *due)

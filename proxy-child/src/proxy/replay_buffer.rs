@@ -278,7 +278,7 @@ impl ReplayBuffer {
         }
     }
 
-    /// Starts the replay for a new host, which has the messages up to `after`. [`Kept::replayed`] returns the others.
+    /// Starts the replay for a new host, which has the messages up to `after`. [`ReplayBuffer::replay_chunk`] returns the others.
     pub(crate) fn attach(&mut self, after: u64) {
         self.emit_loss_marker();
         self.flush();

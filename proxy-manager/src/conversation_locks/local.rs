@@ -66,7 +66,7 @@ impl ConversationLocks {
         there.flat_map(|(_, holders)| holders).find(|holder| *holder != session).cloned()
     }
 
-    /// Records that `session` begins a conversation. Other managers learn of it in [`Lease::set_keeper`].
+    /// Records that `session` begins a conversation. Other managers learn of it in [`ConversationLock::set_keeper`].
     pub(crate) fn acquire_new(
         self: &Arc<Self>,
         conversation: ConversationKey,

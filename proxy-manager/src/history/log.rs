@@ -59,7 +59,7 @@ impl LogHandle {
         self.0.state().log.is_some()
     }
 
-    /// Closes the log once its users are done, or after [`PATIENCE`]. Blocks while writes are outstanding.
+    /// Closes the log once its users are done, or after [`CLOSE_TIMEOUT`]. Blocks while writes are outstanding.
     pub(crate) fn close(&self) {
         let mut state = self.0.state();
         let log = state.log.take();

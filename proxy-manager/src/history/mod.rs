@@ -190,7 +190,7 @@ impl SessionHistory {
         (history, writer)
     }
 
-    /// Creates another writer, which continues where the last one left the history open ([`Writer::leave_open`]).
+    /// Creates another writer, which continues where the last one left the history open ([`HistoryWriter::keep_open`]).
     pub(crate) fn reopen(self: &Arc<Self>) -> HistoryWriter {
         HistoryWriter::new(self.clone())
     }

@@ -41,7 +41,7 @@ impl BatchedEvent {
     }
 }
 
-/// The one writer of a [`History`]. Dropping it closes the history: subscriptions then end.
+/// The one writer of a [`SessionHistory`]. Dropping it closes the history: subscriptions then end.
 pub(crate) struct HistoryWriter {
     history: Arc<SessionHistory>,
     next: u64,
@@ -55,7 +55,7 @@ pub(crate) struct HistoryWriter {
     keeps_open: bool,
 }
 
-/// Guard under which everything for the log is committed together: see [`EventLog::together`].
+/// Guard under which everything for the log is committed together: see [`EventLog::hold_commits`](event_log::EventLog::hold_commits).
 pub(crate) struct HeldCommit {
     _commit_hold: CommitHold,
     // Dropped last, so that the log stays in use until then.
@@ -126,7 +126,7 @@ impl HistoryWriter {
         if nothing_waits { self.source } else { self.history.durable_source.load(Ordering::Acquire) }
     }
 
-    /// Makes [`History::changed`] resolve whenever the log has taken a batch.
+    /// Makes [`SessionHistory::wait_for_log`] resolve whenever the log has taken a batch.
     pub(crate) fn notify_of_all(&self) {
         self.history.notifies_of_all.store(true, Ordering::Release);
     }
@@ -243,7 +243,7 @@ impl HistoryWriter {
         Some(QueueFull { batch, done })
     }
 
-    /// Commits a batch that is not empty, as [`Writer::commit`] does. `then` is called when the batch is committed and
+    /// Commits a batch that is not empty, as [`HistoryWriter::commit`] does. `then` is called when the batch is committed and
     /// readable, or with the error.
     pub(crate) fn commit_then(&mut self, then: impl FnOnce(Result<u64, LogError>) + Send + 'static) {
         self.on_retained = Some(Box::new(then));

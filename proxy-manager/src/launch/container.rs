@@ -62,7 +62,7 @@ pub(super) fn apply_row(config: &mut AgentSessionConfig, spec: &AgentSpec) {
 /// works in, with true for a copy of the session's own.
 ///
 /// # Errors
-/// [`Error::InvalidConfig`](crate::Error::InvalidConfig) for an engine that is not there, and for what contradicts a container.
+/// [`Error::InvalidConfig`] for an engine that is not there, and for what contradicts a container.
 pub(super) fn plan(
     config: &AgentSessionConfig,
     defaults: &AgentDefaults,
@@ -216,7 +216,7 @@ fn check_mount(mount: &SessionMount) -> Result<()> {
 /// Refuses a mount that shows files which no session sees.
 ///
 /// # Errors
-/// [`Error::InvalidConfig`](crate::Error::InvalidConfig).
+/// [`Error::InvalidConfig`].
 pub(super) fn check_hidden<P: AsRef<Path>>(mount: &SessionMount, hidden: &[P]) -> Result<()> {
     let real = std::fs::canonicalize(&mount.source)
         .map_err(|error| invalid("container.mounts", format!("{mount}: {:?}: {error}", mount.source)))?;

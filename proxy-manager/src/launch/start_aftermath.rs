@@ -53,7 +53,7 @@ impl SessionLaunch {
     /// that. Blocks.
     ///
     /// # Errors
-    /// [`Error::NativeSessionMissing`](crate::Error::NativeSessionMissing).
+    /// [`Error::NativeSessionMissing`].
     pub(crate) fn check_conversation_file(mut self) -> Result<Self> {
         let Some(Err(damaged)) = self.resumed.as_ref().map(ResumedConversation::check_lines) else { return Ok(self) };
         let error = Error::from(damaged);
@@ -66,7 +66,7 @@ impl SessionLaunch {
     /// Creates the home and its files, and backs up what the agent might destroy. Blocks.
     ///
     /// # Errors
-    /// [`Error::System`](crate::Error::System), [`Error::DuplicateSession`](crate::Error::DuplicateSession): nothing is
+    /// [`Error::System`], [`Error::DuplicateSession`]: nothing is
     /// left on the disk then.
     pub(crate) fn prepare_disk(
         &self,
@@ -228,7 +228,7 @@ impl StartAftermath {
     /// Writes the files of a second attempt. Blocks.
     ///
     /// # Errors
-    /// [`Error::System`](crate::Error::System).
+    /// [`Error::System`].
     pub(crate) fn write(&self, attempt: &LaunchAttempt) -> Result<()> {
         match &self.tenancy {
             Some(tenancy) => tenancy.write(&attempt.files, &attempt.keys),

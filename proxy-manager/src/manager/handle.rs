@@ -243,7 +243,7 @@ impl SessionHandle {
     /// Makes the agent shorten the conversation by these instructions for the summary, and returns the agent's reply.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) for an agent that takes none; else see [`SessionHandle::operate`].
+    /// [`Error::Unsupported`] for an agent that takes none; else see [`SessionHandle::operate`].
     pub async fn compact_with(&self, instructions: impl Into<String>) -> Result<Json> {
         self.operate(Operation::CompactWith { instructions: instructions.into() }).await
     }

@@ -22,7 +22,7 @@ pub(super) fn start(inner: &Arc<ManagerInner>) {
     }));
 }
 
-/// Calls `beat` at once and then every [`PERIOD`], until it returns false.
+/// Calls `beat` at once and then every [`HEARTBEAT_INTERVAL`], until it returns false.
 async fn repeat_while(mut beat: impl FnMut() -> bool) {
     let mut period = interval(HEARTBEAT_INTERVAL);
     period.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -73,7 +73,7 @@ impl ProxyManager {
     /// Facts about a session whose conversation is to be resumed.
     ///
     /// # Errors
-    /// [`Error::System`](crate::Error::System) if no thread can be had to look.
+    /// [`Error::System`] if no thread can be had to look.
     pub(super) async fn past(&self, id: &SessionId) -> Result<Option<PastSession>> {
         let (past, id) = (PastSessions::of(&self.inner), id.clone());
         blocking("looking for a past session", move || past.find(&id)).await

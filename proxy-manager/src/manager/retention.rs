@@ -32,7 +32,7 @@ fn log_failure(result: Result<(), LogError>) {
     }
 }
 
-/// Calls `pass` every [`PERIOD`], until it returns false.
+/// Calls `pass` every [`RETENTION_INTERVAL`], until it returns false.
 async fn repeat_while(mut pass: impl FnMut() -> bool) {
     let mut period = interval(RETENTION_INTERVAL);
     period.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -419,7 +419,7 @@ impl ProxyManager {
         resumed
     }
 
-    /// Locks [`SessionIncarnations::alone`], with the deadline of another caller's resume.
+    /// Calls [`SessionIncarnations::lock_resume`] with the deadline of another caller's resume.
     ///
     /// # Errors
     /// [`Error::Deadline`].
@@ -430,7 +430,7 @@ impl ProxyManager {
         timeout(after, lives.lock_resume()).await.map_err(|_| Error::Deadline { operation: operation(), after })
     }
 
-    /// Resumes a session like [`ProxyManager::resume`]. The caller holds [`SessionIncarnations::alone`].
+    /// Resumes a session like [`ProxyManager::resume`]. The caller holds the lock of [`SessionIncarnations::lock_resume`].
     async fn resume_locked(
         &self,
         id: &SessionId,

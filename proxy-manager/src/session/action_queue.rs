@@ -35,8 +35,7 @@ impl Default for ActionQueue {
 }
 
 impl ActionQueue {
-    /// Appends an event, which yields its offset, and runs its action after those appended before. Once the append has
-    /// begun it continues, and so does the action, even if the caller stops waiting: nobody would request it again.
+    /// As [`ActionQueue::join_with`], with a place that it takes.
     ///
     /// # Errors
     /// [`Error::Busy`] if too much waits: then nothing was appended. What `append` says.
@@ -59,7 +58,9 @@ impl ActionQueue {
         self.room.clone().try_acquire_owned().map_err(|_| Error::Busy { session: session.clone(), permission: None })
     }
 
-    /// As [`Row::join`], with a place that was taken before, or for what has one elsewhere.
+    /// Appends an event, which yields its offset, and runs its action after those appended before. Once the append has
+    /// begun it continues, and so does the action, even if the caller stops waiting: nobody would request it again. `room` is a
+    /// place that was taken before; none for what has one elsewhere.
     ///
     /// # Errors
     /// What `append` says.

@@ -285,7 +285,7 @@ impl SessionDriver {
         self.sweep.take()
     }
 
-    /// Instant at which [`SessionDriver::tick`] is due.
+    /// Instant at which [`SessionCore::tick`] is due.
     pub(crate) fn next(&self) -> Option<Instant> {
         let log = self.log.is_held().then(|| Instant::now() + RETRY);
         self.core.next().into_iter().chain(log).min()

@@ -79,7 +79,7 @@ const LANE_CAPACITY: usize = 64;
 pub(crate) type ReplySender<T> = oneshot::Sender<Result<T>>;
 
 /// Command to a session's task. There are two lanes: an urgent one, for requests that overtake waiting prompts, and an
-/// ordered one. A kill of the session is in neither: see [`Demand`].
+/// ordered one. A kill of the session is in neither: see [`DesiredState`].
 pub(crate) enum SessionCommand {
     /// Carries a command to the proxy, with its caller.
     Request { command: ProxyCommand, waiting: PendingAnswer },
@@ -200,7 +200,7 @@ impl SessionView {
     }
 }
 
-/// The task's ends of a [`Session`]'s channels.
+/// The task's ends of a [`ManagedSession`]'s channels.
 #[derive(Debug)]
 pub(crate) struct SessionInlets {
     pub(crate) desired_state: watch::Receiver<DesiredState>,

@@ -21,7 +21,7 @@ impl ProcessListings {
         self.proxy_requests.push_back((now + PROXY_TIMEOUT, request));
     }
 
-    /// Instant at which [`Listing::is_late`] is to be checked.
+    /// Instant at which [`ProcessListings::is_late`] is to be checked.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.proxy_requests.front().map(|(deadline, _)| *deadline)
     }

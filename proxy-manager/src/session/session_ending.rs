@@ -227,7 +227,7 @@ impl SessionEnding {
         self.is_guard_dead
     }
 
-    /// Instant at which [`Ending::tick`] is due.
+    /// Instant at which [`SessionEnding::tick`] is due.
     pub(crate) fn next(&self) -> Option<Instant> {
         let patience = self.kill.as_ref().filter(|kill| !kill.escalated && self.report.is_none());
         let give_up = self.abandon_at.filter(|_| self.sweep != SweepProgress::Running);

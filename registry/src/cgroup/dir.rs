@@ -52,7 +52,7 @@ impl OpenDir {
     /// Opens what was made at `path`, not what somebody may have mounted over it.
     ///
     /// # Errors
-    /// As [`Dir::open`]; `CrossesDevices` when something is mounted over it.
+    /// As [`OpenDir::open`]; `CrossesDevices` when something is mounted over it.
     pub(super) fn open_made(path: &Path) -> io::Result<Self> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Self::open(path) };
         Ok(Self { is_ours: true, ..Self::open(parent)?.child(name)? })

@@ -1,7 +1,7 @@
 //! Cgroups (version 2): membership that no fork, `setsid` or double fork gets out of.
 //!
 //! A manager has a directory of its own, `agent-proxy.<pid>.<start time>`, and holds a lock on it for as long as anybody
-//! lives who guards its sessions ([`ManagerCgroup`]). Each session is a directory in there ([`Group`]). What a dead manager left
+//! lives who guards its sessions ([`ManagerCgroup`]). Each session is a directory in there ([`SessionCgroup`]). What a dead manager left
 //! is known by its lock, which anybody can take.
 //!
 //! A session's processes may write to their own group when they are of the same user: they make sub-groups, freeze them,

@@ -174,7 +174,7 @@ impl Drop for BlockedSignals {
     }
 }
 
-/// A value in memory shared with a copy of this process. Both write through [`Shared::as_ptr`].
+/// A value in memory shared with a copy of this process. Both write through [`SharedMemory::as_ptr`].
 pub(super) struct SharedMemory<T: Copy>(NonNull<T>);
 
 impl<T: Copy> SharedMemory<T> {

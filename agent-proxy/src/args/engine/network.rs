@@ -23,7 +23,7 @@ pub(crate) struct NetworkArgs {
     /// Answer requests that name this host, besides addresses and localhost; may be given again
     #[arg(long, value_name = "NAME", requires = "listen", value_parser = host_name)]
     pub(crate) host: Vec<String>,
-    /// Answer requests of pages of this origin, as in https://ui.example; may be given again
+    /// Answer requests of pages of this origin, as in `https://ui.example`; may be given again
     #[arg(long, value_name = "ORIGIN", requires = "listen", value_parser = origin)]
     pub(crate) origin: Vec<String>,
     /// Listen where other machines can connect, without encryption; and where agents can read the daemon's tokens

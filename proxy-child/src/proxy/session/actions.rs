@@ -215,7 +215,7 @@ impl ProxySession<'_> {
         self.apply_actions_and_report(actions, link);
     }
 
-    /// Same as [`Session::act`], for actions without a caller that waits for the result.
+    /// Same as [`ProxySession::apply_actions`], for actions without a caller that waits for the result.
     pub(super) fn apply_actions_and_report(&mut self, actions: Vec<Action>, link: &mut HostLink) {
         if let Err(error) = self.apply_actions(actions, link) {
             let event = Event::ActionFailed { action: "answering the agent".into(), error: error.to_string() };

@@ -11,7 +11,7 @@ pub(crate) enum TimerKind {
     Start,
     /// The turn that was aborted is to be over.
     Abort,
-    /// The next of the clocks of a turn ([`SessionClocks::next`](crate::session::clocks::Clocks::next)).
+    /// The next of the clocks of a turn ([`SessionClocks::next`](crate::session::clocks::SessionClocks::next)).
     Turn,
     /// The usage limit is reset, and the prompt asked again.
     Usage,
@@ -27,7 +27,7 @@ pub(crate) enum TimerKind {
     Receipt,
     /// The proxy is to have listed its processes.
     Listing,
-    /// The next deadline of the session's end ([`Ending::next`](crate::session::ending::Ending::next)).
+    /// The next deadline of the session's end ([`SessionEnding::next`](crate::session::session_ending::SessionEnding::next)).
     End,
     /// Events are committed that were held back while the agent starts.
     Commit,
