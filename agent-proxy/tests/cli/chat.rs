@@ -3,10 +3,10 @@
 use std::{io::Write, process::Stdio};
 
 use ipc_protocol::Event;
-use nix::{pty::openpty, sys::signal::Signal};
+use nix::sys::signal::Signal;
 
 use crate::{
-    harness::{PROGRAM, Place, Running, envelope, gone, process},
+    harness::{PROGRAM, Place, Running, envelope, gone, open_terminal, process},
     terminal::Terminal,
 };
 
@@ -234,7 +234,7 @@ fn chat_on_terminal(place: &Place, flags: &[&str]) -> Terminal {
 fn a_terminal_has_a_line_editor_and_is_left_as_it_was() {
     let place = Place::new();
     let mut terminal = chat_on_terminal(&place, &[]);
-    let before = nix::sys::termios::tcgetattr(&openpty(None, None).expect("a fresh terminal").slave).expect("settings");
+    let before = nix::sys::termios::tcgetattr(&open_terminal((24, 80)).1).expect("settings");
     // A typo, and the key that takes it back.
     terminal.press("say helli\x7fo there\r");
     terminal.until("\nhello there\n>");

@@ -5,9 +5,12 @@ use std::{
     fs,
     io::{BufRead, BufReader, Lines, Read, Write as _},
     net::SocketAddr,
-    os::unix::{
-        net::UnixStream,
-        process::{CommandExt, ExitStatusExt},
+    os::{
+        fd::OwnedFd,
+        unix::{
+            net::UnixStream,
+            process::{CommandExt, ExitStatusExt},
+        },
     },
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -24,6 +27,10 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::signal::{Signal, kill},
     unistd::Pid,
+};
+use rustix::{
+    pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt},
+    termios::{Winsize, tcsetwinsize},
 };
 use serde_json::Value;
 
@@ -483,6 +490,20 @@ pub(crate) fn signalled(ran: &Ran) -> Option<i32> {
 pub(crate) fn not_run(what: impl std::fmt::Display) {
     // Lost only with the terminal itself.
     let _ = writeln!(std::io::stdout(), "NOT RUN: {what}");
+}
+
+/// Both ends of a terminal: ours, and the program's.
+///
+/// Each is closed on exec from its beginning. A flag that is set afterwards is late for a program that another test starts meanwhile,
+/// and that program holds the terminal open: its window is never hung up, and its output has no end.
+pub(crate) fn open_terminal((rows, columns): (u16, u16)) -> (OwnedFd, OwnedFd) {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let controller = openpt(flags).expect("a terminal");
+    grantpt(&controller).and_then(|()| unlockpt(&controller)).expect("it can be used");
+    let side = ioctl_tiocgptpeer(&controller, flags).expect("its other end");
+    let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&controller, size).expect("its size");
+    (controller, side)
 }
 
 /// Names in a directory.

@@ -3,31 +3,29 @@
 use std::{fs::File, io::Read, process::Stdio, sync::mpsc, thread};
 
 use ipc_protocol::{Event, Receipt};
-use nix::pty::{Winsize, openpty};
 
-use crate::harness::{DEADLINE, PROGRAM, Place, Ran, Running};
+use crate::harness::{DEADLINE, PROGRAM, Place, Ran, Running, open_terminal};
 
 /// Runs the program in a terminal, and returns what it shows. Without `stdout` only standard error is one.
 #[track_caller]
-fn on_screen(place: &Place, args: &[&str], columns: u16, stdout: bool) -> (Ran, String) {
-    let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    let pty = openpty(Some(&size), None).expect("a terminal");
+pub(crate) fn on_screen(place: &Place, args: &[&str], columns: u16, stdout: bool) -> (Ran, String) {
+    let (controller, side) = open_terminal((24, columns));
     let mut command = place.command(args);
     command.env("NO_COLOR", "1").env("TERM", "xterm").env_remove("COLUMNS");
-    let end = || Stdio::from(pty.slave.try_clone().expect("another end"));
+    let end = || Stdio::from(side.try_clone().expect("another end"));
     command.stderr(end());
     if stdout {
         command.stdout(end());
     }
     let running = Running::new(command);
-    drop(pty.slave);
-    let mut master = File::from(pty.master);
+    drop(side);
+    let mut controller = File::from(controller);
     let (sender, shown) = mpsc::channel();
     thread::spawn(move || {
         let mut text = Vec::new();
         let mut bytes = [0; 4096];
         // The end is an error: nobody has the other end any more.
-        while let Ok(read @ 1..) = master.read(&mut bytes) {
+        while let Ok(read @ 1..) = controller.read(&mut bytes) {
             text.extend_from_slice(&bytes[..read]);
         }
         sender.send(String::from_utf8_lossy(&text).replace("\r\n", "\n"))

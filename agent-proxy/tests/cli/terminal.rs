@@ -10,11 +10,10 @@ use std::{
     thread,
 };
 
-use nix::pty::{Winsize, openpty};
+use crate::harness::{DEADLINE, Place, Ran, Running, open_terminal};
 
-use crate::harness::{DEADLINE, Place, Ran, Running};
-
-const SIZE: Winsize = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+/// Rows and columns.
+const SIZE: (u16, u16) = (24, 80);
 
 /// A program on a terminal of its own.
 pub(crate) struct Terminal {
@@ -29,16 +28,16 @@ pub(crate) struct Terminal {
 impl Terminal {
     /// Starts a program. Its standard streams are the terminal, which is its controlling one too.
     pub(crate) fn start(place: &Place, argv: &[&str], environment: &[(&str, &str)]) -> Self {
-        let pty = openpty(&SIZE, None).expect("a terminal");
+        let (controller, side) = open_terminal(SIZE);
         let mut command = place.command_as(&[&["setsid", "--ctty"], argv].concat());
-        let end = || Stdio::from(pty.slave.try_clone().expect("another end"));
+        let end = || Stdio::from(side.try_clone().expect("another end"));
         command.stdin(end()).stdout(end()).stderr(end());
         command.env("TERM", "xterm").envs(environment.iter().copied());
         for name in ["COLUMNS", "LINES"] {
             command.env_remove(name);
         }
         let running = Running::new(command);
-        let keyboard = File::from(pty.master);
+        let keyboard = File::from(controller);
         let (sender, output) = mpsc::channel();
         let mut reader = keyboard.try_clone().expect("another end");
         thread::spawn(move || {
@@ -49,9 +48,9 @@ impl Terminal {
                 }
             }
         });
-        let [rows, columns] = [SIZE.ws_row, SIZE.ws_col].map(|size| NonZero::new(size).expect("not 0"));
+        let [rows, columns] = [SIZE.0, SIZE.1].map(|size| NonZero::new(size).expect("not 0"));
         let screen = vt100::Parser::new(rows, columns, 0);
-        Self { keyboard, output, screen, running, side: pty.slave }
+        Self { keyboard, output, screen, running, side }
     }
 
     /// Types keys.
@@ -125,6 +124,6 @@ impl Terminal {
 }
 
 fn text(screen: &vt100::Parser) -> String {
-    let lines: Vec<String> = screen.screen().rows(0, SIZE.ws_col).map(|line| line.trim_end().to_owned()).collect();
+    let lines: Vec<String> = screen.screen().rows(0, SIZE.1).map(|line| line.trim_end().to_owned()).collect();
     lines.join("\n").trim_end().to_owned()
 }

@@ -11,18 +11,14 @@ use std::{
 
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    pty::{Winsize, openpty},
     sys::{
         signal::Signal,
         termios::{Termios, tcgetattr},
     },
 };
-use rustix::{
-    io::{FdFlags, fcntl_setfd},
-    termios::tcsetwinsize,
-};
+use rustix::termios::tcsetwinsize;
 
-use crate::harness::{DEADLINE, PROGRAM, Place, Ran, Running, gone, process};
+use crate::harness::{DEADLINE, PROGRAM, Place, Ran, Running, gone, open_terminal, process};
 
 /// Rows and columns of a window.
 pub(crate) const SIZE: (u16, u16) = (24, 80);
@@ -55,25 +51,20 @@ impl Window {
         argv: &[&str],
         environment: &[(&str, &str)],
     ) -> Self {
-        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-        let pty = openpty(&size, None).expect("a terminal");
-        // Else the program itself, and that of another test, would hold the window open.
-        for end in [&pty.master, &pty.slave] {
-            fcntl_setfd(end, FdFlags::CLOEXEC).expect("set");
-        }
-        let before = tcgetattr(&pty.slave).expect("its settings");
+        let (controller, side) = open_terminal((rows, columns));
+        let before = tcgetattr(&side).expect("its settings");
         let mut command = place.command_as(&[&["setsid", "--ctty"], argv].concat());
-        let end = || Stdio::from(pty.slave.try_clone().expect("another end"));
+        let end = || Stdio::from(side.try_clone().expect("another end"));
         command.stdin(end()).stdout(end()).stderr(end());
         command.env("TERM", "xterm-256color").envs(environment.iter().copied());
         for name in ["COLUMNS", "LINES"] {
             command.env_remove(name);
         }
-        rustix::io::ioctl_fionbio(&pty.master, true).expect("set");
+        rustix::io::ioctl_fionbio(&controller, true).expect("set");
         let [rows, columns] = [rows, columns].map(|number| NonZero::new(number).expect("not 0"));
         Self {
-            controller: Some(File::from(pty.master)),
-            side: pty.slave,
+            controller: Some(File::from(controller)),
+            side,
             before,
             parser: vt100::Parser::new(rows, columns, 1000),
             output: Vec::new(),
