@@ -11,6 +11,7 @@ use crate::{args::TopSort, render, term::printable};
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SessionRow {
     pub(super) id: SessionId,
+    pub(super) title: Option<String>,
     pub(super) agent: String,
     pub(super) state: String,
     pub(super) phase: RowPhase,
@@ -51,6 +52,7 @@ impl SessionRow {
         let usage = session.metrics.usage;
         let used = session.process_use.unwrap_or_default();
         Self {
+            title: session.title.map(|title| printable(&title, false)),
             agent: printable(&session.metadata.agent, false),
             state,
             phase,
@@ -72,7 +74,7 @@ impl SessionRow {
     pub(super) fn matches(&self, filter: &str) -> bool {
         let filter = filter.to_lowercase();
         let texts = [Some(self.id.as_str()), Some(&self.agent), Some(&self.state), Some(&self.cwd)];
-        let more = [self.user.as_deref(), self.model.as_deref()];
+        let more = [self.title.as_deref(), self.user.as_deref(), self.model.as_deref()];
         texts.into_iter().chain(more).flatten().any(|text| text.to_lowercase().contains(&filter))
     }
 }
@@ -88,8 +90,10 @@ pub(super) const SORTS: [(TopSort, &str); 7] = [
     (TopSort::Id, "id"),
 ];
 
-/// Sorts rows. Equal ones go by id, so that none jumps.
+/// Sorts rows. Those without processes stand last in any order. Equal ones go by id, so that none jumps.
 pub(super) fn sort(rows: &mut [SessionRow], by: TopSort, reversed: bool) {
+    // Suspended ones before those that have ended.
+    let rest = |row: &SessionRow| row.phase.max(RowPhase::Idle);
     rows.sort_by(|one, other| {
         let order = match by {
             TopSort::Cpu => other.cpu_percent.total_cmp(&one.cpu_percent),
@@ -101,7 +105,7 @@ pub(super) fn sort(rows: &mut [SessionRow], by: TopSort, reversed: bool) {
             TopSort::Id => std::cmp::Ordering::Equal,
         };
         let order = order.then_with(|| one.id.as_str().cmp(other.id.as_str()));
-        if reversed { order.reverse() } else { order }
+        rest(one).cmp(&rest(other)).then(if reversed { order.reverse() } else { order })
     });
 }
 
@@ -115,6 +119,7 @@ pub(super) mod tests {
     pub(in super::super) fn row(number: u16, phase: RowPhase) -> SessionRow {
         SessionRow {
             id: format!("s-{number:03}").parse().expect("an id"),
+            title: None,
             agent: "acp".into(),
             state: format!("{phase:?}").to_lowercase(),
             phase,
@@ -144,6 +149,14 @@ pub(super) mod tests {
         }
         assert_eq!(ids(TopSort::State, false), ["s-002", "s-003", "s-001"]);
         assert_eq!(ids(TopSort::Id, false), ["s-001", "s-002", "s-003"]);
+        let rows = [(1, RowPhase::Idle), (4, RowPhase::Ended), (3, RowPhase::Suspended), (2, RowPhase::Busy)];
+        for (by, _) in SORTS {
+            for reversed in [false, true] {
+                let mut rows = rows.map(|(number, phase)| row(number, phase));
+                sort(&mut rows, by, reversed);
+                assert_eq!((rows[2].id.as_str(), rows[3].id.as_str()), ("s-003", "s-004"), "{by:?} {reversed}");
+            }
+        }
         let mut equal = vec![row(2, RowPhase::Idle), row(1, RowPhase::Idle)];
         equal.iter_mut().for_each(|row| row.cpu_percent = 0.0);
         sort(&mut equal, TopSort::Cpu, false);
@@ -152,8 +165,8 @@ pub(super) mod tests {
 
     #[test]
     fn a_filter_finds_text_in_any_case() {
-        let row = row(7, RowPhase::Busy);
-        for filter in ["S-007", "ada", "busy", "PROJECT", "acp", ""] {
+        let row = SessionRow { title: Some("Fix the login".into()), ..row(7, RowPhase::Busy) };
+        for filter in ["S-007", "ada", "busy", "PROJECT", "acp", "the LOGIN", ""] {
             assert!(row.matches(filter), "{filter}");
         }
         assert!(!row.matches("codex"));

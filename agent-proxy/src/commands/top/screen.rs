@@ -26,7 +26,7 @@ const KEYS: [(&str, &str); 16] = [
     ("Enter", "open a session: its processes and its text"),
     ("Esc", "back; forget the filter"),
     ("Tab", "from the processes to the text, and back"),
-    ("/", "filter by id, agent, state, user, model, directory"),
+    ("/", "filter by id, title, agent, state, user, model or path"),
     ("s", "sort by the next column"),
     ("S", "reverse the order"),
     ("e", "show or hide sessions that have ended"),
@@ -122,37 +122,111 @@ fn key_line(state: &TopState) -> &'static str {
     }
 }
 
-/// Columns besides the last: heading, width, aligned right.
-const COLUMNS: [(&str, usize, bool); 9] = [
-    ("SESSION", 12, false),
-    ("AGENT", 11, false),
-    ("STATE", 14, false),
+/// Columns of numbers: heading, width, aligned right. The last ones give way to titles, and to ids that need more room.
+const NUMBERS: [(&str, usize, bool); 6] = [
     ("CPU%", 5, true),
     ("MEMORY", 9, true),
+    ("AGE", 6, true),
     ("PROC", 4, true),
     ("TURN", 4, true),
     ("TOKENS", 6, true),
-    ("AGE", 6, true),
 ];
+/// Places of the numbers on the screen.
+const NUMBER_ORDER: [usize; 6] = [0, 1, 3, 4, 5, 2];
+/// Widths of the first three columns where there is room, and the least of them.
+const ID_WIDTH: usize = 12;
+const LONGEST_ID: usize = 36;
+const AGENT_WIDTH: usize = 11;
+const STATE_WIDTH: usize = 14;
+const LEAST_WIDTH: usize = 5;
+/// Least and most room for titles.
+const LEAST_TITLE: usize = 16;
+const MOST_TITLE: usize = 40;
+/// Least room for directories.
+const LEAST_DIRECTORY: usize = 9;
+/// Space before titles and directories.
+const WIDE_GAP: usize = 2;
 
-/// Heading of the last column, which takes the room that is left.
-const DIRECTORY: &str = "  DIRECTORY";
+/// Columns of the list in a window.
+#[derive(Debug)]
+struct ListColumns {
+    id: usize,
+    agent: usize,
+    state: usize,
+    /// Number of [`NUMBERS`] that are shown.
+    numbers: usize,
+    /// Room for titles; 0 without.
+    title: usize,
+    /// Room for directories; 0 without.
+    directory: usize,
+}
+
+impl ListColumns {
+    /// Fits the columns to the sessions and the window: ids are told apart first, then come titles where there are any.
+    fn fit(rows: &[SessionRow], ids: &[String], width: usize) -> Self {
+        let longest =
+            |lengths: &mut dyn Iterator<Item = usize>, least, most| lengths.max().unwrap_or(0).clamp(least, most);
+        let id = longest(&mut ids.iter().map(|id| id.chars().count()), ID_WIDTH, LONGEST_ID);
+        let titles = rows.iter().filter_map(|row| row.title.as_ref()).map(|title| title.chars().count()).max();
+        let title = titles.map_or(0, |title| title.clamp(LEAST_TITLE.min(title), LEAST_TITLE));
+        let mut columns =
+            Self { id, agent: AGENT_WIDTH, state: STATE_WIDTH, numbers: NUMBERS.len(), title, directory: 0 };
+        if columns.width() > width {
+            columns.agent = longest(&mut rows.iter().map(|row| row.agent.chars().count()), LEAST_WIDTH, AGENT_WIDTH);
+            columns.state = longest(&mut rows.iter().map(|row| row.state.chars().count()), LEAST_WIDTH, STATE_WIDTH);
+        }
+        while columns.width() > width && columns.numbers > 2 {
+            columns.numbers -= 1;
+        }
+        // What is left is for titles, and for directories behind them.
+        let left = width.saturating_sub(columns.width());
+        if let Some(titles) = titles {
+            let wanted = titles.min(MOST_TITLE).saturating_sub(columns.title);
+            columns.title += if left >= wanted + WIDE_GAP + LEAST_DIRECTORY { wanted } else { wanted.min(left) };
+        }
+        let left = width.saturating_sub(columns.width());
+        columns.directory = left.checked_sub(WIDE_GAP).filter(|left| *left >= LEAST_DIRECTORY).unwrap_or(0);
+        columns
+    }
+
+    fn width(&self) -> usize {
+        let numbers: usize = NUMBERS[..self.numbers].iter().map(|(_, width, _)| width + 1).sum();
+        let wide = |room: usize| if room == 0 { 0 } else { WIDE_GAP + room };
+        self.id + 1 + self.agent + 1 + self.state + numbers + wide(self.title) + wide(self.directory)
+    }
+
+    fn line(&self, [id, agent, state]: [&str; 3], numbers: [String; 6], title: &str, directory: &str) -> String {
+        let mut line = [(id, self.id), (agent, self.agent), (state, self.state)]
+            .map(|(text, width)| cell(text, width, false))
+            .join(" ");
+        for at in NUMBER_ORDER.into_iter().filter(|at| *at < self.numbers) {
+            let (_, width, right) = NUMBERS[at];
+            line.push_str(&format!(" {}", cell(&numbers[at], width, right)));
+        }
+        if self.title > 0 {
+            line.push_str(&format!("  {}", cell(title, self.title, false)));
+        }
+        if self.directory > 0 {
+            line.push_str(&format!("  {}", clip_start(directory, self.directory)));
+        }
+        line
+    }
+}
 
 fn list(frame: &mut Frame<'_>, area: Rect, state: &TopState, style: TopStyle, now: SystemTime) {
     let width = usize::from(area.width);
-    let headings = COLUMNS.iter().map(|(heading, width, right)| cell(heading, *width, *right)).collect::<Vec<_>>();
-    let headings = headings.join(" ");
-    let has_room = width >= headings.len() + DIRECTORY.len();
-    let mut lines =
-        vec![Line::styled(clip(&format!("{headings}{}", if has_room { DIRECTORY } else { "" }), width), DIM)];
+    let ids: Vec<&str> = state.rows.iter().map(|row| row.id.as_str()).collect();
+    let ids = render::listing::short_ids(&ids);
+    let columns = ListColumns::fit(&state.rows, &ids, width);
+    let headings =
+        columns.line(["SESSION", "AGENT", "STATE"], NUMBERS.map(|(name, ..)| name.to_owned()), "TITLE", "DIRECTORY");
+    let mut lines = vec![Line::styled(clip(headings.trim_end(), width), DIM)];
     let height = usize::from(area.height.saturating_sub(1)).max(1);
     let at = state.selected_at().unwrap_or(0);
     // The selection is in view, and the list is filled.
     let first = (at + 1).saturating_sub(height);
-    let ids: Vec<&str> = state.rows.iter().map(|row| row.id.as_str()).collect();
-    let ids = render::listing::short_ids(&ids);
     for (place, row) in state.rows.iter().enumerate().skip(first).take(height) {
-        let text = session_line(row, &ids[place], width, now);
+        let text = clip(&session_line(row, &ids[place], &columns, now), width);
         let shown = if place == at { style.phase(row.phase).patch(SELECTED) } else { style.phase(row.phase) };
         lines.push(Line::styled(format!("{text:<width$}"), shown));
     }
@@ -167,28 +241,19 @@ fn list(frame: &mut Frame<'_>, area: Rect, state: &TopState, style: TopStyle, no
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-fn session_line(row: &SessionRow, id: &str, width: usize, now: SystemTime) -> String {
+fn session_line(row: &SessionRow, id: &str, columns: &ListColumns, now: SystemTime) -> String {
     let cpu = if row.processes == 0 { "-".to_owned() } else { format!("{:.0}", row.cpu_percent) };
     let memory = if row.processes == 0 { "-".to_owned() } else { bytes(row.rss_bytes) };
-    let values = [
-        id.to_owned(),
-        row.agent.clone(),
-        row.state.clone(),
+    let age = age(now.duration_since(row.started_at).unwrap_or_default());
+    let numbers = [
         cpu,
         memory,
+        age.split(' ').next().unwrap_or_default().to_owned(),
         row.processes.to_string(),
         row.turns.to_string(),
         amount(row.tokens),
-        age(now.duration_since(row.started_at).unwrap_or_default()).split(' ').next().unwrap_or_default().to_owned(),
     ];
-    let cells = COLUMNS.iter().zip(values).map(|((_, width, right), value)| cell(&value, *width, *right));
-    let line = cells.collect::<Vec<_>>().join(" ");
-    let room = width.saturating_sub(line.chars().count() + 2);
-    if line.chars().count() + DIRECTORY.len() > width {
-        clip(&line, width)
-    } else {
-        format!("{line}  {}", clip_start(&row.cwd, room))
-    }
+    columns.line([id, &row.agent, &row.state], numbers, row.title.as_deref().unwrap_or_default(), &row.cwd)
 }
 
 fn cell(text: &str, width: usize, right: bool) -> String {
@@ -222,7 +287,8 @@ fn session(frame: &mut Frame<'_>, area: Rect, state: &mut TopState, style: TopSt
         |row| {
             let model = row.model.as_ref().map_or_else(String::new, |model| format!("  {model}"));
             let age = age(now.duration_since(row.started_at).unwrap_or_default());
-            format!("{}  {}{model}  {}  {} tokens  {age}", row.id, row.agent, row.state, amount(row.tokens))
+            let title = row.title.as_ref().map_or_else(String::new, |title| format!("  {title}"));
+            format!("{}  {}{model}  {}  {} tokens  {age}{title}", row.id, row.agent, row.state, amount(row.tokens))
         },
     );
     let shown = row.as_ref().map_or(BOLD, |row| style.phase(row.phase).patch(BOLD));
@@ -450,6 +516,36 @@ mod tests {
         assert!(lines[5..23].iter().all(String::is_empty));
         let wide = sized(&mut top, 120, 24);
         assert!(wide[2].ends_with("  /home/ada/project"), "{}", wide[2]);
+    }
+
+    #[test]
+    fn sessions_are_told_apart_by_ids_and_titles() {
+        let id = |number| format!("019ab3f2-7c41-7d3{number}-8a12-0123456789ab").parse().expect("an id");
+        let titled = |number: u16, title: Option<&str>| SessionRow {
+            id: id(number),
+            title: title.map(str::to_owned),
+            ..row(number, RowPhase::Idle)
+        };
+        let mut top = state(vec![titled(1, Some("Fix the login form")), titled(2, None)]);
+        let lines = screen(&mut top);
+        assert_eq!(lines[1], "SESSION            AGENT STATE  CPU%    MEMORY PROC    AGE  TITLE");
+        assert_eq!(lines[2], "019ab3f2-7c41-7d31 acp   idle      1   1.0 MiB    1     1h  Fix the login form");
+        assert_eq!(lines[3], "019ab3f2-7c41-7d32 acp   idle      2   2.0 MiB    2     1h");
+        let wide = sized(&mut top, 140, 24);
+        assert!(wide[1].ends_with("  TITLE               DIRECTORY") && wide[1].contains("TOKENS"), "{}", wide[1]);
+        assert!(wide[2].ends_with("  Fix the login form  /home/ada/project"), "{}", wide[2]);
+        let long = "whose id is longer than all others, and whose title is longer still, and goes on";
+        let mut top = state(vec![
+            SessionRow { id: "a".repeat(64).parse().expect("an id"), ..titled(1, Some(long)) },
+            SessionRow { id: format!("{}b", "a".repeat(63)).parse().expect("an id"), ..titled(2, Some("x")) },
+        ]);
+        for width in [20, 40, 80, 100, 200] {
+            assert!(sized(&mut top, width, 24).iter().all(|line| line.chars().count() <= usize::from(width)));
+        }
+        press(&mut top, "/ l o n g e r");
+        assert_eq!(top.rows.len(), 1, "titles are looked through");
+        press(&mut top, "enter enter");
+        assert!(sized(&mut top, 200, 24)[1].contains("  whose id is longer"), "the open session has it, too");
     }
 
     #[test]
