@@ -458,14 +458,16 @@ pub enum Error {
 
 fn queue_like(waiting: usize, waited: Option<Duration>) -> String {
     match (waiting, waited) {
-        (_, Some(waited)) => format!("none ended within {waited:?}"),
-        (0, None) => "none may wait".to_owned(),
+        (_, Some(Duration::ZERO)) | (0, None) => "none may wait".to_owned(),
+        (_, Some(waited)) => format!("none ended within {}", humantime_like(waited)),
         (waiting, None) => format!("{waiting} wait already"),
     }
 }
 
 fn humantime_like(after: Duration) -> String {
-    format!("{after:?}")
+    // No digits below the millisecond: nobody waits for so little, and `0ns` is no time that a person gives.
+    let after = Duration::from_millis(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
+    if after.is_zero() { "0s".to_owned() } else { format!("{after:?}") }
 }
 
 impl From<InvalidId> for Error {

@@ -94,17 +94,24 @@ fn list(program: &str, env: &EnvVars, label: &str) -> Result<Vec<LabeledContaine
     ids.split_whitespace().filter_map(inspect).collect()
 }
 
-/// Readies the engine for a container. Blocks for as long as that takes. What fails here fails again, with its reason, when the engine
-/// starts the container.
+/// Readies the engine for a container. Blocks for as long as that takes. Of podman, what fails here fails again, with its reason, when it
+/// starts the container. Docker's program is started before its daemon is asked for anything, so that is asked here.
 ///
 /// Podman without root has a process that holds its user's namespaces, which the first call of all starts. Were that a session's, the kill
 /// of the session would end it, and podman would find its other containers no more.
 ///
 /// The engine must be no child that somebody else reaps.
-pub fn prepare_engine(program: &str, env: &EnvVars) {
-    if is_podman(program) && !nix::unistd::geteuid().is_root() {
+///
+/// # Errors
+/// Docker's words where its daemon does not answer.
+pub fn prepare_engine(program: &str, env: &EnvVars) -> Result<(), String> {
+    if !is_podman(program) {
+        return run_engine(program, env, &["ps", "--quiet"]).map(drop);
+    }
+    if !nix::unistd::geteuid().is_root() {
         let _ = run_engine(program, env, &["unshare", "true"]);
     }
+    Ok(())
 }
 
 fn is_podman(program: &str) -> bool {
@@ -179,8 +186,13 @@ mod tests {
 
     /// Lists with an engine that counts its calls in `calls`, and does `script` with their number in `n`.
     fn listed(script: &str) -> (Result<Vec<LabeledContainer>, String>, usize) {
+        with_engine("podman", script, |program, env| labeled_containers(program, env, "a.label"))
+    }
+
+    /// Calls something with an engine, and returns how often that was started.
+    fn with_engine<T>(name: &str, script: &str, call: impl FnOnce(&str, &EnvVars) -> T) -> (T, usize) {
         let directory = tempfile::tempdir().expect("a directory");
-        let (program, calls) = (directory.path().join("podman"), directory.path().join("calls"));
+        let (program, calls) = (directory.path().join(name), directory.path().join("calls"));
         let script = format!("#!/bin/sh\necho $1 >>{0}\nn=$(grep -c . {0})\n{script}\n", calls.display());
         // Written by another process: one that is forked meanwhile by another test would hold a descriptor that writes.
         let source = directory.path().join("source");
@@ -189,8 +201,8 @@ mod tests {
         let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
         run_engine("/bin/cp", &env, &[&text(&source), &text(&program)]).expect("copied");
         fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).expect("set");
-        let listed = labeled_containers(&text(&program), &env, "a.label");
-        (listed, fs::read_to_string(calls).expect("called").lines().count())
+        let called = call(&text(&program), &env);
+        (called, fs::read_to_string(calls).expect("called").lines().count())
     }
 
     fn container(id: &str) -> LabeledContainer {
@@ -203,6 +215,15 @@ mod tests {
         assert_eq!(listed(ids), (Ok(vec![container("a"), container("b")]), 3));
         assert_eq!(listed(&format!("[ $n = 1 ] && exit 1\n{ids}")), (Ok(vec![container("a"), container("b")]), 4));
         assert_eq!(listed(&format!("[ $n = 2 ] && exit 1\n{ids}")), (Ok(vec![container("a"), container("b")]), 5));
+    }
+
+    #[test]
+    fn docker_without_its_daemon_is_told() {
+        let (answered, _) = with_engine("docker", "exit 0", prepare_engine);
+        assert_eq!(answered, Ok(()));
+        let (refused, _) =
+            with_engine("docker", "echo 'Cannot connect to the Docker daemon' >&2; exit 1", prepare_engine);
+        assert!(refused.as_ref().is_err_and(|failure| failure.contains("Cannot connect")), "{refused:?}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::{ManagerInner, ProxyManager};
 use crate::{
     blocking::blocking,
     conversation_locks::ConversationLocks,
-    error::Result,
+    error::{Error, Result},
     homes::SessionHomes,
     launch::{AgentDefaults, LaunchContext, PastSession, SessionLaunch},
     records::{ConversationRecord, ConversationRecords},
@@ -102,7 +102,10 @@ impl ProxyManager {
         if let Some(container) = launch.enclosure.container.clone() {
             self.inner.remove_dead_containers();
             let prepare = move || registry::prepare_engine(&container.program, &container.env);
-            blocking("preparing the container engine", prepare).await?;
+            blocking("preparing the container engine", prepare).await?.map_err(|failure| Error::InvalidConfig {
+                field: "container.engine",
+                reason: format!("the engine does not answer: {failure}; `agent-proxy doctor` says which one works"),
+            })?;
         }
         Ok(launch)
     }
