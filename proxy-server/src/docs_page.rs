@@ -10,6 +10,8 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use crate::plain_page::escape;
+
 const STYLE: &str = include_str!("docs_page.css");
 
 /// Page and its policy, made once.
@@ -250,10 +252,6 @@ fn paragraphs(text: &str) -> String {
 fn inline(text: &str) -> String {
     let parts = text.split('`').enumerate();
     parts.map(|(at, part)| if at % 2 == 1 { format!("<code>{}</code>", escape(part)) } else { escape(part) }).collect()
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

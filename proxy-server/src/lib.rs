@@ -43,6 +43,7 @@ pub mod mcp;
 mod metrics;
 #[cfg(feature = "openapi")]
 pub mod openapi;
+mod plain_page;
 mod request_bounds;
 mod requests;
 mod route_table;

@@ -57,6 +57,12 @@ fn a_page_logs_in_by_a_link_that_works_once() {
     let cookie = log_in(address, &link);
     assert_eq!(send(address, &link, &[], "").status, 401, "it was used");
     assert_eq!(send(address, "GET /login?code=wrong", &[], "").status, 401);
+    // A browser shows a page.
+    let page = send(address, &link, &["Accept: text/html,*/*;q=0.8".to_owned()], "");
+    assert!(page.status == 401 && page.head.contains("text/html"), "{}", page.head);
+    for part in ["was used already", "<pre>agent-proxy login-link</pre>"] {
+        assert!(page.text.contains(part), "{part} in {}", page.text);
+    }
     let known = send(address, "GET /v1/whoami", std::slice::from_ref(&cookie), "");
     assert_eq!((known.status, known.body), (200, json!({ "name": "ada", "role": "operate", "user": "ada" })));
     let origin = format!("Origin: http://{address}");

@@ -24,6 +24,8 @@ const LINK_LIFE: Duration = Duration::from_secs(15 * 60);
 pub(crate) const LOGIN_LIFE: Duration = Duration::from_secs(12 * 60 * 60);
 /// Links and logins at once, each.
 const MAX_LOGINS: usize = 1000;
+/// Used and expired links that are remembered, for whoever follows one again.
+const MAX_SPENT: usize = 10_000;
 /// What the cookie's name begins with; its port follows, since cookies of a host go to all of its ports.
 const COOKIE: &str = "agent_proxy_login";
 /// Path of the link.
@@ -36,9 +38,18 @@ struct Grant {
     until: Instant,
 }
 
+/// Reason why a link of this server does nothing any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SpentLink {
+    Used,
+    Expired,
+}
+
 #[derive(Debug, Default)]
 struct Grants {
     links: HashMap<String, Grant>,
+    /// Links that were used or are too old, and until when that is known.
+    spent: HashMap<String, (SpentLink, Instant)>,
     logins: HashMap<String, Grant>,
     /// Beginnings of links: `http://127.0.0.1:8480`.
     addresses: Vec<String>,
@@ -47,6 +58,22 @@ struct Grants {
 /// Links and logins of pages. A clone has the same.
 #[derive(Clone, Debug, Default)]
 pub struct LoginStore(Arc<Mutex<Grants>>);
+
+impl Grants {
+    /// Takes out the links that are too old, and forgets those that were for long.
+    fn expire(&mut self, now: Instant) {
+        self.spent.retain(|_, (_, until)| *until > now);
+        let expired = self.links.extract_if(|_, grant| grant.until <= now).map(|(link, _)| link);
+        let expired: Vec<String> = expired.collect();
+        expired.into_iter().for_each(|link| self.spend(link, SpentLink::Expired, now));
+    }
+
+    fn spend(&mut self, link: String, why: SpentLink, now: Instant) {
+        if self.spent.len() < MAX_SPENT {
+            self.spent.insert(link, (why, now + LOGIN_LIFE));
+        }
+    }
+}
 
 /// Link that works once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +104,7 @@ impl LoginStore {
             ));
         }
         let now = Instant::now();
-        grants.links.retain(|_, grant| grant.until > now);
+        grants.expire(now);
         if grants.links.len() >= MAX_LOGINS {
             return Err(ProblemDetails::new(
                 "overloaded",
@@ -98,12 +125,17 @@ impl LoginStore {
         if grants.logins.len() >= MAX_LOGINS {
             return Err(ProblemDetails::new("overloaded", format!("{MAX_LOGINS} pages are logged in: log one out")));
         }
-        let grant = grants.links.remove(&hash(code)).filter(|grant| grant.until > now).ok_or_else(|| {
-            ProblemDetails::new(
-                "unauthorized",
-                "this login link is not known, or was used, or is too old: `agent-proxy login-link` prints another",
-            )
-        })?;
+        grants.expire(now);
+        let link = hash(code);
+        let Some(grant) = grants.links.remove(&link) else {
+            let why = match grants.spent.get(&link) {
+                Some((SpentLink::Used, _)) => "this login link was used already, and each works once",
+                Some((SpentLink::Expired, _)) => "this login link is too old: each has to be used within 15 minutes",
+                None => "this login link is not known: it is not whole, or of a daemon that has ended",
+            };
+            return Err(ProblemDetails::new("unauthorized", format!("{why}; `agent-proxy login-link` prints another")));
+        };
+        grants.spend(link, SpentLink::Used, now);
         grants.logins.insert(hash(&value), Grant { until: now + LOGIN_LIFE, ..grant });
         Ok(value)
     }
@@ -175,7 +207,10 @@ mod tests {
         let store = store();
         let link = store.create_link(Identity::new("ada", Role::Read)).expect("a link");
         let value = store.log_in(code(&link)).expect("logged in");
-        assert_eq!(store.log_in(code(&link)).expect_err("used up").status, 401);
+        let used = store.log_in(code(&link)).expect_err("used up");
+        assert!(used.status == 401 && used.detail.contains("was used already"), "{used:?}");
+        let unknown = store.log_in("wrong").expect_err("unknown");
+        assert!(unknown.status == 401 && unknown.detail.contains("is not known"), "{unknown:?}");
         assert_eq!(store.identify(&cookie(&value)).expect("known").name, "ada");
         assert_eq!(store.identify(&cookie("wrong")), None);
         assert_eq!(store.identify(&cookie(code(&link))), None, "a link is no cookie");
@@ -192,7 +227,8 @@ mod tests {
         let late =
             |grants: &mut HashMap<String, Grant>| grants.values_mut().for_each(|grant| grant.until = Instant::now());
         late(&mut lock(&store.0).links);
-        assert_eq!(store.log_in(code(&link)).expect_err("too old").status, 401);
+        let expired = store.log_in(code(&link)).expect_err("too old");
+        assert!(expired.status == 401 && expired.detail.contains("is too old"), "{expired:?}");
         let link = store.create_link(Identity::new("ada", Role::Read)).expect("a link");
         let value = store.log_in(code(&link)).expect("logged in");
         late(&mut lock(&store.0).logins);

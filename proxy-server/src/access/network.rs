@@ -23,7 +23,11 @@ use super::{
     role_check::changes,
 };
 use crate::{
-    ProblemDetails, ServerMetrics, durable_streams::is_preflight, routes::is_public, websocket::subprotocol_token,
+    ProblemDetails, ServerMetrics,
+    durable_streams::is_preflight,
+    plain_page::{escape, is_for_people, page},
+    routes::is_public,
+    websocket::subprotocol_token,
 };
 
 /// Requests of a caller in a second, unless another bound is set.
@@ -255,6 +259,18 @@ pub fn require_token(router: Router, access: NetworkAccess) -> Router {
     router.layer(from_fn_with_state(Arc::new(access), admit))
 }
 
+/// Page for whoever follows a login link that does nothing.
+fn no_login_page(problem: &ProblemDetails) -> Response {
+    let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    // The advice is below.
+    let detail = escape(problem.detail.split(';').next().unwrap_or_default());
+    let body = format!(
+        "<p>You are not logged in: {detail}.</p><p>Where the daemon runs, print another link, and open it within 15 minutes:</p>\
+         <pre>agent-proxy login-link</pre><p>A page that is logged in already stays so: <a href=\"/\">open it</a>.</p>"
+    );
+    page(status, "No login by this link", &body)
+}
+
 /// Query of a login link.
 #[derive(Deserialize)]
 struct LoginQuery {
@@ -326,7 +342,11 @@ async fn admit(State(access): State<Arc<NetworkAccess>>, request: Request, next:
         Ok(Err(response)) => response,
         Err(problem) => {
             tracing::info!(why = problem.detail, "a request is refused");
-            let response = problem.into_response();
+            let response = if request.uri.path() == LOGIN_PATH && is_for_people(&request.headers) {
+                no_login_page(&problem)
+            } else {
+                problem.into_response()
+            };
             if let Some((audit, draft)) = draft {
                 audit.record_refusal(draft, response.status()).await;
             }
