@@ -247,10 +247,8 @@ fn a_terminal_has_a_line_editor_and_is_left_as_it_was() {
     terminal.until("Ctrl-C again");
     terminal.until_last(">");
     terminal.press("\x03");
-    let side = terminal.side.try_clone().expect("another");
-    let (ran, _) = terminal.end();
+    let (ran, _, after) = terminal.end_with_settings();
     ran.exits(130);
-    let after = nix::sys::termios::tcgetattr(&side).expect("its settings");
     assert_eq!(after.local_flags, before.local_flags);
 }
 

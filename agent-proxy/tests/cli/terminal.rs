@@ -10,6 +10,8 @@ use std::{
     thread,
 };
 
+use nix::sys::termios::{Termios, tcgetattr};
+
 use crate::harness::{DEADLINE, Place, Ran, Running, open_terminal};
 
 /// Rows and columns.
@@ -22,7 +24,7 @@ pub(crate) struct Terminal {
     screen: vt100::Parser,
     running: Running,
     /// The program's side, for its settings.
-    pub(crate) side: OwnedFd,
+    side: OwnedFd,
 }
 
 impl Terminal {
@@ -112,14 +114,25 @@ impl Terminal {
     /// Waits for the program's end. Returns it, and the last screen.
     #[track_caller]
     pub(crate) fn end(self) -> (Ran, String) {
+        let (ran, screen, _) = self.end_with_settings();
+        (ran, screen)
+    }
+
+    /// Waits for the program's end. Returns it, the last screen, and the settings that it has left.
+    #[track_caller]
+    pub(crate) fn end_with_settings(self) -> (Ran, String, Termios) {
         let Self { keyboard: _keyboard, output, mut screen, running, side } = self;
-        drop(side);
         let ran = running.end();
+        let settings = tcgetattr(&side).expect("its settings");
+        drop(side);
         // Ends when nobody has the program's side any more.
-        while let Ok(byte) = output.recv_timeout(DEADLINE) {
-            screen.process(&[byte]);
+        loop {
+            match output.recv_timeout(DEADLINE) {
+                Ok(byte) => screen.process(&[byte]),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return (ran, text(&screen), settings),
+                Err(mpsc::RecvTimeoutError::Timeout) => panic!("somebody holds the terminal open: {}", text(&screen)),
+            }
         }
-        (ran, text(&screen))
     }
 }
 
