@@ -12,24 +12,28 @@ use agents::{
 };
 use api_types::InstalledAgent;
 use ipc_protocol::ErrorChain;
-use proxy_manager::{AgentSessionConfig, ChildProgram, Event, KillOptions, ProxyManager, Timeouts};
+use proxy_manager::{
+    AgentSessionConfig, ChildProgram, EndReason, Event, ExitStatus, KillOptions, ProxyManager, Timeouts,
+};
 use proxy_server::{
     ProblemDetails,
-    installed_agents::{describe, node_command},
+    installed_agents::{VersionAnswer, describe, node_command},
 };
 use tokio::task::JoinSet;
 
-use crate::{command_failure::CommandFailure, configuration::places, environment};
+use crate::{command_failure::CommandFailure, configuration::places, environment, term::clip};
 
 /// Longest time for a program to print its version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(15);
 /// Number of programs asked concurrently.
 const MAX_CONCURRENT: usize = 4;
+/// Longest words of a failure, in characters.
+const MAX_WORDS: usize = 160;
 /// Bytes of a program's output that are examined.
 const MAX_OUTPUT: usize = 4096;
 
-/// Looks for all agents of the catalog. Unless `child` is `None`, starts those whose version is in no file, to ask
-/// for it.
+/// Looks for all agents of the catalog. Unless `child` is `None`, starts each to ask for its version: the package of one may be there, and
+/// its program fail.
 ///
 /// # Errors
 /// The manager's, when it cannot be started for that.
@@ -41,7 +45,7 @@ pub(crate) async fn installed(
     let found: Vec<(&AgentSpec, FoundAgent)> =
         catalog.rows().iter().map(|row| (row, discovery::discover(row, &places))).collect();
     let commands: BTreeSet<Vec<String>> =
-        found.iter().flat_map(|(_, found)| [found.version_command.clone(), node_command(found)]).flatten().collect();
+        found.iter().flat_map(|(_, found)| [found.probe_command.clone(), node_command(found)]).flatten().collect();
     let versions = match child {
         Some(child) => Some(run_version_commands(child, commands).await?),
         None => None,
@@ -55,7 +59,7 @@ pub(crate) async fn installed(
 async fn run_version_commands(
     child: ChildProgram,
     commands: BTreeSet<Vec<String>>,
-) -> Result<BTreeMap<Vec<String>, ProgramVersion>, CommandFailure> {
+) -> Result<BTreeMap<Vec<String>, VersionAnswer>, CommandFailure> {
     if commands.is_empty() {
         return Ok(BTreeMap::new());
     }
@@ -73,10 +77,10 @@ async fn run_version_commands(
             && let Some(command) = waiting.next()
         {
             let manager = manager.clone();
-            running.spawn(async move { (command.clone(), printed_version(&manager, command).await) });
+            running.spawn(async move { (command.clone(), asked_version(&manager, command).await) });
         }
         match running.join_next().await {
-            Some(Ok((command, version))) => versions.extend(version.map(|version| (command, version))),
+            Some(Ok((command, answer))) => _ = versions.insert(command, answer),
             // Only a bug in the task causes this; the version is unknown then.
             Some(Err(error)) => tracing::warn!("version query task failed: {error}"),
             None => break,
@@ -86,8 +90,8 @@ async fn run_version_commands(
     Ok(versions)
 }
 
-/// Returns the first version that a command prints within [`PATIENCE`].
-async fn printed_version(manager: &ProxyManager, command: Vec<String>) -> Option<ProgramVersion> {
+/// Returns the first version that a command prints within [`VERSION_TIMEOUT`], or that it fails.
+async fn asked_version(manager: &ProxyManager, command: Vec<String>) -> VersionAnswer {
     let config = AgentSessionConfig {
         command,
         cwd: Some("/".into()),
@@ -96,14 +100,21 @@ async fn printed_version(manager: &ProxyManager, command: Vec<String>) -> Option
         timeouts: Timeouts { start_ms: None, ..Timeouts::NONE },
         ..AgentSessionConfig::new("command")
     };
-    let session = manager.start_session(config).await.ok()?;
+    let session = match manager.start_session(config).await {
+        Ok(session) => session,
+        Err(error) => return VersionAnswer::Failed(ErrorChain(&error).to_string()),
+    };
     let mut events = session.subscribe_from(0);
-    let mut text = String::new();
+    let (mut text, mut last_words, mut exit) = (String::new(), String::new(), None);
     let read = async {
         while let Some(envelope) = events.next().await {
             match &envelope.event {
                 Event::Text { text: piece } => text.push_str(piece),
-                Event::SessionEnded { .. } => break,
+                Event::Log { text: piece, .. } if last_words.len() < MAX_OUTPUT => last_words.push_str(piece),
+                Event::SessionEnded { reason, .. } => {
+                    exit = Some(reason.clone());
+                    break;
+                }
                 _ => {}
             }
             if text.len() > MAX_OUTPUT {
@@ -116,5 +127,31 @@ async fn printed_version(manager: &ProxyManager, command: Vec<String>) -> Option
     if let Err(error) = session.kill(KillOptions::NOW).await {
         tracing::warn!(error = %ErrorChain(&error), "failed to end a version query session");
     }
-    ProgramVersion::parse(&text)
+    match (ProgramVersion::parse(&text), exit) {
+        (Some(version), _) => VersionAnswer::Version(version),
+        (None, Some(EndReason::AgentExited(Some(exit)))) if exit != ExitStatus::Code(0) => {
+            VersionAnswer::Failed(failure(exit, &last_words))
+        }
+        (None, _) => VersionAnswer::Unclear,
+    }
+}
+
+/// Describes a failure by the exit status and, of what it wrote, the line that says most: Node.js prints its stack below the error.
+fn failure(exit: ExitStatus, words: &str) -> String {
+    let lines = || words.lines().map(str::trim).filter(|line| !line.is_empty());
+    let line = lines().find(|line| line.contains("rror: ")).or_else(|| lines().next_back());
+    line.map_or_else(|| exit.to_string(), |line| format!("{exit}: {}", clip(line, MAX_WORDS)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_told_by_its_error() {
+        let stack = "file:///x/codex.js:76\n    throw new Error(\n          ^\n\nError: Missing optional dependency x\n    at y\n\nNode.js v22\n";
+        assert_eq!(failure(ExitStatus::Code(1), stack), "exit code 1: Error: Missing optional dependency x");
+        assert_eq!(failure(ExitStatus::Code(2), "a\nb\n"), "exit code 2: b");
+        assert_eq!(failure(ExitStatus::Signal(9), ""), "SIGKILL");
+    }
 }

@@ -20,6 +20,17 @@ fn support(row: &AgentSpec) -> AgentSupport {
     }
 }
 
+/// Answer of a program that was asked for its version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VersionAnswer {
+    /// Its version.
+    Version(ProgramVersion),
+    /// Nothing that is one, or nothing in time.
+    Unclear,
+    /// It does not run: why.
+    Failed(String),
+}
+
 /// Builds the command that prints the version of the Node.js that would run the agent.
 pub fn node_command(found: &FoundAgent) -> Option<Vec<String>> {
     let program = found.node.as_ref()?.program.as_ref()?;
@@ -31,9 +42,13 @@ pub fn describe(
     row: &AgentSpec,
     found: FoundAgent,
     env: &EnvVars,
-    versions: Option<&BTreeMap<Vec<String>, ProgramVersion>>,
+    versions: Option<&BTreeMap<Vec<String>, VersionAnswer>>,
 ) -> InstalledAgent {
-    let version = |command: Option<Vec<String>>| versions.and_then(|versions| versions.get(&command?)).copied();
+    let answer = |command: Option<Vec<String>>| versions.and_then(|versions| versions.get(&command?));
+    let version = |command: Option<Vec<String>>| match answer(command) {
+        Some(VersionAnswer::Version(version)) => Some(*version),
+        _ => None,
+    };
     let mut missing = Vec::new();
     match (row.cmd.first(), &found.start_program, &found.program) {
         (Some(_), None, _) if let Some(file) = &found.not_executable => {
@@ -51,6 +66,14 @@ pub fn describe(
     missing.extend(row.missing_env(env).into_iter().map(|name| format!("{name} is not in the environment")));
     if let Some(node) = found.node.as_ref().filter(|node| versions.is_some() || node.program.is_none()) {
         missing.extend(node.missing(version(node_command(&found))));
+    }
+    // A program of a user's own row may know no such argument; that of a package does.
+    if let (false, Some(command), Some(VersionAnswer::Failed(why))) =
+        (row.discovery.npm_package.is_empty(), &found.probe_command, answer(found.probe_command.clone()))
+    {
+        let again =
+            if row.install.is_empty() { String::new() } else { format!(": install it again with `{}`", row.install) };
+        missing.push(format!("`{}` fails ({why}){again}", command.join(" ")));
     }
     let asked = version(found.version_command.clone()).map(|version| version.to_string());
     let version = found.version.or(asked);
@@ -101,7 +124,7 @@ mod tests {
         let found = FoundAgent { node: Some(node), ..FoundAgent::default() };
         let said = |text: &str| {
             let version = ProgramVersion::parse(text).expect("a version");
-            BTreeMap::from([(vec!["/bin/node".to_owned(), "--version".to_owned()], version)])
+            BTreeMap::from([(vec!["/bin/node".to_owned(), "--version".to_owned()], VersionAnswer::Version(version))])
         };
         let missing = |versions: Option<&_>| describe(&row(), found.clone(), &env, versions).missing;
         let usual = ["x is not in PATH", "UNSET is not in the environment"];
@@ -110,6 +133,33 @@ mod tests {
         let old = "Node.js 22.19.0 or later: /bin/node is 20.1.0";
         assert_eq!(missing(Some(&said("v20.1.0"))), [usual[0], usual[1], old]);
         assert!(missing(Some(&BTreeMap::new()))[2].contains("does not tell its version"));
+    }
+
+    #[test]
+    fn a_program_that_does_not_run_is_not_usable() {
+        let program = Some("/bin/x".into());
+        let command = vec!["/bin/x".to_owned(), "--version".to_owned()];
+        let found = FoundAgent {
+            start_program: program.clone(),
+            program,
+            version: Some("1.2.3".into()),
+            probe_command: Some(command.clone()),
+            ..FoundAgent::default()
+        };
+        let mut row = AgentSpec { required_env: Vec::new(), install: "npm install x".into(), ..row() };
+        let described = |row: &AgentSpec, answer: VersionAnswer| {
+            let answers = BTreeMap::from([(command.clone(), answer)]);
+            describe(row, found.clone(), &EnvVars::default(), Some(&answers))
+        };
+        let failed = || VersionAnswer::Failed("exit code 1: no part for this platform".into());
+        assert!(described(&row, failed()).usable, "nobody says that it knows the argument");
+        row.discovery.npm_package = "@x/x".into();
+        let stub = described(&row, failed());
+        assert!(stub.found && !stub.usable, "{stub:?}");
+        let why =
+            "`/bin/x --version` fails (exit code 1: no part for this platform): install it again with `npm install x`";
+        assert_eq!((stub.missing, stub.version.as_deref()), (vec![why.to_owned()], Some("1.2.3")));
+        assert!(described(&row, VersionAnswer::Unclear).usable, "it may tell its version to nobody");
     }
 
     #[test]

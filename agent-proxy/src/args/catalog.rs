@@ -28,7 +28,7 @@ pub(crate) struct AgentsArgs {
     /// Print the JSON Schema of a file of agents
     #[arg(long)]
     pub(crate) schema: bool,
-    /// Do not run the agents that tell their version only so
+    /// Do not run the agents: only what files tell is known then
     #[arg(long)]
     pub(crate) no_run: bool,
     /// Form of the list.

@@ -21,5 +21,8 @@ pub(super) async fn run(token: EngineToken, args: &AgentsArgs, global: &GlobalAr
     };
     let form = args.format.form(global.json);
     render::agents::listing(&agents).print(&form, "no agents")?;
-    if form == ListingFormat::Table { term::out(render::agents::notes(&agents, TermStyle::stdout())) } else { Ok(()) }
+    if form != ListingFormat::Table {
+        return Ok(());
+    }
+    term::out(render::agents::notes(&agents, TermStyle::stdout(), term::columns()))
 }

@@ -20,8 +20,9 @@ pub(crate) fn baseline_is_usable(checks: &[DoctorCheck]) -> bool {
 /// Runs all checks. Starts and ends some sessions; leaves nothing.
 pub(crate) async fn examine(child: ChildProgram, socket: &SocketPath, directory: Option<&Path>) -> Vec<DoctorCheck> {
     let mut checks = system::before();
-    checks.extend(sessions::examine(child).await);
-    checks.extend(system::after(socket, directory));
+    checks.extend(sessions::examine(child.clone()).await);
+    checks.extend(system::after(socket));
+    checks.extend(system::agents(child, directory).await);
     checks.extend(daemon(socket).await);
     checks
 }

@@ -324,7 +324,10 @@ async fn hardening(manager: &ProxyManager) -> Vec<DoctorCheck> {
         Some(false) => "off: sudo works",
         None => "not known",
     };
-    let found = format!("{}; with --landlock on: {}", word(&plain), word(&locked));
+    let found = match (word(&plain), word(&locked)) {
+        (word, locked) if word == locked => format!("{word}, with --landlock on too"),
+        (word, locked) => format!("{word}; with --landlock on it is {locked}"),
+    };
     let no_new_privs = match plain.as_ref().ok().and_then(|tried| tried.no_new_privs) {
         Some(_) => DoctorCheck::ok("no_new_privs", found),
         None => DoctorCheck::note("no_new_privs", found, None),

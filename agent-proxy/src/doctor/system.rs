@@ -9,6 +9,7 @@ use agents::{
 };
 use ipc_protocol::EnvVars;
 use nix::sys::prctl;
+use proxy_manager::ChildProgram;
 use rustix::{
     fs::Access,
     process::{Resource, getrlimit},
@@ -17,6 +18,7 @@ use rustix::{
 use super::DoctorCheck;
 use crate::{
     configuration::{self, places},
+    installed_agents::installed,
     socket_path::SocketPath,
 };
 
@@ -28,11 +30,9 @@ pub(super) fn before() -> Vec<DoctorCheck> {
     vec![kernel(), pidfd(), subreaper(), children()]
 }
 
-/// Checks everything besides sessions.
-pub(super) fn after(socket: &SocketPath, directory: Option<&Path>) -> Vec<DoctorCheck> {
-    let mut checks = vec![descriptors(), pids(), socket_directory(socket)];
-    checks.extend(agents(directory));
-    checks
+/// Checks everything besides sessions and agents.
+pub(super) fn after(socket: &SocketPath) -> Vec<DoctorCheck> {
+    vec![descriptors(), pids(), socket_directory(socket)]
 }
 
 fn kernel() -> DoctorCheck {
@@ -166,17 +166,25 @@ fn own_sandbox(row: &AgentSpec, places: &SearchPaths) -> String {
     sandbox.map_or_else(String::new, |sandbox| format!("; its own sandbox: {sandbox}"))
 }
 
-/// Reports each agent of the catalog that has a program, in a line.
-fn agents(directory: Option<&Path>) -> Vec<DoctorCheck> {
+/// Reports each agent of the catalog that has a program, in a line. Starts each for a moment: one that is there may fail to run.
+pub(super) async fn agents(child: ChildProgram, directory: Option<&Path>) -> Vec<DoctorCheck> {
     let configuration = match configuration::read(directory) {
         Ok(configuration) => configuration,
         Err(problem) => return vec![DoctorCheck::missing("configuration", problem.detail, "change what it names")],
     };
     let places = places();
+    let installed = installed(&configuration.catalog, Some(child)).await.unwrap_or_default();
+    let lacks = |id: &str| {
+        let agent = installed.iter().find(|agent| agent.id == id).filter(|agent| agent.enabled)?;
+        (!agent.missing.is_empty()).then(|| agent.missing.join("; "))
+    };
     let note = |found: String, advice: &str| DoctorCheck::note("agent", found, Some(advice.to_owned()));
     let check = |row: &AgentSpec| {
         let found = discovery::discover(row, &places);
         match (found.program, found.start_program) {
+            (Some(path), Some(_)) if let Some(why) = lacks(&row.id) => {
+                note(format!("{}: {}: {why}", row.id, path.display()), "`agent-proxy agents` says what is missing")
+            }
             (Some(path), Some(_)) => {
                 DoctorCheck::ok("agent", format!("{}: {}{}", row.id, path.display(), own_sandbox(row, &places)))
             }

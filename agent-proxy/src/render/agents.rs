@@ -3,7 +3,7 @@
 use api_types::InstalledAgent;
 
 use super::listing::{Column, ColumnFit, Listing, ListingRow};
-use crate::term::{TermStyle, printable};
+use crate::term::{TermStyle, filled, printable};
 
 const COLUMNS: &[Column] = &[
     Column { key: "id", heading: "AGENT", fit: ColumnFit::Whole, from: 0 },
@@ -29,8 +29,8 @@ pub(crate) fn listing(agents: &[InstalledAgent]) -> Listing {
     Listing { columns: COLUMNS, rows: agents.iter().map(row).collect() }
 }
 
-/// Formats what the agents lack, and the commands that install missing ones.
-pub(crate) fn notes(agents: &[InstalledAgent], style: TermStyle) -> String {
+/// Formats what the agents lack, for `width` columns, and the commands that install missing ones.
+pub(crate) fn notes(agents: &[InstalledAgent], style: TermStyle, width: Option<usize>) -> String {
     let mut text = String::new();
     let lacking: Vec<&InstalledAgent> =
         agents.iter().filter(|agent| agent.enabled && !agent.missing.is_empty()).collect();
@@ -38,7 +38,8 @@ pub(crate) fn notes(agents: &[InstalledAgent], style: TermStyle) -> String {
         text.push('\n');
     }
     for agent in lacking {
-        text.push_str(&format!("{}: {}\n", style.yellow(&agent.id), printable(&agent.missing.join("; "), false)));
+        let missing = printable(&agent.missing.join("; "), false);
+        text.push_str(&filled(&format!("{}: {missing}\n", style.yellow(&agent.id)), width));
         if let (false, Some(install)) = (agent.found, &agent.install) {
             text.push_str(&format!("    {}\n", printable(install, false)));
         }
@@ -47,7 +48,8 @@ pub(crate) fn notes(agents: &[InstalledAgent], style: TermStyle) -> String {
         agents.iter().filter(|agent| agent.enabled).filter_map(|agent| Some((agent, agent.untried.as_ref()?)));
     for (at, (agent, why)) in untried.enumerate() {
         let gap = if at == 0 { "\n" } else { "" };
-        text.push_str(&format!("{gap}{}: {}\n", style.yellow(&agent.id), printable(why, false)));
+        text.push_str(gap);
+        text.push_str(&filled(&format!("{}: {}\n", style.yellow(&agent.id), printable(why, false)), width));
     }
     text
 }
@@ -106,6 +108,6 @@ three: x is not in PATH; y
 one: x 1.2.3 was not tried
 ";
         let table = listing(&agents).table(TermStyle::PLAIN, None);
-        assert_eq!(format!("{table}{}", notes(&agents, TermStyle::PLAIN)), expected);
+        assert_eq!(format!("{table}{}", notes(&agents, TermStyle::PLAIN, None)), expected);
     }
 }

@@ -43,7 +43,12 @@ fn what_is_installed_tells_its_version_and_leaves_nothing() {
     program(&place.directory.join("bin/pi"), "#!/usr/bin/env node\n");
     program(&place.directory.join("bin/node"), "#!/bin/sh\necho v18.0.0\n");
     // It says nothing, to nobody.
-    program(&place.directory.join("bin/gemini"), "#!/bin/sh\nexit 1\n");
+    program(&place.directory.join("bin/qwen"), "#!/bin/sh\nexit 0\n");
+    // Its package is there, and its part for this platform is not.
+    let package = place.directory.join("lib/node_modules/@google/gemini-cli");
+    program(&package.join("cli.js"), "#!/bin/sh\necho 'Error: no part for this platform' >&2\nexit 1\n");
+    fs::write(package.join("package.json"), r#"{"name":"@google/gemini-cli","version":"0.61.0"}"#).expect("written");
+    std::os::unix::fs::symlink(package.join("cli.js"), place.directory.join("bin/gemini")).expect("linked");
 
     let found = agents(&place, &[]);
     let opencode = agent(&found, "opencode");
@@ -53,7 +58,14 @@ fn what_is_installed_tells_its_version_and_leaves_nothing() {
     assert!(pi["usable"] == false && pi["missing"][0].as_str().is_some_and(|text| text.contains("18.0.0")), "{pi}");
     assert_eq!(pi["files"], serde_json::json!([home.join(".pi/agent")]));
     let gemini = agent(&found, "gemini");
-    assert!(gemini["found"] == true && gemini["version"].is_null(), "{gemini}");
+    assert!(gemini["found"] == true && gemini["version"] == "0.61.0" && gemini["usable"] == false, "{gemini}");
+    let why = gemini["missing"][0].as_str().expect("text");
+    assert!(
+        why.contains("--version` fails (exit code 1: Error: no part for this platform): install it again"),
+        "{why}"
+    );
+    let qwen = agent(&found, "qwen");
+    assert!(qwen["found"] == true && qwen["version"].is_null(), "{qwen}");
     let claude = agent(&found, "claude-code");
     assert!(
         claude["found"] == false && claude["install"].as_str().is_some_and(|text| text.starts_with("npm ")),
@@ -68,6 +80,14 @@ fn what_is_installed_tells_its_version_and_leaves_nothing() {
         text.contains("claude-code: claude is not in PATH\n    npm install --global @anthropic-ai/claude-code@"),
         "{text}"
     );
+    let doctor = Running::new(command(&place, &["doctor"])).end().stdout;
+    let line = |id: &str| doctor.lines().find(|line| line.contains(&format!(" {id}: "))).map(str::to_owned);
+    let gemini = line("gemini").expect("a line");
+    assert!(
+        gemini.starts_with("agent ") && !gemini.contains(" ok ") && gemini.contains("fails (exit code 1"),
+        "{gemini}"
+    );
+    assert!(line("opencode").is_some_and(|line| line.contains(" ok ")), "{doctor}");
     let unasked = agents(&place, &["--no-run"]);
     assert!(agent(&unasked, "opencode")["version"].is_null() && agent(&unasked, "pi")["usable"] == true);
 }

@@ -56,7 +56,7 @@ fn text(checks: &[DoctorCheck], style: TermStyle, width: Option<usize>) -> Strin
         text.push('\n');
     }
     for (advice, names) in advice {
-        text.push_str(&format!("{}: {advice}\n", style.yellow(names.join(", "))));
+        text.push_str(&term::filled(&format!("{}: {advice}\n", style.yellow(names.join(", "))), width));
     }
     let verdict = if doctor::baseline_is_usable(checks) {
         style.green("layer A (baseline) is usable: every kill ends with a proof")
