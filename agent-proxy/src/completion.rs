@@ -1,7 +1,9 @@
 //! Completion of the command line: a shell's script asks the program, which knows ids, agents, profiles and models.
 
 use std::{
+    collections::BTreeSet,
     ffi::{OsStr, OsString},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -10,7 +12,7 @@ use api_types::{InstalledAgent, ProblemDetails, SessionInfo, SessionState};
 use clap::{Arg, Command, ValueHint};
 use clap_complete::{
     CompleteEnv,
-    engine::{ArgValueCandidates, CompletionCandidate},
+    engine::{ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter as _},
 };
 use ipc_protocol::{Event, LimitKind, SessionId};
 use serde_json::Value;
@@ -41,7 +43,81 @@ pub(crate) fn answer() {
 /// begins with `-`, or where there is nothing else.
 fn command() -> Command {
     let is_flag = current_word().is_some_and(|word| word.as_encoded_bytes().starts_with(b"-"));
-    with_sources(args::command(), "", !is_flag)
+    let command = with_sources(args::command(), "", !is_flag);
+    match ProgramWord::current() {
+        Some(word) => with_program(command, word),
+        None => command,
+    }
+}
+
+/// Word behind `--`, of a program and its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ProgramWord {
+    /// The program itself.
+    Command,
+    Argument,
+}
+
+impl ProgramWord {
+    /// Finds out which one is completed; `None` before `--`.
+    fn current() -> Option<Self> {
+        let words = words();
+        let at = current_index(&words)?;
+        Self::at(&words, at)
+    }
+
+    fn at(words: &[OsString], at: usize) -> Option<Self> {
+        let dashes = words.iter().take(at).position(|word| word == "--")?;
+        let named = flag(words, "--agent");
+        let is_command = named.is_none_or(|agent| ANY_PROGRAM.iter().any(|any| agent == *any));
+        Some(if at == dashes + 1 && is_command { Self::Command } else { Self::Argument })
+    }
+
+    fn candidates(self, word: &OsStr) -> Vec<CompletionCandidate> {
+        let is_path = word.as_encoded_bytes().contains(&b'/');
+        match self {
+            Self::Command if is_path => {
+                PathCompleter::any().filter(|path| path.is_dir() || is_executable(path)).complete(word)
+            }
+            Self::Command => programs(word),
+            Self::Argument => PathCompleter::any().complete(word),
+        }
+    }
+}
+
+/// Agents that are any program: behind `--` it stands with its arguments. To those of another agent they are added.
+const ANY_PROGRAM: [&str; 2] = ["acp", "command"];
+/// Arguments that are a program with its own.
+const PROGRAM_ARGUMENTS: [&str; 2] = ["argv", "command"];
+
+/// Completes each positional argument of the commands that start a program as a word of that. The engine does not skip those before `--`.
+fn with_program(command: Command, word: ProgramWord) -> Command {
+    let is_program = |arg: &Arg| {
+        arg.is_positional()
+            && PROGRAM_ARGUMENTS.contains(&arg.get_id().as_str())
+            && (arg.is_last_set() || arg.is_trailing_var_arg_set())
+    };
+    let starts_one = command.get_arguments().any(is_program);
+    let completer = ArgValueCompleter::new(move |current: &OsStr| word.candidates(current));
+    let command =
+        command.mut_args(|arg| if starts_one && arg.is_positional() { arg.add(completer.clone()) } else { arg });
+    command.mut_subcommands(|below| with_program(below, word))
+}
+
+/// Programs in the caller's `PATH` that begin with these letters.
+fn programs(start: &OsStr) -> Vec<CompletionCandidate> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let entries = std::env::split_paths(&path).filter_map(|directory| directory.read_dir().ok()).flatten().flatten();
+    let begins = |name: &OsString| name.as_encoded_bytes().starts_with(start.as_encoded_bytes());
+    let named: BTreeSet<OsString> = entries
+        .filter(|entry| begins(&entry.file_name()) && is_executable(&entry.path()))
+        .map(|entry| entry.file_name())
+        .collect();
+    named.into_iter().map(CompletionCandidate::new).collect()
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
 fn with_sources(command: Command, parent: &str, hide_flags: bool) -> Command {
@@ -146,7 +222,7 @@ impl ValueSource {
             (_, "thinking") => Some(Self::Words(&["off", "low", "medium", "high"])),
             (_, "limit") => Some(Self::Limits),
             ("events", "type") => Some(Self::EventTypes),
-            ("sessions", "status") => Some(Self::Words(&["starting", "running", "suspended", "terminated"])),
+            ("sessions", "status") => Some(Self::Words(&["starting", "idle", "busy", "suspended", "ended"])),
             ("kill", "signal") => Some(Self::Words(&["TERM", "KILL"])),
             _ => None,
         }
@@ -296,13 +372,13 @@ fn words() -> Vec<OsString> {
 
 /// Returns the word that is completed. Shells say which it is; fish sends none after it.
 fn current_word() -> Option<OsString> {
+    let words = words();
+    current_index(&words).and_then(|at| words.get(at).cloned())
+}
+
+fn current_index(words: &[OsString]) -> Option<usize> {
     let index = std::env::var("_CLAP_COMPLETE_INDEX").ok().and_then(|index| index.parse().ok());
-    let mut words = words();
-    match index {
-        Some(index) if index < words.len() => Some(words.swap_remove(index)),
-        Some(_) => None,
-        None => words.pop(),
-    }
+    index.or_else(|| words.len().checked_sub(1))
 }
 
 /// Returns the value of a flag on the line.
@@ -322,6 +398,7 @@ mod tests {
     fn the_definition_is_consistent_with_and_without_flags() {
         for hide_flags in [false, true] {
             with_sources(args::command(), "", hide_flags).debug_assert();
+            with_program(with_sources(args::command(), "", hide_flags), ProgramWord::Command).debug_assert();
         }
     }
 
@@ -347,6 +424,27 @@ mod tests {
         }
         assert!(!has_source(&["start"], "id"), "a new name");
         assert!(!has_source(&["models", "create"], "name"), "a new name");
+    }
+
+    #[test]
+    fn words_behind_the_dashes() {
+        let at = |line: &str| {
+            // The word behind a blank at the end is empty.
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            ProgramWord::at(&words, words.len() - 1)
+        };
+        for (line, expected) in [
+            ("agent-proxy leaktest ca", None),
+            ("agent-proxy leaktest --", None),
+            ("agent-proxy leaktest -- ", Some(ProgramWord::Command)),
+            ("agent-proxy leaktest -- ca", Some(ProgramWord::Command)),
+            ("agent-proxy leaktest -- cat fi", Some(ProgramWord::Argument)),
+            ("agent-proxy run --agent command hello -- ca", Some(ProgramWord::Command)),
+            ("agent-proxy run --agent=codex -- fi", Some(ProgramWord::Argument)),
+            ("agent-proxy start --profile x -- -- fi", Some(ProgramWord::Argument)),
+        ] {
+            assert_eq!(at(line), expected, "{line}");
+        }
     }
 
     #[test]

@@ -104,6 +104,13 @@ fn completes_what_there_is(shell: &Shell) {
         ("agent-proxy run --model ", "agent-proxy run --model llama-7"),
         ("agent-proxy append alive-1 agent:action:pr", "agent-proxy append alive-1 agent:action:prompt:called"),
         ("agent-proxy run --cwd /pro", "agent-proxy run --cwd /proc/"),
+        ("agent-proxy leaktest -- agent-prox", "agent-proxy leaktest -- agent-proxy"),
+        ("agent-proxy leaktest -- cat /proc/versio", "agent-proxy leaktest -- cat /proc/version"),
+        ("agent-proxy start --agent command -- /proc/self/ex", "agent-proxy start --agent command -- /proc/self/exe"),
+        ("agent-proxy run --agent acp hello -- agent-prox", "agent-proxy run --agent acp hello -- agent-proxy"),
+        ("agent-proxy run --agent acp -- cat /proc/versio", "agent-proxy run --agent acp -- cat /proc/version"),
+        ("agent-proxy shell alive-1 -- agent-prox", "agent-proxy shell alive-1 -- agent-proxy"),
+        ("agent-proxy kill -- al", "agent-proxy kill -- alive-1"),
     ] {
         completes(&mut terminal, typed, expected);
     }
