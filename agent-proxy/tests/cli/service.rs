@@ -122,6 +122,9 @@ fn a_restart_has_the_same_flags_and_detached_sessions_live_on() {
     place.run(&serve).exits(0);
     stop("1 session runs on");
     place.run(&serve).exits(0);
+    let stopped = place.run(&["stop", "--detach", "--json"]).exits(0).json();
+    assert_eq!(stopped, serde_json::json!([{ "sessionId": "stays", "status": "detached", "receipt": null }]));
+    place.run(&serve).exits(0);
     place.run(&["kill", "stays"]).exits(0);
     assert!(!is_running(stays));
 }

@@ -10,7 +10,7 @@ use std::{
 use ipc_protocol::ProcessId;
 use proxy_server::{
     ProblemDetails,
-    api::{HealthResponse, StopRequest, StoppedSession},
+    api::{HealthResponse, StopRequest},
 };
 use serde_json::json;
 
@@ -64,9 +64,8 @@ pub(super) async fn run(
         term::json(&json!({ "pid": started.pid, "socket": socket.path, "log": started.log, "detached": detached,
             "ended": stopped }))?;
     } else {
-        for StoppedSession { session_id, receipt, .. } in &stopped {
-            let style = term::TermStyle::stderr();
-            term::error_line(format_args!("{session_id}: ended, {}", render::receipt::summary(receipt, style)));
+        for session in &stopped {
+            term::error_line(stop::stopped_line(session, term::TermStyle::stderr()));
         }
         if was_in_terminal {
             term::error_line("it ran in a terminal, and runs in the background now");
