@@ -423,8 +423,8 @@ pub struct TranscriptResponse {
 pub struct WorkspaceResult {
     /// Tree of the user's that the workspace was made from.
     pub source: String,
-    /// Number of changed files: those that were applied, or removed without.
-    pub files: u64,
+    /// Number of changed files: those that were applied, or removed without; `null` where they cannot be counted.
+    pub files: Option<u64>,
 }
 
 /// Answer to `GET /v1/health`.

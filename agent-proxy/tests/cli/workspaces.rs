@@ -148,3 +148,36 @@ fn outlives_its_daemon(user: &User) {
     assert_eq!(fs::read_dir(state.join("workspaces")).expect("there").count(), 0);
     daemon.end(Signal::SIGTERM).exits(0);
 }
+
+/// The agent writes whatever it likes into a file.
+#[test]
+fn a_diff_does_nothing_to_the_terminal_and_a_pipe_has_it_as_it_is() {
+    let user = User::new();
+    let state = user.place.directory.join("state");
+    let daemon = user.place.serve_with(&["--state-dir", state.to_str().expect("UTF-8")]);
+    let script = r"printf 'a\033[2Jb\n' >file; echo changed; exec cat";
+    let tree = user.tree.to_str().expect("UTF-8");
+    let start = ["start", "--id", "s", "--agent", "command", "--workspace", "copy", "--cwd", tree, "--", "sh", "-c"];
+    daemon.run(&[&start[..], &[script]].concat()).exits(0);
+    daemon.spawn(&["events", "s", "--follow", "--json"]).until_printed(&["changed"]);
+    let (_, shown) = crate::listings::on_screen(&user.place, &["diff", "s"], 80, true);
+    assert!(shown.contains(r"+a\u{1b}[2Jb") && !shown.contains('\u{1b}'), "{shown:?}");
+    assert!(daemon.run(&["diff", "s"]).exits(0).stdout.contains("+a\u{1b}[2Jb\n"));
+    daemon.run(&["kill", "s"]).exits(0);
+    let applied = daemon.run(&["apply", "s"]).exits(0).stderr;
+    assert!(applied.starts_with("1 file applied to "), "{applied}");
+    assert!(daemon.run(&["apply", "s"]).exits(0).stderr.starts_with("nothing to apply"));
+    let dropped = daemon.run(&["drop", "s"]).exits(0).stderr;
+    assert!(dropped.contains("no changes that were not applied"), "{dropped}");
+}
+
+#[test]
+fn changes_that_cannot_be_counted_are_no_0_files() {
+    let user = User::new();
+    user.work(&["run"], "echo after >file").exits(0);
+    let id = user.only();
+    // Without it nobody can say what the changes are.
+    fs::remove_dir_all(&user.tree).expect("removed");
+    let dropped = user.run(&["drop", &id]).exits(0).stderr;
+    assert!(dropped.contains("could not be counted"), "{dropped}");
+}

@@ -4145,7 +4145,7 @@ export interface components {
          * @description Answer to `POST /v1/sessions/{id}/workspace/apply` and `DELETE /v1/sessions/{id}/workspace`.
          * @example {
          *       "source": "text",
-         *       "files": 0
+         *       "files": null
          *     }
          */
         WorkspaceResult: {
@@ -4153,9 +4153,9 @@ export interface components {
             source: string;
             /**
              * Format: uint64
-             * @description Number of changed files: those that were applied, or removed without.
+             * @description Number of changed files: those that were applied, or removed without; `null` where they cannot be counted.
              */
-            files: number;
+            files: number | null;
         };
     };
     responses: never;

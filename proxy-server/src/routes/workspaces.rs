@@ -58,17 +58,22 @@ async fn diff(caller: Caller, Path(id): Path<String>) -> RouteResult<JsonBody<Wo
 
 async fn apply(caller: Caller, Path(id): Path<String>) -> RouteResult<JsonBody<WorkspaceResult>> {
     let id = find(&caller, &id).await?;
-    Ok(JsonBody(result(to_the_end(async move { caller.manager.apply_workspace(&id).await }).await?)))
+    let event = to_the_end(async move { caller.manager.apply_workspace(&id).await }).await?;
+    Ok(JsonBody(match event {
+        Event::SessionWorkspace { source, files, .. } => WorkspaceResult { source, files: Some(files) },
+        _ => WorkspaceResult::default(),
+    }))
 }
 
 async fn remove(caller: Caller, Path(id): Path<String>) -> RouteResult<JsonBody<WorkspaceResult>> {
     let id = find(&caller, &id).await?;
-    Ok(JsonBody(result(to_the_end(async move { caller.manager.drop_workspace(&id).await }).await?)))
-}
-
-fn result(event: Event) -> WorkspaceResult {
-    match event {
-        Event::SessionWorkspace { source, files, .. } => WorkspaceResult { source, files },
+    let removed = to_the_end(async move {
+        // The event has a number in any case.
+        let files = caller.manager.workspace(&id).await.ok().and_then(|workspace| workspace.changed_files);
+        Ok((caller.manager.drop_workspace(&id).await?, files))
+    });
+    Ok(JsonBody(match removed.await? {
+        (Event::SessionWorkspace { source, .. }, files) => WorkspaceResult { source, files },
         _ => WorkspaceResult::default(),
-    }
+    }))
 }

@@ -37,7 +37,10 @@ pub(crate) fn apply(session: &SessionId) -> Result<Option<WorkspaceResult>, Erro
     let event = store.apply(session)?;
     // Its session is over: nothing else will be changed.
     store.remove(session)?;
-    Ok(Some(result(&event)))
+    Ok(Some(match event {
+        Event::SessionWorkspace { source, files, .. } => WorkspaceResult { source, files: Some(files) },
+        _ => WorkspaceResult::default(),
+    }))
 }
 
 /// Removes a workspace with the changes in it, if it is here.
@@ -46,7 +49,12 @@ pub(crate) fn apply(session: &SessionId) -> Result<Option<WorkspaceResult>, Erro
 /// As [`WorkspaceStore::remove`].
 pub(crate) fn remove(session: &SessionId) -> Result<Option<WorkspaceResult>, Error> {
     let Some(store) = local_store_of(session) else { return Ok(None) };
-    store.remove(session).map(|event| Some(result(&event)))
+    // The event has a number in any case.
+    let files = store.find(session).and_then(|workspace| workspace.changed_files);
+    Ok(Some(match store.remove(session)? {
+        Event::SessionWorkspace { source, .. } => WorkspaceResult { source, files },
+        _ => WorkspaceResult::default(),
+    }))
 }
 
 /// Tells on standard error what a session that ran in this terminal has left in its workspace. One without changes is removed.
@@ -62,12 +70,5 @@ pub(super) fn report(session: &SessionId) {
                  settles it"
             ));
         }
-    }
-}
-
-fn result(event: &Event) -> WorkspaceResult {
-    match event {
-        Event::SessionWorkspace { source, files, .. } => WorkspaceResult { source: source.clone(), files: *files },
-        _ => WorkspaceResult::default(),
     }
 }

@@ -1012,7 +1012,7 @@ class WorkspaceResult(TypedDict):
     """
 
     source: str
-    files: int
+    files: int | None
 
 
 class AgentInstance(TypedDict):
