@@ -47,7 +47,26 @@ pub(crate) fn line(text: impl Display) -> Result<(), CommandFailure> {
 /// Same as [`out`].
 pub(crate) fn json(value: &impl serde::Serialize) -> Result<(), CommandFailure> {
     let text = serde_json::to_string(value).map_err(|error| ProblemDetails::failed(format!("JSON: {error}")))?;
-    line(text)
+    line(json_for_stdout(&text))
+}
+
+/// Prepares JSON for standard output: on a terminal, what could move the cursor or hide text is escaped as JSON can. The value stays the same.
+pub(crate) fn json_for_stdout(text: &str) -> String {
+    if io::stdout().is_terminal() { printable_json(text) } else { text.to_owned() }
+}
+
+/// Escapes hidden characters and the control characters that JSON may have in its strings.
+fn printable_json(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        // Those below U+0020 are in no string; between the members they are line breaks.
+        if is_hidden(c) || matches!(c, '\u{7f}'..='\u{9f}') {
+            safe.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            safe.push(c);
+        }
+    }
+    safe
 }
 
 /// Writes a line to standard error, broken between words on a terminal. A failure is ignored: there is nowhere else to
@@ -270,6 +289,16 @@ mod tests {
         assert_eq!(printable("a\u{200b}b\u{2066}c\u{e0041}", false), "a\\u{200b}b\\u{2066}c\\u{e0041}");
         // What scripts and families of emoji are written with stays.
         assert_eq!(printable("نمی\u{200c}خواهم 👩\u{200d}💻 שלום", false), "نمی\u{200c}خواهم 👩\u{200d}💻 שלום");
+    }
+
+    #[test]
+    fn json_on_a_terminal_has_the_same_value() {
+        let value = serde_json::json!({ "a\u{9b}": "\u{1b}[2J\n\u{202e}b\u{e0041}ü", "c": ["\u{7f}"] });
+        for text in [value.to_string(), format!("{value:#}")] {
+            let safe = printable_json(&text);
+            assert!(safe.chars().all(|c| !is_hidden(c) && (c == '\n' || !c.is_control())), "{safe}");
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&safe).expect("JSON"), value);
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod container;
 mod containment;
 #[cfg(feature = "engine")]
 mod engine;
+mod event_type;
 mod fleet;
 pub(crate) mod help;
 mod lifecycle;
@@ -20,6 +21,7 @@ mod rules;
 mod sandbox;
 mod session;
 mod several;
+mod since;
 mod terminal;
 mod watch;
 mod webhooks;
@@ -292,7 +294,7 @@ pub(crate) struct StopArgs {
     agent-proxy start --agent pi --key chat-7 --idle-suspend 5m")]
 pub(crate) struct StartArgs {
     /// Name of the session: 1 to 64 characters of A-Z a-z 0-9 . _ - [default: a fresh UUIDv7]
-    #[arg(long)]
+    #[arg(long, alias = "session-id")]
     pub(crate) id: Option<SessionId>,
     /// Delete the ended session that has the id of --id first
     #[arg(long, requires = "id")]
@@ -437,26 +439,21 @@ pub(crate) struct EventsArgs {
     pub(crate) follow: bool,
     /// Only events of this type or group, as in stream:text, session or 'slack:*'; repeatable
     ///
-    /// Several may stand with commas between them. A session:gap, which stands for lost events, is shown all the same.
-    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
+    /// Several may stand with commas between them. Types of your own have a colon or an asterisk: slack:message, 'note*'. A session:gap,
+    /// which stands for lost events, is shown all the same.
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = event_type::parse)]
     pub(crate) types: Vec<String>,
     /// Only the last events, so many
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(api_types::api::MAX_TAIL)))]
     pub(crate) tail: Option<u32>,
-    /// Only events since then: a time ago, as in 10m, or a moment, as in 2026-01-31T12:00:00Z
-    #[arg(long, value_name = "WHEN", value_parser = since)]
+    /// Only events since then: a time ago, as in 10m, or a moment in UTC, as in 2026-01-31 or '2026-01-31 14:00'
+    ///
+    /// RFC 3339 may name another zone: 2026-01-31T14:00:00+01:00.
+    #[arg(long, value_name = "WHEN", value_parser = since::parse)]
     pub(crate) since: Option<SystemTime>,
     /// Include the lines of the agent's own protocol; --json has them always
     #[arg(long)]
     pub(crate) raw: bool,
-}
-
-fn since(text: &str) -> Result<SystemTime, String> {
-    if let Ok(ago) = humantime::parse_duration(text) {
-        return SystemTime::now().checked_sub(ago).ok_or_else(|| format!("{text} ago is before all times"));
-    }
-    humantime::parse_rfc3339_weak(text)
-        .map_err(|_| format!("{text:?} is neither a time ago, as in 10m, nor a moment, as in 2026-01-31T12:00:00Z"))
 }
 
 /// Arguments of `kill`.
@@ -521,7 +518,8 @@ pub(crate) struct PermitArgs {
     zsh  echo 'source <(agent-proxy completions zsh)' >> ~/.zshrc\n  \
     fish agent-proxy completions fish >~/.config/fish/completions/agent-proxy.fish\n\n\
     It completes commands and flags, and asks the program for ids of sessions, agents, profiles, models and\n\
-    permission requests. Ids come from the daemon; without one there are none.\n")]
+    permission requests. Ids come from the daemon; without one there are none. Behind `--` it completes\n\
+    programs and files.\n")]
 pub(crate) struct CompletionsArgs {
     /// Shell to complete for
     pub(crate) shell: Shell,

@@ -14,7 +14,7 @@ pub(crate) struct TopArgs {
     /// Time between two looks at processes
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "2s")]
     pub(crate) interval: Duration,
-    /// Show only sessions with this text in id, agent, state, user, title or directory
+    /// Show only sessions with this text in id, title, agent, state, user, model or directory
     #[arg(long, value_name = "TEXT")]
     pub(crate) filter: Option<String>,
     /// Column to sort by
@@ -53,11 +53,13 @@ pub(crate) struct LogsArgs {
     /// Follow until the session ends
     #[arg(long, short)]
     pub(crate) follow: bool,
-    /// Only the last events, so many
-    #[arg(long, short = 'n', visible_alias = "tail", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(api_types::api::MAX_TAIL)))]
+    /// Only the last lines of the text, so many; with --json the last events
+    #[arg(long, short = 'n', visible_alias = "tail", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(api_types::api::MAX_TAIL)))]
     pub(crate) lines: Option<u32>,
-    /// Only since then: a time ago, as in 10m, or a moment, as in 2026-01-31T12:00:00Z
-    #[arg(long, value_name = "WHEN", value_parser = super::since)]
+    /// Only since then: a time ago, as in 10m, or a moment in UTC, as in 2026-01-31 or '2026-01-31 14:00'
+    ///
+    /// RFC 3339 may name another zone: 2026-01-31T14:00:00+01:00.
+    #[arg(long, value_name = "WHEN", value_parser = super::since::parse)]
     pub(crate) since: Option<SystemTime>,
 }
 

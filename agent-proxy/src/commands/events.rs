@@ -27,7 +27,7 @@ pub(super) async fn run(client: &DaemonClient, args: &EventsArgs, as_json: bool)
         for value in batch {
             // Writing to a String cannot fail.
             let _ = if as_json {
-                writeln!(text, "{value}")
+                writeln!(text, "{}", term::json_for_stdout(&value.to_string()))
             } else {
                 match Envelope::from_json(value.clone()) {
                     Ok(envelope) => {
@@ -43,7 +43,7 @@ pub(super) async fn run(client: &DaemonClient, args: &EventsArgs, as_json: bool)
                         }
                     }
                     // An event that only a newer daemon knows.
-                    Err(_) => writeln!(text, "{value}"),
+                    Err(_) => writeln!(text, "{}", term::json_for_stdout(&value.to_string())),
                 }
             };
         }

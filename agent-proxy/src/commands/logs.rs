@@ -2,9 +2,12 @@
 
 use std::io::{self, IsTerminal as _};
 
-use api_types::{ProblemDetails, ProgramExit, SessionInfo, SessionState, api::path_segment};
+use api_types::{
+    ProblemDetails, ProgramExit, SessionInfo, SessionState,
+    api::{MAX_TAIL, path_segment},
+};
 use ipc_protocol::{EndReason, Envelope, Event, ExitStatus, Receipt, SessionId};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     args::{LogsArgs, WaitArgs, WaitState},
@@ -14,32 +17,129 @@ use crate::{
     term::{self, TermStyle},
 };
 
+/// Events that are read for each line of a text whose last lines are wanted: answers come in pieces.
+const EVENTS_PER_LINE: u32 = 8;
+/// Fewest events that are read for that.
+const LEAST_EVENTS: u32 = 256;
+
 /// Prints a session's text.
 pub(super) async fn logs(client: &DaemonClient, args: &LogsArgs, as_json: bool) -> Result<(), CommandFailure> {
     let LogsArgs { id, follow, lines, since } = args;
-    let mut path = format!("/v1/sessions/{id}/events?from=0&follow={follow}&raw=false");
-    if let Some(lines) = lines {
-        path.push_str(&format!("&tail={lines}"));
-    }
-    if let Some(since) = since {
-        path.push_str(&format!("&since={}", path_segment(&humantime::format_rfc3339(*since).to_string())));
-    }
-    let mut log = LogText::new(TermStyle::stdout(), io::stdout().is_terminal());
-    let mut stream = client.get_lines(&path).await?;
-    while let Some(batch) = stream.next_batch_to_print().await? {
-        let mut text = String::new();
-        for value in batch {
-            if as_json {
-                text.push_str(&format!("{value}\n"));
-            } else if let Ok(envelope) = Envelope::from_json(value) {
-                text.push_str(&log.add(&envelope.event));
+    let since = since.map_or_else(String::new, |since| {
+        format!("&since={}", path_segment(&humantime::format_rfc3339_millis(since).to_string()))
+    });
+    let events = LogEvents { client, path: format!("/v1/sessions/{id}/events?raw=false{since}") };
+    let new_text = || LogText::new(TermStyle::stdout(), io::stdout().is_terminal());
+    let mut log = new_text();
+    let mut from = 0;
+    let mut selection = String::new();
+    match lines {
+        // A line of JSON is an event.
+        Some(lines @ 1..) if as_json => selection = format!("&tail={lines}"),
+        Some(lines) => {
+            let lines = usize::try_from(*lines).unwrap_or(usize::MAX);
+            let mut most = args.lines.unwrap_or(1).saturating_mul(EVENTS_PER_LINE).max(LEAST_EVENTS);
+            loop {
+                log = new_text();
+                let mut last = LastLines { most: lines, text: String::new() };
+                // More than the longest tail is everything.
+                let tail = if most > MAX_TAIL { String::new() } else { format!("&tail={most}") };
+                let mut count = 0_u32;
+                events
+                    .read(0, &format!("&follow=false{tail}"), |values| {
+                        count = count.saturating_add(u32::try_from(values.len()).unwrap_or(u32::MAX));
+                        for envelope in values.into_iter().filter_map(|value| Envelope::from_json(value).ok()) {
+                            from = envelope.offset;
+                            last.push(&log.add(&envelope.event));
+                        }
+                        Ok(())
+                    })
+                    .await?;
+                // The first line of a part may be the end of a longer one.
+                if count < most || tail.is_empty() || last.is_full() {
+                    if !last.shown().is_empty() {
+                        term::out(last.shown())?;
+                    }
+                    break;
+                }
+                most = most.saturating_mul(EVENTS_PER_LINE);
+            }
+            if !follow {
+                return Ok(());
             }
         }
-        if !text.is_empty() {
-            term::out(text)?;
+        None => {}
+    }
+    events
+        .read(from, &format!("&follow={follow}{selection}"), |values| {
+            let mut text = String::new();
+            for value in values {
+                if as_json {
+                    text.push_str(&format!("{}\n", term::json_for_stdout(&value.to_string())));
+                } else if let Ok(envelope) = Envelope::from_json(value) {
+                    text.push_str(&log.add(&envelope.event));
+                }
+            }
+            if text.is_empty() { Ok(()) } else { term::out(text) }
+        })
+        .await
+}
+
+/// Events of a session, as `logs` reads them.
+struct LogEvents<'a> {
+    client: &'a DaemonClient,
+    path: String,
+}
+
+impl LogEvents<'_> {
+    /// Reads the events behind an offset.
+    async fn read(
+        &self,
+        from: u64,
+        selection: &str,
+        mut print: impl FnMut(Vec<Value>) -> Result<(), CommandFailure>,
+    ) -> Result<(), CommandFailure> {
+        let mut stream = self.client.get_lines(&format!("{}&from={from}{selection}", self.path)).await?;
+        while let Some(batch) = stream.next_batch_to_print().await? {
+            print(batch)?;
+        }
+        Ok(())
+    }
+}
+
+/// Last lines of a text; one without its end is a line, too.
+#[derive(Debug)]
+struct LastLines {
+    most: usize,
+    /// One line more than are wanted, at the most.
+    text: String,
+}
+
+impl LastLines {
+    fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+        if let Some(at) = self.begin_of_last(self.most + 1) {
+            self.text.drain(..at);
         }
     }
-    Ok(())
+
+    /// Returns true if there are more lines than are wanted.
+    fn is_full(&self) -> bool {
+        self.begin_of_last(self.most).is_some_and(|at| at > 0)
+    }
+
+    fn shown(&self) -> &str {
+        &self.text[self.begin_of_last(self.most).unwrap_or(0)..]
+    }
+
+    /// Place in the text at which its last lines begin; `None` if it has no more than these.
+    fn begin_of_last(&self, lines: usize) -> Option<usize> {
+        let whole = self.text.strip_suffix('\n').unwrap_or(&self.text);
+        if lines == 0 {
+            return Some(self.text.len());
+        }
+        whole.rmatch_indices('\n').nth(lines - 1).map(|(at, _)| at + 1)
+    }
 }
 
 /// Waits for sessions, and prints how each ended.
@@ -193,6 +293,22 @@ mod tests {
     use ipc_protocol::{BudgetKind, LimitKind, TimeoutKind};
 
     use super::*;
+
+    #[test]
+    fn the_last_lines_of_a_text() {
+        let last = |most, pieces: &[&str]| {
+            let mut last = LastLines { most, text: String::new() };
+            pieces.iter().for_each(|piece| last.push(piece));
+            assert!(last.text.lines().count() <= most + 1, "{last:?}");
+            (last.shown().to_owned(), last.is_full())
+        };
+        assert_eq!(last(2, &["a\nb", "c\nd\n"]), ("bc\nd\n".to_owned(), true));
+        assert_eq!(last(2, &["a\n", "b\n", "c"]), ("b\nc".to_owned(), true), "one that has no end yet is a line");
+        assert_eq!(last(2, &["a\n", "\n"]), ("a\n\n".to_owned(), false));
+        assert_eq!(last(3, &["a\nb"]), ("a\nb".to_owned(), false));
+        assert_eq!(last(0, &["a\nb\n"]), (String::new(), true));
+        assert_eq!(last(0, &[]), (String::new(), false));
+    }
 
     #[test]
     fn exit_codes_say_how_sessions_ended() {

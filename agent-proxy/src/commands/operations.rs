@@ -61,7 +61,7 @@ pub(super) async fn steer(client: &DaemonClient, args: SteerArgs, as_json: bool)
 /// Prints the conversation as text.
 pub(super) async fn transcript(client: &DaemonClient, args: SessionArgs, as_json: bool) -> Result<(), CommandFailure> {
     let transcript: TranscriptResponse = client.get(&format!("/v1/sessions/{}/transcript", args.id)).await?;
-    if as_json { term::json(&transcript) } else { term::line(term::printable(&transcript.transcript, true)) }
+    if as_json { term::json(&transcript) } else { term::line(term::for_stdout(&transcript.transcript)) }
 }
 
 /// Deletes sessions that have ended, and their homes.
@@ -97,6 +97,6 @@ fn print(reply: &Value, as_json: bool) -> Result<(), CommandFailure> {
     }
     match reply {
         Value::Null => Ok(()),
-        reply => term::line(format!("{reply:#}")),
+        reply => term::line(term::json_for_stdout(&format!("{reply:#}"))),
     }
 }

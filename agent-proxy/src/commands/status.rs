@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, time::SystemTime};
 
-use api_types::{ProblemDetails, ProcessDetails, SessionInfo, SessionState, api::HealthResponse};
+use api_types::{ProcessDetails, SessionInfo, SessionState, api::HealthResponse};
 use ipc_protocol::{Envelope, ProcessStatus};
 use serde_json::{Value, json};
 
@@ -103,20 +103,12 @@ async fn session(client: &DaemonClient, id: &str, lines: u32, as_json: bool) -> 
         return term::json(&json!({ "session": json, "processes": processes, "events": events }));
     }
     let processes: Vec<ProcessDetails> = parse(processes)?;
-    let title = record_title(client, id.as_str()).await?;
     let events: Vec<Envelope> = events.into_iter().filter_map(|value| Envelope::from_json(value).ok()).collect();
-    term::out(session_text(&session, title.as_deref(), &processes, &events, TermStyle::stdout(), term::columns()))
-}
-
-/// Title that a user gave the session.
-async fn record_title(client: &DaemonClient, id: &str) -> Result<Option<String>, ProblemDetails> {
-    let record: Value = client.get(&format!("/v1/records/{id}")).await?;
-    Ok(record["config"]["lifecycle"]["title"].as_str().map(str::to_owned))
+    term::out(session_text(&session, &processes, &events, TermStyle::stdout(), term::columns()))
 }
 
 fn session_text(
     session: &SessionInfo,
-    title: Option<&str>,
     processes: &[ProcessDetails],
     events: &[Envelope],
     style: TermStyle,
@@ -129,7 +121,7 @@ fn session_text(
         _ if !session.open_permissions.is_empty() => style.yellow("●"),
         _ => style.green("●"),
     };
-    let title = title.map_or_else(String::new, |title| format!(" - {}", printable(title, false)));
+    let title = session.title.as_deref().map_or_else(String::new, |title| format!(" - {}", printable(title, false)));
     let mut text = format!("{mark} {}{title}\n", style.bold(&metadata.session_id));
     let mut row = |name: &str, value: String| {
         let _ = writeln!(text, "  {name:<11}{}", printable(&value, false));

@@ -14,7 +14,8 @@ use crate::term::{TermStyle, printable};
 /// Formats an event as one line: offset, time (UTC), turn, type, and the relevant part of its payload.
 pub(crate) fn line(envelope: &Envelope, style: TermStyle) -> String {
     let json = envelope.to_json().unwrap_or_default();
-    let kind = json.get("type").and_then(|kind| kind.as_str()).unwrap_or("?").to_owned();
+    // A caller may have appended it.
+    let kind = printable(json.get("type").and_then(|kind| kind.as_str()).unwrap_or("?"), false);
     let time = humantime::format_rfc3339_millis(envelope.created_at).to_string();
     let time = time.get(11..23).unwrap_or_default().to_owned();
     let turn = envelope.turn.map_or_else(|| "-".into(), |turn| turn.to_string());

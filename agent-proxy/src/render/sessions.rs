@@ -16,6 +16,8 @@ use crate::{
 
 /// Longest state: the reason of a failed start can fill a page.
 const LONGEST_STATE: usize = 60;
+/// Longest title: an agent may make a whole prompt one.
+const LONGEST_TITLE: usize = 40;
 
 const COLUMNS: &[Column] = &[
     Column { key: "id", heading: "SESSION", fit: ColumnFit::Id, from: 0 },
@@ -23,6 +25,7 @@ const COLUMNS: &[Column] = &[
     Column { key: "state", heading: "STATE", fit: ColumnFit::End, from: 0 },
     Column { key: "turns", heading: "TURNS", fit: ColumnFit::Number, from: 0 },
     Column { key: "started", heading: "STARTED (UTC)", fit: ColumnFit::Whole, from: 100 },
+    Column { key: "title", heading: "TITLE", fit: ColumnFit::End, from: 0 },
     Column { key: "cwd", heading: "CWD", fit: ColumnFit::Start, from: 0 },
 ];
 
@@ -35,6 +38,7 @@ pub(crate) fn listing(sessions: &[SessionInfo], json: Vec<Value>) -> Listing {
             clip(&printable(&state(session), false), LONGEST_STATE),
             session.turns.to_string(),
             moment(session.metadata.started_at),
+            clip(&printable(session.title.as_deref().unwrap_or_default(), false), LONGEST_TITLE),
             printable(&session.metadata.cwd, false),
         ]
     };
@@ -140,10 +144,11 @@ mod tests {
     fn a_listing() {
         let proxy = Some(ProcessId { pid: 7, start_time: 1 });
         let processes = SupervisedProcesses { proxy, agent_process: None };
-        let sessions = [SessionInfo { processes, ..session(r#"{"busy":{"turn":2}}"#) }];
+        let title = Some("Fix it\n".to_owned());
+        let sessions = [SessionInfo { processes, title, ..session(r#"{"busy":{"turn":2}}"#) }];
         let expected = "\
-SESSION  AGENT    STATE         TURNS  STARTED (UTC)        CWD
-s-1      command  busy, turn 2      2  2026-01-02 03:04:05  /x
+SESSION  AGENT    STATE         TURNS  STARTED (UTC)        TITLE     CWD
+s-1      command  busy, turn 2      2  2026-01-02 03:04:05  Fix it\\n  /x
 ";
         assert_eq!(render(&sessions), expected);
         let heading = |width| heading(&sessions[0], "s", TermStyle::PLAIN, width);

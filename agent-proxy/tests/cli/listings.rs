@@ -183,6 +183,16 @@ fn events_are_selected() {
     assert_eq!(listed(&["--since", "2200-01-01T00:00:00Z"]), "");
     assert_eq!(daemon.run(&["events", "s", "-n", "3", "--json"]).exits(0).envelopes().len(), 3);
     daemon.run(&["events", "s", "--since", "noon"]).exits(2);
+    assert_eq!(listed(&["--since", "2026-01-01"]), listed(&[]));
+    assert_eq!(listed(&["--since", "2200-01-01 14:00"]), "");
+    // A slip of the keys would print nothing, ever.
+    let refused = daemon.run(&["events", "s", "--type", "stream:txt"]).exits(2).stderr;
+    assert!(refused.contains("near are stream:text") && refused.contains("'stream:txt*'"), "{refused}");
+    daemon.run(&["events", "s", "--type", "nosuch"]).exits(2);
+    daemon.run(&["append", "s", "nosuch:own", "{}"]).exits(0);
+    assert!(
+        listed(&["--type", "nosuch:own"]).contains("nosuch:own") && listed(&["--type", "nos*"]).contains("nosuch:own")
+    );
     daemon.run(&["events", "s", "--tail", "0"]).exits(2);
 
     // The last of those that exist, and then those that come.
@@ -258,4 +268,45 @@ fn a_command_needs_no_dashes_before_it() {
     assert!(ran.stdout.contains("exit code 7"), "its own flags: {}", ran.stdout);
     place.run(&["leaktest", "--no-such-flag", "true"]).exits(2);
     assert_eq!(place.run(&["leaktest", "--json", "--", PROGRAM, "--version"]).exits(0).json()["verdict"], "clean");
+}
+
+#[test]
+fn logs_end_with_as_many_lines_as_are_asked_for() {
+    let place = Place::new();
+    let daemon = place.serve();
+    let mut events = daemon.start_fake("s");
+    daemon.run(&["prompt", "s", "say one\nsay two"]).exits(0);
+    events.until(|e| matches!(&e.event, Event::Complete { .. }).then_some(()));
+    let last = |number: &str| daemon.run(&["logs", "s", "-n", number]).exits(0).stdout;
+    let whole = daemon.run(&["logs", "s"]).exits(0).stdout;
+    assert!(whole.ends_with("one\ntwo\n"), "{whole}");
+    assert_eq!((last("1").as_str(), last("2").as_str()), ("two\n", "one\ntwo\n"));
+    assert_eq!((last("0").as_str(), last("10000").as_str()), ("", whole.as_str()));
+    assert_eq!(daemon.run(&["logs", "s", "-n", "3", "--json"]).exits(0).envelopes().len(), 3);
+    // And then what is to come.
+    let mut follower = daemon.spawn(&["logs", "s", "-f", "-n", "1"]);
+    assert_eq!(follower.line().as_deref(), Some("two"));
+    daemon.run(&["prompt", "s", "say three"]).exits(0);
+    assert_eq!(follower.line().as_deref(), Some("> say three"));
+    assert_eq!(follower.line().as_deref(), Some("three"));
+    daemon.run(&["kill", "s"]).exits(0);
+    follower.end().exits(0);
+}
+
+#[test]
+fn titles_are_listed_and_do_nothing_to_the_terminal() {
+    let place = Place::new();
+    let daemon = place.serve();
+    daemon.run(&["start", "--session-id", "s", "--agent", "command", "--", "cat"]).exits(0);
+    assert!(!on_screen(&place, &["sessions"], 80, true).1.contains("TITLE"), "nobody has one");
+    daemon.run(&["rename", "s", "Fix \u{202e} the login"]).exits(0);
+    let (_, shown) = on_screen(&place, &["sessions"], 80, true);
+    fits(&shown, 80);
+    assert!(shown.contains("TITLE") && shown.contains("Fix \\u{202e} the login"), "{shown}");
+    let (_, json) = on_screen(&place, &["sessions", "--json"], 80, true);
+    assert!(!json.contains('\u{202e}') && json.contains("Fix \\u202e the login"), "{json}");
+    let title = &daemon.run(&["sessions", "--json"]).exits(0).json()[0]["title"];
+    assert_eq!(title, "Fix \u{202e} the login");
+    assert!(on_screen(&place, &["status", "s"], 80, true).1.contains("s - Fix \\u{202e} the login"));
+    daemon.run(&["kill", "s"]).exits(0);
 }

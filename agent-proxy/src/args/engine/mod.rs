@@ -164,7 +164,7 @@ pub(crate) struct ServeArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     agent-proxy leaktest my-agent --one-shot 'run the tests'\n  \
-    agent-proxy leaktest --timeout 60s --json npm test\n  \
+    agent-proxy leaktest --timeout 1h --json npm test\n  \
     agent-proxy leaktest sh -c 'setsid sleep 300 & true'      # leaks: exits 1\n\n\
     The command runs in your environment and directory. Its standard input stays open and silent; what it prints goes to \
     standard error, the report to standard output.\n\n\
@@ -175,7 +175,7 @@ pub(crate) struct LeaktestArgs {
     #[command(flatten)]
     pub(crate) containment: ContainmentArgs,
     /// Time limit of the command; at the limit it is killed with all it started
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "10s")]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "10m")]
     pub(crate) timeout: Duration,
     /// Time for its children to exit after it; what runs longer counts as a leak
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "200ms")]
