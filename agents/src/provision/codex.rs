@@ -110,6 +110,11 @@ fn on_screen(request: &ProvisionRequest<'_>, provision: &mut Provision) {
     let starts_screen = |word: &String| word.starts_with('-') || matches!(word.as_str(), "resume" | "fork");
     if request.config.command.first().is_none_or(starts_screen) {
         provision.argv.push("--no-daemon".to_owned());
+        let is_visit = request.config.terminal.as_ref().is_some_and(|terminal| terminal.visit);
+        if is_visit && super::asks(request.config) {
+            // As its other process is told by the protocol.
+            provision.argv.extend(["-c".to_owned(), format!("approval_policy={}", Value::from("untrusted"))]);
+        }
         if let Some(commands) = hooks::commands(request, provision) {
             provision.argv.extend(screen_hooks(&commands, super::is_bound(request.config)));
         }

@@ -154,12 +154,13 @@ impl ProvisionRequest<'_> {
     }
 }
 
-/// Returns whether the agent has to ask for what its policy does not leave open. In a terminal it asks its user as it would by
-/// itself, unless the session names a policy.
+/// Returns whether the agent has to ask for what its policy does not leave open. In a terminal that a user started it asks as it would by
+/// itself, unless the session names a policy. A visit is of a session that asks anyway.
 fn asks(config: &AgentSessionConfig) -> bool {
     let names_policy = config.explicit.contains(&ConfigSetting::PermissionMode) || is_bound(config);
+    let is_visit = config.terminal.as_ref().is_some_and(|terminal| terminal.visit);
     let is_terminal = config.driving_surface() == Surface::Terminal;
-    !allows_all(config) && (!is_terminal || names_policy)
+    !allows_all(config) && (!is_terminal || is_visit || names_policy)
 }
 
 /// Returns whether the policy decides more than that a user is asked.

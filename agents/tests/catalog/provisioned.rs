@@ -8,6 +8,7 @@ use agents::{
 };
 use ipc_protocol::{
     AgentSessionConfig, EnvVars, McpServer, McpTransport, NativeResume, PermissionMode, PermissionRule, RuleDecision,
+    terminal::TerminalConfig,
 };
 
 /// What a start of `spec` is made from.
@@ -302,4 +303,32 @@ fn a_running_server_is_connected_to_and_not_started() {
         assert!(matches!(at(server(), url), Err(ProvisionError::Unsupported { .. })), "{url}");
     }
     assert!(at(AgentSpec::new("x", "acp", &["x"]), "http://127.0.0.1:1").is_err(), "it has no server");
+}
+
+/// Its mode `ask` holds whether or not anybody has named it. A terminal that a user has started has the user's own settings.
+#[test]
+fn a_visit_asks_as_its_session_does() {
+    for (agent, mark) in [
+        ("claude-code", "--permission-mode=default"),
+        ("codex", "approval_policy=\"untrusted\""),
+        ("gemini", "--admin-policy"),
+        ("opencode", "\"permission\""),
+        ("pi", "--extension"),
+        ("qwen", "--approval-mode"),
+    ] {
+        let asks = |terminal: TerminalConfig, mode| {
+            let start = Start::new(Catalog::default().get(agent).expect("its row").clone());
+            let start = start.with(|start| {
+                (start.config.terminal, start.config.permission_mode) = (Some(terminal), mode);
+            });
+            let Provision { argv, env, .. } = start.provision().expect("it can be started");
+            argv.iter().any(|word| word == mark) || env.0.values().any(|value| value.contains(mark))
+        };
+        let visit = || TerminalConfig { visit: true, ..TerminalConfig::default() };
+        assert!(asks(visit(), PermissionMode::Ask), "{agent}");
+        assert!(!asks(TerminalConfig::default(), PermissionMode::Ask), "{agent}");
+        if agent == "claude-code" {
+            assert!(!asks(visit(), PermissionMode::Allow), "{agent}");
+        }
+    }
 }
