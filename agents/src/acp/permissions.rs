@@ -62,6 +62,7 @@ impl AcpPermissions {
         let call = tool_call_id.0.as_ref().to_owned();
         calls.begin_for_permission(&call, &fields, meta.as_ref(), out);
         let known = calls.get(&call).cloned().unwrap_or_default();
+        let input = known.input_with(&fields);
         let kind = fields.kind.map_or(known.kind, tools::kind);
         let title = fields.title.clone().unwrap_or_else(|| "permission".to_owned());
         let mut command = details::command(&kind, fields.raw_input.as_ref());
@@ -87,7 +88,7 @@ impl AcpPermissions {
             command: command.or_else(by_title),
             kind,
             paths,
-            input: tools::input(&fields),
+            input,
             options,
             parent: details::parent(meta.as_ref()).or(known.parent),
         };

@@ -38,6 +38,8 @@ pub(super) struct AcpToolCall {
     /// Command line and paths so far: a permission request may leave out what was sent before.
     pub(super) command: Option<String>,
     pub(super) paths: Vec<String>,
+    /// Input and changes so far, for the same reason.
+    details: CallDetails,
     /// True if command and paths are longer than the bound.
     pub(super) is_long: bool,
     /// True if it was started with an empty input: Qwen Code starts a call before its input is complete.
@@ -48,6 +50,65 @@ pub(super) struct AcpToolCall {
     is_allowed: bool,
     /// Title, status and input that were emitted last: some agents repeat them with each piece of output.
     emitted: EmittedFields,
+}
+
+/// What a call would do, as the agent has told it.
+#[derive(Clone, Debug, Default)]
+struct CallDetails {
+    input: Option<Json>,
+    /// Changes of files, or what else a request has in their place.
+    changes: Option<Json>,
+}
+
+impl CallDetails {
+    /// Takes what `fields` tell, and retains the rest.
+    fn record(&mut self, fields: &ToolCallUpdateFields) {
+        if let Some(input) = &fields.raw_input {
+            self.input = Some(json(input));
+        }
+        let is_change = |content: &&ToolCallContent| matches!(content, ToolCallContent::Diff(_));
+        let changes: Vec<_> = fields.content.iter().flatten().filter(is_change).collect();
+        if !changes.is_empty() {
+            self.changes = serde_json::to_value(changes).ok().map(|value| json(&value));
+        }
+    }
+
+    /// Returns all of it as one document: the input, and the changes unless the input has their texts.
+    fn document(self) -> Json {
+        match (self.input, self.changes) {
+            (Some(input), Some(changes)) if !has_texts(&input.value(), &changes.value()) => {
+                json(&serde_json::json!({ "input": input.value(), "content": changes.value() }))
+            }
+            (Some(input), _) => input,
+            (None, changes) => changes.unwrap_or_else(Json::null),
+        }
+    }
+
+    /// Forgets what is too long to be remembered, and leaves a note.
+    fn shorten(&mut self) {
+        for document in [&mut self.input, &mut self.changes].into_iter().flatten() {
+            let bytes = document.as_str().len();
+            if bytes > MAX_DETAILS {
+                *document =
+                    Json::from(&Value::from(format!("left out: {bytes} bytes; the tool call's event has them")));
+            }
+        }
+    }
+}
+
+/// Returns whether these are changes whose new texts are all in the input.
+fn has_texts(input: &Value, changes: &Value) -> bool {
+    let is_known = |change: &Value| change["newText"].as_str().is_some_and(|text| has_text(input, text));
+    changes.as_array().is_some_and(|changes| changes.iter().all(is_known))
+}
+
+fn has_text(value: &Value, text: &str) -> bool {
+    match value {
+        Value::String(found) => found.contains(text),
+        Value::Array(values) => values.iter().any(|value| has_text(value, text)),
+        Value::Object(members) => members.values().any(|value| has_text(value, text)),
+        _ => false,
+    }
 }
 
 /// What was emitted of a call last, as a hash of each.
@@ -82,8 +143,21 @@ fn hash(text: &str) -> u64 {
 }
 
 impl AcpToolCall {
-    /// Records the command and the paths that `fields` name.
+    /// Returns all that the call would do, with what `fields` of a permission request tell of it.
+    pub(super) fn input_with(&self, fields: &ToolCallUpdateFields) -> Json {
+        let mut details = self.details.clone();
+        details.record(fields);
+        if let (None, Some(content)) = (&fields.raw_input, &fields.content) {
+            // Whatever it is: the request is about it.
+            details.changes = serde_json::to_value(content).ok().map(|value| json(&value));
+        }
+        details.document()
+    }
+
+    /// Records the input, the command and the paths that `fields` name.
     fn record_details(&mut self, fields: &ToolCallUpdateFields) {
+        self.details.record(fields);
+        self.details.shorten();
         let command = details::command(&self.kind, fields.raw_input.as_ref());
         let paths = details::paths(fields);
         if command.is_none() && paths.is_empty() {
@@ -289,15 +363,4 @@ fn tool_status(status: ToolCallStatus) -> ToolStatus {
 /// Returns the protocol's word for the kind of a tool.
 pub(super) fn kind(kind: ToolKind) -> String {
     word(&kind)
-}
-
-/// Returns the input of a call for events: the raw input, else the content.
-pub(super) fn input(fields: &ToolCallUpdateFields) -> Json {
-    match (&fields.raw_input, &fields.content) {
-        (Some(input), _) => json(input),
-        (None, Some(content)) => {
-            serde_json::to_value(content).map_or_else(|_| Json::null(), |value: Value| json(&value))
-        }
-        (None, None) => Json::null(),
-    }
 }

@@ -187,6 +187,64 @@ fn requests_that_are_not_for_us_are_refused() {
     assert_eq!(kinds(&replay.actions), ["log"; 3]);
 }
 
+/// Of what is allowed, a user sees all: some agents tell it before they ask, or beside the input.
+#[test]
+fn a_request_has_all_that_the_agent_told_of_its_call() {
+    let mut replay = ready();
+    replay.adapter.prompt(&"go".into(), &mut replay.actions).expect("ready");
+    let diff = |text: &str| json!([{"type": "diff", "path": "/x", "newText": text}]);
+    let note = json!([{"type": "content", "content": {"type": "text", "text": "why"}}]);
+    let long = "x".repeat(70_000);
+    for (id, told, asked, input) in [
+        ("a", json!({"rawInput": {"content": "all"}}), json!({}), json!({"content": "all"})),
+        (
+            "b",
+            json!({"rawInput": {"path": "/x"}, "content": diff("all")}),
+            json!({}),
+            json!({"input": {"path": "/x"}, "content": diff("all")}),
+        ),
+        ("c", json!({}), json!({"rawInput": {"new": "all"}, "content": diff("all")}), json!({"new": "all"})),
+        (
+            "d",
+            json!({}),
+            json!({"rawInput": {"path": "/x"}, "content": diff("all")}),
+            json!({"input": {"path": "/x"}, "content": diff("all")}),
+        ),
+        (
+            "e",
+            json!({"rawInput": {"path": "/x"}}),
+            json!({"content": note}),
+            json!({"input": {"path": "/x"}, "content": note}),
+        ),
+        ("f", json!({}), json!({"content": diff("all")}), diff("all")),
+        (
+            "g",
+            json!({"rawInput": {"content": long}}),
+            json!({}),
+            json!("left out: 70014 bytes; the tool call's event has them"),
+        ),
+    ] {
+        let with = |mut fields: serde_json::Value, more: serde_json::Value| {
+            fields.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+            fields
+        };
+        let call = json!({"sessionUpdate": "tool_call", "toolCallId": id, "title": "write"});
+        replay.stdout(&update(&with(call, told)));
+        replay.clear();
+        let options = json!([{"optionId": "yes", "name": "Yes", "kind": "allow_once"}]);
+        let params = json!({"sessionId": "s", "toolCall": with(json!({"toolCallId": id}), asked), "options": options});
+        replay.stdout(&line(
+            &json!({"jsonrpc": "2.0", "id": id, "method": "session/request_permission", "params": params}),
+        ));
+        let events = events(&replay.actions);
+        let request = events.iter().find_map(|event| match event {
+            Event::PermissionRequested(request) => Some(request),
+            _ => None,
+        });
+        assert_eq!(request.expect("it asks").input.value(), input, "{id}");
+    }
+}
+
 #[test]
 fn what_is_not_understood_is_logged() {
     let mut replay = ready();

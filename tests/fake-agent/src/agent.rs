@@ -257,7 +257,15 @@ impl<W: Write> Agent<W> {
                 signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::new(AtomicBool::new(false)))?;
                 self.say("SIGTERM is ignored")
             }
-            Step::Ask(title) => self.ask(&title),
+            Step::Ask(title) => {
+                let fields = ToolCallUpdateFields::new()
+                    .title(title.clone())
+                    .kind(ToolKind::Execute)
+                    .status(ToolCallStatus::Pending)
+                    .raw_input(json!({"title": title}));
+                self.ask(fields)
+            }
+            Step::AskCall(fields) => self.ask(serde_json::from_value(fields).map_err(io::Error::from)?),
             Step::Flood { count, size } => self.flood(count, size),
             Step::Tool(name) => self.tool(name),
             Step::Plan => self.plan(),
@@ -408,13 +416,8 @@ impl<W: Write> Agent<W> {
     }
 
     /// Asks, and stays deaf to a cancel until the answer is there: some agents do.
-    fn ask(&mut self, title: &str) -> Flow {
+    fn ask(&mut self, fields: ToolCallUpdateFields) -> Flow {
         let call = format!("call-{}", self.mint());
-        let fields = ToolCallUpdateFields::new()
-            .title(title.to_owned())
-            .kind(ToolKind::Execute)
-            .status(ToolCallStatus::Pending)
-            .raw_input(json!({"title": title}));
         let options = vec![
             PermissionOption::new("allow-once", "Allow once", PermissionOptionKind::AllowOnce),
             PermissionOption::new("allow-always", "Allow always", PermissionOptionKind::AllowAlways),

@@ -16,6 +16,7 @@
 //! | `ignore-term COMMAND` | the same under a shell that ignores SIGTERM; says `ignore-term PID` |
 //! | `ignore-sigterm` | the agent itself ignores SIGTERM from here on |
 //! | `ask TITLE` | a permission request (`allow-once`, `allow-always`, `reject-once`); says `permission: ID` or `permission: cancelled`. A cancel alone does not wake it |
+//! | `ask-call JSON` | the same about the tool call with these fields of the protocol: `{"title":…,"kind":…,"rawInput":…,"content":[…]}` |
 //! | `flood N SIZE` | N text chunks of SIZE bytes, numbered in their first ten digits |
 //! | `tool NAME`, `plan`, `usage` | a tool call with all its updates; a plan; a usage update |
 //! | `edit PATH`, `create PATH`, `delete PATH` | a tool call with its diff; no file is touched |

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 /// What one line of a prompt asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -15,7 +17,12 @@ pub(crate) enum Step {
     IgnoreTerm(String),
     IgnoreSigterm,
     Ask(String),
-    Flood { count: u64, size: usize },
+    /// A permission request about the tool call that this describes.
+    AskCall(Value),
+    Flood {
+        count: u64,
+        size: usize,
+    },
     Tool(String),
     Plan,
     Usage,
@@ -97,6 +104,7 @@ fn command(word: &str, rest: &str) -> Option<Step> {
         "ignore-term" => text().map(Step::IgnoreTerm),
         "ignore-sigterm" => alone(Step::IgnoreSigterm),
         "ask" => text().map(Step::Ask),
+        "ask-call" => serde_json::from_str(rest).ok().map(Step::AskCall),
         "flood" => {
             let (count, size) = rest.split_once(' ')?;
             let size = size.trim().parse().ok().filter(|size| *size <= MAX_FLOOD_SIZE)?;
@@ -173,7 +181,8 @@ mod tests {
         let all = "say hello  there\nthink hm\nsleep 300ms\nsleep 2s\nrun ls -l | wc\nspawn sleep 9\nsetsid sleep 9\n\
                    daemon sleep 9\nignore-term sleep 9\nignore-sigterm\nask May I?\nflood 10 64\ntool Bash\nplan\nusage\n\
                    crash\nexit 3\nhang\nwait\nstderr oops\nraw {\"a\":1}\nmcp\nmodel\nsystem\nenv\ncwd\nmode\n\
-                   thinking\nhistory\nblocks\nedit a.rs\nplan 2/5\ncommands\ncommands a b\nlive 3 5ms\nimage\ntokens 9 1 5 2\n";
+                   thinking\nhistory\nblocks\nedit a.rs\nplan 2/5\ncommands\ncommands a b\nlive 3 5ms\nimage\ntokens 9 1 5 2\n\
+                   ask-call {\"title\":\"ls\"}\n";
         let sleep = || "sleep 9".to_owned();
         assert_eq!(
             parse(all),
@@ -215,6 +224,7 @@ mod tests {
                 Step::Look(Look::Live { count: 3, pause: Duration::from_millis(5) }),
                 Step::Look(Look::Image),
                 Step::Tokens(Tokens { input: 9, output: 1, cached: Some((5, 2)) }),
+                Step::AskCall(serde_json::json!({ "title": "ls" })),
             ]
         );
     }
@@ -234,6 +244,7 @@ mod tests {
             "flood 1 99999999",
             "crash now",
             "say",
+            "ask-call ls",
         ] {
             assert_eq!(parse(&format!("\n  {line}\n\n")), [Step::Say(line.into())]);
         }
