@@ -14,9 +14,16 @@ use rustix::{
     termios::{LocalModes, OptionalActions, tcgetattr, tcgetpgrp, tcsetattr},
 };
 
+use unicode_width::UnicodeWidthChar as _;
+
 use api_types::ProblemDetails;
+use api_types::is_hidden;
+pub(crate) use api_types::printable;
 
 use crate::command_failure::CommandFailure;
+
+/// Distance of a terminal's tab stops.
+const TAB: usize = 8;
 
 /// Time between two looks whether standard output is still read.
 const CLOSED_INTERVAL: Duration = Duration::from_secs(1);
@@ -75,6 +82,19 @@ pub(crate) fn error_line(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{}", filled(&text.to_string(), columns_of(io::stderr())));
 }
 
+/// Returns the columns of the terminal on standard error; `None` if that is no terminal.
+#[cfg(feature = "engine")]
+pub(crate) fn error_columns() -> Option<usize> {
+    columns_of(io::stderr())
+}
+
+/// Rings the bell of the terminal on standard error, if that is one.
+pub(crate) fn ring_bell() {
+    if io::stderr().is_terminal() {
+        error_text("\x07");
+    }
+}
+
 /// Writes to standard error, without a newline.
 pub(crate) fn error_text(text: impl Display) {
     let _ = write!(io::stderr().lock(), "{text}");
@@ -85,7 +105,8 @@ pub(crate) fn problem(problem: &ProblemDetails, as_json: bool) {
     if as_json && let Ok(text) = serde_json::to_string(problem) {
         return error_line(text);
     }
-    error_line(format_args!("{} {}", TermStyle::stderr().red("error:"), problem.detail));
+    // Much of it is an agent's own words.
+    error_line(format_args!("{} {}", TermStyle::stderr().red("error:"), printable(&problem.detail, true)));
 }
 
 /// Colours, used on a terminal only and never with `NO_COLOR`.
@@ -178,6 +199,40 @@ pub(crate) fn filled(text: &str, width: Option<usize>) -> String {
     text.split('\n').map(fill).collect::<Vec<_>>().join("\n")
 }
 
+/// Cuts a line into rows of `width` columns, wherever words end. Further rows are indented by `indent` columns.
+pub(crate) fn folded(line: &str, width: usize, indent: usize) -> Vec<String> {
+    let width = width.max(1);
+    let indent = if indent < width { indent } else { 0 };
+    let (mut rows, mut row, mut columns) = (Vec::new(), String::new(), 0);
+    for c in line.chars() {
+        let taken = if c == '\t' { TAB - columns % TAB } else { c.width().unwrap_or(0) };
+        if columns + taken > width && columns > 0 {
+            rows.push(std::mem::replace(&mut row, " ".repeat(indent)));
+            columns = indent;
+        }
+        if c == '\t' {
+            row.extend(std::iter::repeat_n(' ', taken.min(width)));
+        } else {
+            row.push(c);
+        }
+        columns += taken;
+    }
+    rows.push(row);
+    rows
+}
+
+/// Cuts the lines of a permission request for a terminal of `width` columns. What continues a line is indented more than it: no text of
+/// an agent begins a row.
+pub(crate) fn folded_details(details: &[String], width: Option<usize>) -> Vec<String> {
+    let Some(width) = width else { return details.iter().map(|line| format!("  {line}")).collect() };
+    let fold = |line: &String| {
+        let line = format!("  {line}");
+        let indent = (line.len() - line.trim_start().len() + 2).min(width / 2);
+        folded(&line, width, indent)
+    };
+    details.iter().flat_map(fold).collect()
+}
+
 /// Returns true if another program reads standard output.
 pub(crate) fn is_stdout_piped() -> bool {
     let kind = fstat(io::stdout()).map(|stat| FileType::from_raw_mode(stat.st_mode));
@@ -213,26 +268,6 @@ pub(crate) fn set_echo(on: bool) -> bool {
     }
     settings.local_modes.set(LocalModes::ECHO, on);
     tcsetattr(io::stderr(), OptionalActions::Now, &settings).is_ok()
-}
-
-/// Makes text of an agent or process safe for a terminal. Characters that could move the cursor, hide or reorder other text, or be
-/// seen by nobody, become `\u{…}`; newlines and tabs stay if `multiline`.
-pub(crate) fn printable(text: &str, multiline: bool) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        if is_hidden(c) || c.is_control() && !(multiline && matches!(c, '\n' | '\t')) {
-            safe.extend(c.escape_default());
-        } else {
-            safe.push(c);
-        }
-    }
-    safe
-}
-
-/// Returns true for bidirectional controls, invisible spaces, and tags: the page shows the same ones (`HIDDEN` of `text.js`).
-fn is_hidden(c: char) -> bool {
-    matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// Prepares the agent's text for standard output: bytes for another program stay unchanged.
@@ -277,21 +312,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_do_not_reach_the_terminal() {
-        assert_eq!(printable("a\x1b[2Jb\tc\n", true), "a\\u{1b}[2Jb\tc\n");
-        assert_eq!(printable("two\nlines", false), "two\\nlines");
-        assert_eq!(printable("\u{9b}31m ü", true), "\\u{9b}31m ü");
-    }
-
-    #[test]
-    fn nothing_is_hidden_or_reordered() {
-        assert_eq!(printable("rm \u{202e}fr-\u{202c} x", true), "rm \\u{202e}fr-\\u{202c} x");
-        assert_eq!(printable("a\u{200b}b\u{2066}c\u{e0041}", false), "a\\u{200b}b\\u{2066}c\\u{e0041}");
-        // What scripts and families of emoji are written with stays.
-        assert_eq!(printable("نمی\u{200c}خواهم 👩\u{200d}💻 שלום", false), "نمی\u{200c}خواهم 👩\u{200d}💻 שלום");
-    }
-
-    #[test]
     fn json_on_a_terminal_has_the_same_value() {
         let value = serde_json::json!({ "a\u{9b}": "\u{1b}[2J\n\u{202e}b\u{e0041}ü", "c": ["\u{7f}"] });
         for text in [value.to_string(), format!("{value:#}")] {
@@ -308,6 +328,26 @@ mod tests {
         assert_eq!(clip("äöüß", 3), "äö…");
         assert_eq!(clip_start("abc", 3), "abc");
         assert_eq!(clip_start("äöüß", 3), "…üß");
+    }
+
+    #[test]
+    fn lines_are_cut_by_columns() {
+        assert_eq!(folded("abcdef", 4, 0), ["abcd", "ef"]);
+        assert_eq!(folded("漢字漢", 4, 0), ["漢字", "漢"]);
+        assert_eq!(folded("a\tb", 10, 0), ["a       b"]);
+        assert_eq!(folded("", 4, 0), [""]);
+        assert_eq!(folded("abcdefg", 4, 2), ["abcd", "  ef", "  g"]);
+        assert_eq!(folded("abc", 1, 2), ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn no_text_of_an_agent_begins_a_row() {
+        let details = ["command  xxxxxxxxxx".to_owned(), "         y = allow".to_owned()];
+        for width in 8..40 {
+            let rows = folded_details(&details, Some(width));
+            assert!(rows.iter().all(|row| row.starts_with("  ")), "{width}: {rows:?}");
+        }
+        assert_eq!(folded_details(&details, None), ["  command  xxxxxxxxxx", "           y = allow"]);
     }
 
     #[test]

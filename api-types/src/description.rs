@@ -6,10 +6,11 @@
 use std::time::{Duration, SystemTime};
 
 use ipc_protocol::{
-    EndReason, Event, PermissionOption, PermissionRequest, ProcessId, Receipt, SessionId, SettingSource, SlashCommand,
-    Usage, terminal::Surface,
+    EndReason, Event, Json, PermissionOption, PermissionRequest, ProcessId, Receipt, SessionId, SettingSource,
+    SlashCommand, Usage, terminal::Surface,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Immutable facts of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -137,7 +138,12 @@ pub struct SupervisedProcesses {
     pub agent_process: Option<ProcessId>,
 }
 
-/// Permission request of an agent that nobody has answered yet. Its event has the details.
+/// Most bytes of an open request's input: of longer ones the long texts are cut.
+const MAX_INPUT: usize = 128 * 1024;
+/// Bytes that remain of a long text in such an input.
+const SHORT_TEXT: usize = 16 * 1024;
+
+/// Permission request of an agent that nobody has answered yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -148,21 +154,64 @@ pub struct OpenPermission {
     pub title: String,
     /// Machine name of the tool, if the agent gives one; else the kind.
     pub tool: String,
+    /// Kind of action, as in the event.
+    #[serde(default)]
+    pub kind: String,
     /// Command line, if the action runs one.
     pub command: Option<String>,
+    /// Paths that the action would touch, if the agent names them, in the agent's form.
+    #[serde(default)]
+    pub paths: Vec<String>,
+    /// Details as the agent gave them, such as the text that would be written; `null` if it did not. Of more than 128 KiB the long texts are
+    /// cut, and say so: the event has all.
+    #[serde(default = "Json::null")]
+    pub input: Json,
     /// Possible answers.
     pub options: Vec<PermissionOption>,
 }
 
 impl From<&PermissionRequest> for OpenPermission {
-    fn from(PermissionRequest { id, title, tool, command, options, .. }: &PermissionRequest) -> Self {
+    fn from(request: &PermissionRequest) -> Self {
+        let PermissionRequest { id, title, tool, kind, command, paths, input, options, .. } = request;
         Self {
             id: id.clone(),
             title: title.clone(),
             tool: tool.clone(),
+            kind: kind.clone(),
             command: command.clone(),
+            paths: paths.clone(),
+            input: bounded_input(input),
             options: options.clone(),
         }
+    }
+}
+
+/// Returns the input of a request, with long texts cut if it is too large for a listing.
+fn bounded_input(input: &Json) -> Json {
+    if input.as_str().len() <= MAX_INPUT {
+        return input.clone();
+    }
+    let mut value = input.value();
+    cut_texts(&mut value);
+    let cut = Json::from(&value);
+    if cut.as_str().len() <= MAX_INPUT {
+        return cut;
+    }
+    let note = format!("left out: {} bytes; the event permission:requested has them", input.as_str().len());
+    Json::from(&Value::from(note))
+}
+
+fn cut_texts(value: &mut Value) {
+    match value {
+        Value::String(text) if text.len() > SHORT_TEXT => {
+            let kept = text.floor_char_boundary(SHORT_TEXT);
+            let missing = text.len() - kept;
+            text.truncate(kept);
+            text.push_str(&format!("\n… {missing} more bytes: the event permission:requested has them"));
+        }
+        Value::Array(values) => values.iter_mut().for_each(cut_texts),
+        Value::Object(members) => members.values_mut().for_each(cut_texts),
+        _ => {}
     }
 }
 

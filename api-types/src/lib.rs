@@ -8,6 +8,8 @@ mod description;
 mod escape_marks;
 pub mod exit;
 mod installed_agent;
+mod permission_text;
+mod printable;
 mod problem;
 mod process_details;
 pub mod recorded_offset;
@@ -26,6 +28,7 @@ pub use self::{
     escape_marks::{AgentPosition, EscapeMark, EscapeMarks},
     exit::ProgramExit,
     installed_agent::{AgentSupport, InstalledAgent},
+    printable::{is_hidden, printable},
     problem::{KINDS, ProblemDetails, survivors_text},
     process_details::ProcessDetails,
     role::Role,

@@ -41,18 +41,19 @@ async fn list(client: &DaemonClient, id: &SessionId, as_json: bool) -> Result<()
         term::error_line(format_args!("{id} waits for no permission"));
         return Ok(());
     }
-    let lines: Result<Vec<_>, _> = open_permissions.iter().map(|request| text(id, request)).collect();
+    let lines: Result<Vec<_>, _> = open_permissions.iter().map(|request| text(id, request, term::columns())).collect();
     term::out(lines?.join("\n"))
 }
 
-fn text(id: &SessionId, request: &OpenPermission) -> Result<String, ProblemDetails> {
-    let OpenPermission { id: request, title, tool, command, options } = request;
-    let quoted = shlex::try_quote(request)
-        .map_err(|_| ProblemDetails::failed(format!("permission request {request:?} has a NUL in it")))?;
+fn text(id: &SessionId, request: &OpenPermission, width: Option<usize>) -> Result<String, ProblemDetails> {
+    let OpenPermission { id: name, title, tool, options, .. } = request;
+    let quoted = shlex::try_quote(name)
+        .map_err(|_| ProblemDetails::failed(format!("permission request {name:?} has a NUL in it")))?;
     let printable = |text: &str| term::printable(text, false);
-    let mut text = format!("{}  {}: {}\n", printable(request), printable(tool), printable(title));
-    if let Some(command) = command.as_ref().filter(|command| *command != title) {
-        text.push_str(&format!("  command  {}\n", printable(command)));
+    let mut text = format!("{}  {}: {}\n", printable(name), printable(tool), printable(title));
+    for line in term::folded_details(&request.details(), width) {
+        text.push_str(&line);
+        text.push('\n');
     }
     let options = options.iter().map(|option| format!("{} ({})", printable(&option.id), printable(&option.name)));
     let options = options.collect::<Vec<_>>().join(", ");
@@ -80,7 +81,10 @@ mod tests {
             id: "permission-1".into(),
             title: "Run \u{1b}make".into(),
             tool: "shell".into(),
-            command: Some("make -j2".into()),
+            kind: "execute".into(),
+            command: Some("make -j2\nrm \u{1b}[2Kx".into()),
+            paths: Vec::new(),
+            input: Json::new(r#"{"content":"all\nof it"}"#).expect("JSON"),
             options: vec![
                 option("once", "Allow once", PermissionOptionKind::AllowOnce),
                 option("no", "Reject", PermissionOptionKind::RejectOnce),
@@ -89,9 +93,12 @@ mod tests {
         let expected = "\
 permission-1  shell: Run \\u{1b}make
   command  make -j2
+           rm \\u{1b}[2Kx
+  content  all
+           of it
   options  once (Allow once), no (Reject)
   agent-proxy permit s-1 permission-1 allow|deny
 ";
-        assert_eq!(text(&"s-1".parse().expect("valid"), &request).expect("a text"), expected);
+        assert_eq!(text(&"s-1".parse().expect("valid"), &request, None).expect("a text"), expected);
     }
 }

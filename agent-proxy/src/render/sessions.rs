@@ -176,7 +176,10 @@ s-1      command  busy, turn 2      2  2026-01-02 03:04:05  Fix it\\n  /x
             id: id.into(),
             title: "Run make".into(),
             tool: "shell".into(),
+            kind: "execute".into(),
             command: None,
+            paths: Vec::new(),
+            input: ipc_protocol::Json::null(),
             options: Vec::new(),
         };
         let open_permissions = vec![request("permission-1"), request("permission-2")];

@@ -1760,12 +1760,17 @@ export interface components {
          */
         OnUsageLimit: "fail" | "wait";
         /**
-         * @description Permission request of an agent that nobody has answered yet. Its event has the details.
+         * @description Permission request of an agent that nobody has answered yet.
          * @example {
          *       "id": "permission-1",
          *       "title": "Run ls",
          *       "tool": "Bash",
+         *       "kind": "execute",
          *       "command": "ls",
+         *       "paths": [],
+         *       "input": {
+         *         "command": "ls"
+         *       },
          *       "options": [
          *         {
          *           "id": "once",
@@ -1782,8 +1787,23 @@ export interface components {
             title: string;
             /** @description Machine name of the tool, if the agent gives one; else the kind. */
             tool: string;
+            /**
+             * @description Kind of action, as in the event.
+             * @default
+             */
+            kind?: string;
             /** @description Command line, if the action runs one. */
             command: string | null;
+            /**
+             * @description Paths that the action would touch, if the agent names them, in the agent's form.
+             * @default []
+             */
+            paths?: string[];
+            /**
+             * @description Details as the agent gave them, such as the text that would be written; `null` if it did not. Of more than 128 KiB the long texts are cut, and say so: the event has all.
+             * @default null
+             */
+            input?: unknown;
             /** @description Possible answers. */
             options: components["schemas"]["PermissionOption"][];
         };
@@ -3216,7 +3236,12 @@ export interface components {
          *       "id": "permission-1",
          *       "title": "Run ls",
          *       "tool": "Bash",
+         *       "kind": "execute",
          *       "command": "ls",
+         *       "paths": [],
+         *       "input": {
+         *         "command": "ls"
+         *       },
          *       "options": [
          *         {
          *           "id": "once",
@@ -3235,8 +3260,23 @@ export interface components {
             title: string;
             /** @description Machine name of the tool, if the agent gives one; else the kind. */
             tool: string;
+            /**
+             * @description Kind of action, as in the event.
+             * @default
+             */
+            kind?: string;
             /** @description Command line, if the action runs one. */
             command: string | null;
+            /**
+             * @description Paths that the action would touch, if the agent names them, in the agent's form.
+             * @default []
+             */
+            paths?: string[];
+            /**
+             * @description Details as the agent gave them, such as the text that would be written; `null` if it did not. Of more than 128 KiB the long texts are cut, and say so: the event has all.
+             * @default null
+             */
+            input?: unknown;
             /** @description Possible answers. */
             options: components["schemas"]["PermissionOption"][];
         };

@@ -1,11 +1,14 @@
 // Two texts as a list of changes, line by line.
 import { html, Component } from "./ui.js";
-import { safe } from "./text.js";
+import { safe, exact } from "./text.js";
 
 /** Lines around a change. */
 const CONTEXT = 3;
 /** Most steps of the search for the shortest list; beyond it all between the first and the last change counts as changed. */
 const MAX_STEPS = 1200;
+/** Most characters of a line that are drawn. */
+const MAX_CHARACTERS = 20_000;
+const cut = (line) => line.length > MAX_CHARACTERS ? `${exact(line.slice(0, MAX_CHARACTERS))} … ${line.length - MAX_CHARACTERS} more characters` : exact(line);
 /** Most lines that are drawn at once. */
 const MAX_LINES = 400;
 
@@ -94,7 +97,7 @@ export class Diff extends Component {
         <span><span class="added">+${added}</span> <span class="removed">−${removed}</span></span></figcaption>
       <pre tabindex="0" aria-label=${`Change of ${safe(path, 200)}`}>${shown.map((line) => line === null
         ? html`<div class="gap">⋯</div>`
-        : html`<div class=${line[0] === "+" ? "plus" : line[0] === "-" ? "minus" : ""}><span class="sign">${line[0]}</span>${safe(line[1], 2000)}${"\n"}</div>`)}</pre>
+        : html`<div class=${line[0] === "+" ? "plus" : line[0] === "-" ? "minus" : ""}><span class="sign">${line[0]}</span>${cut(line[1])}${"\n"}</div>`)}</pre>
       ${shown.length < close.length && html`<button type="button" class="quiet small" onClick=${() => this.setState({ all: true })}>Show ${close.length - shown.length} more lines</button>`}</figure>`;
   }
 }

@@ -22,6 +22,9 @@ export function safe(text, limit = 100_000) {
   return value.replace(ANSI, "").replace(HIDDEN, shown);
 }
 
+/** Returns text with a sign for each hidden character and nothing left out: what somebody allows is shown as it is. */
+export const exact = (text) => String(text ?? "").replace(/\r/g, "\u240d").replace(HIDDEN, shown);
+
 /** True for a text in which nothing hides: what is offered to be chosen is taken as it is. */
 export const isPlain = (text) => safe(text) === text;
 

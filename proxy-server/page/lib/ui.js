@@ -129,7 +129,7 @@ export function Line({ text, class: name = "" }) {
 }
 
 /** Long text of an agent: cut, with a button for the rest of it. */
-export function LongText({ text, class: name = "", limit = 4000, lines = 60, label = "text" }) {
+export function LongText({ text, class: name = "", limit = 4000, lines = 60, label = "text", show = safe }) {
   const [size, setSize] = useState(1);
   const value = String(text ?? "");
   let end = Math.min(value.length, limit * size);
@@ -140,7 +140,7 @@ export function LongText({ text, class: name = "", limit = 4000, lines = 60, lab
     if (line === lines * size - 1) end = Math.min(end, at);
   }
   const rest = value.length - end;
-  return html`<div class="long"><pre class=${`text ${name}`} dir="auto" tabindex="0" aria-label=${label}>${safe(value.slice(0, end), end + 1)}</pre>
+  return html`<div class="long"><pre class=${`text ${name}`} dir="auto" tabindex="0" aria-label=${label}>${show(value.slice(0, end), end + 1)}</pre>
     ${rest > 0 && html`<button type="button" class="quiet small" onClick=${() => setSize(size * 4)}>Show more (${rest.toLocaleString("en")} more characters)</button>`}
     ${size > 1 && html`<button type="button" class="quiet small" onClick=${() => setSize(1)}>Show less</button>`}</div>`;
 }

@@ -6,10 +6,32 @@ import { name } from "../lib/settings.js";
 import { offer, decline, askForNotifications } from "../lib/notify.js";
 import { useKeys } from "../lib/keys.js";
 import { sessionLink } from "../lib/route.js";
-import { safe, pretty } from "../lib/text.js";
+import { safe, exact, pretty } from "../lib/text.js";
 import { Diff } from "../lib/diff.js";
 
 const isAllow = (option) => /^allow/.test(option.kind ?? "");
+
+/** Longest title that is whole in its line, about. */
+const TITLE = 80;
+
+/** What the input of a request says beside its title, its command and its changes. */
+function rest(request, hasDiffs) {
+  const { input } = request;
+  if (input === null || input === undefined) return null;
+  if (typeof input !== "object" || Array.isArray(input)) return hasDiffs ? null : input;
+  const known = (value) => value === request.command || value === request.title;
+  const members = Object.entries(input).filter(([, value]) => !known(value));
+  return members.length ? Object.fromEntries(members) : null;
+}
+
+/** An input as text: the long texts in it as they are, and not in a line with escapes. */
+function readable(value) {
+  if (typeof value !== "object" || Array.isArray(value)) return pretty(value);
+  return Object.entries(value).map(([name, member]) => {
+    const text = pretty(member);
+    return text.includes("\n") ? `${name}:\n${text.replace(/^/gm, "  ")}` : `${name}: ${text}`;
+  }).join("\n");
+}
 
 /** Sends an answer. */
 export function answer(sessionId, request, reply) {
@@ -38,18 +60,20 @@ export function PermissionCard({ sessionId, request, hot, showSession, diffs }) 
     ["alt+d", "The same while you type", () => choose(deny)],
     ...options.slice(0, 9).map((option, at) => [String(at + 1), `Answer: ${safe(option.name, 40)}`, () => choose(option)]),
   ] : [], [hot, busy, request.id]);
+  const more = rest(request, Boolean(diffs));
   const session = showSession && sessions.value.get(sessionId);
   return html`<section class="card permission" aria-label=${`Question of the agent: ${safe(request.title, 200)}`}>
     <header><span class="badge" aria-hidden="true">?</span><strong><${Line} text=${request.title || request.tool}/></strong>
       <span class="dim">${safe(request.tool, 60)}${request.kind && request.kind !== request.tool ? ` · ${safe(request.kind, 40)}` : ""}</span></header>
     ${session && html`<p class="dim"><a href=${sessionLink(sessionId)}>${safe(titleOf(session) ?? sessionId, 80)}</a> · ${safe(session.agent, 40)}</p>`}
-    ${request.command && html`<${LongText} text=${request.command} class="command" lines=${12} label="Command"/>`}
-    ${request.paths?.length > 0 && html`<p class="paths">${request.paths.slice(0, 12).map((path) => html`<code><bdi>${safe(path, 300)}</bdi></code> `)}</p>`}
+    ${!request.command && request.title?.length > TITLE && html`<${LongText} text=${request.title} show=${exact} lines=${12} label="What the agent asks"/>`}
+    ${request.command && html`<${LongText} text=${request.command} show=${exact} class="command" lines=${60} label="Command"/>`}
+    ${request.paths?.length > 0 && html`<${LongText} text=${request.paths.map((path) => path.replace(/\n/g, "\u240a")).join("\n")} show=${exact} class="paths" lines=${12} label="Paths"/>`}
     ${diffs && [...diffs.values()].map((diff) => (diff.hunks ?? []).map((hunk) => html`<${Diff} path=${diff.path} before=${hunk.oldText} after=${hunk.newText}/>`))}
-    ${!request.command && !diffs && request.input && html`<details><summary>Details</summary><${LongText} text=${pretty(request.input)} lines=${20} label="Details of the request"/></details>`}
+    ${more !== null && html`<details open=${!diffs}><summary>Details</summary><${LongText} text=${readable(more)} show=${exact} lines=${60} limit=${16000} label="Details of the request"/></details>`}
     <div class="row wrap answers">
       ${options.map((option, at) => html`<button type="button" key=${option.id} disabled=${busy} class=${isAllow(option) ? (option === allow ? "primary" : "") : "danger-quiet"}
-        onClick=${() => choose(option)}>${safe(option.name || option.id, 60)}${hot && at < 9 ? html` <kbd aria-hidden="true">${option === allow ? "a" : option === deny ? "d" : at + 1}</kbd>` : null}</button>`)}
+        onClick=${() => choose(option)}>${exact(option.name || option.id)}${hot && at < 9 ? html` <kbd aria-hidden="true">${option === allow ? "a" : option === deny ? "d" : at + 1}</kbd>` : null}</button>`)}
       ${!options.length && html`<button type="button" class="primary" disabled=${busy} onClick=${() => send("allow")}>Allow</button><button type="button" class="danger-quiet" disabled=${busy} onClick=${() => send("deny")}>Deny</button>`}
       ${reason === null ? html`<button type="button" class="quiet" onClick=${() => setReason("")}>Deny with words…</button>` : html`<form class="row grow" onSubmit=${(event) => { event.preventDefault(); send({ denyWith: { message: reason } }); }}>
         <input type="text" class="grow" aria-label="What the agent is told" placeholder="What the agent is told" value=${reason} onInput=${(event) => setReason(event.target.value)}/><button type="submit" disabled=${busy || !reason}>Deny</button></form>`}

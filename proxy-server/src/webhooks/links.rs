@@ -13,6 +13,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use api_types::printable;
 use axum::{http::StatusCode, response::Response};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use ipc_protocol::ErrorChain;
@@ -175,10 +176,7 @@ impl PermissionLinks {
             Err(error) => page(error.status(), "Nothing to answer", &format!("<p>{error}</p>")),
             Ok((request, LinkGrant { session, allows, .. })) => {
                 let verb = if allows { "Allow" } else { "Deny" };
-                let mut body = format!("<p>Session {} asks: {}</p>", escape(session.as_str()), escape(&request.title));
-                if let Some(command) = &request.command {
-                    let _ = write!(body, "<pre>{}</pre>", escape(command));
-                }
+                let mut body = request_html(&session, &request);
                 let _ = write!(
                     body,
                     "<form method=\"post\"><input type=\"hidden\" name=\"token\" value=\"{}\"><button>{verb}</button></form>",
@@ -222,6 +220,18 @@ fn open_request(manager: &ProxyManager, grant: &LinkGrant) -> Result<OpenPermiss
     open.ok_or(LinkError::Used)
 }
 
+/// Formats all that an answer decides on.
+fn request_html(session: &SessionId, request: &OpenPermission) -> String {
+    let text = |text: &str| escape(&printable(text, false));
+    let OpenPermission { tool, title, .. } = request;
+    let mut body = format!("<p>Session {} asks to use {}: {}</p>", text(session.as_str()), text(tool), text(title));
+    let details = request.details();
+    if !details.is_empty() {
+        let _ = write!(body, "<pre>{}</pre>", escape(&details.join("\n")));
+    }
+    body
+}
+
 /// Page of a server without links.
 pub(super) fn unknown_link() -> Response {
     page(StatusCode::NOT_FOUND, "Nothing to answer", &format!("<p>{}</p>", LinkError::Unknown))
@@ -262,5 +272,21 @@ mod tests {
     }
 
     #[test]
-    fn text_of_agents_is_no_markup() {}
+    fn all_that_is_asked_for_is_on_the_page() {
+        let request = OpenPermission {
+            id: "permission-1".into(),
+            title: "ls …\u{202e}".into(),
+            tool: "<shell>".into(),
+            kind: "execute".into(),
+            command: Some("ls\nrm -rf <all>\u{1b}[1A".into()),
+            paths: vec!["/etc/passwd".into()],
+            input: ipc_protocol::Json::new(r#"{"content":"root::0"}"#).expect("JSON"),
+            options: Vec::new(),
+        };
+        assert_eq!(
+            request_html(&"s-1".parse().expect("an id"), &request),
+            "<p>Session s-1 asks to use &lt;shell&gt;: ls …\\u{202e}</p><pre>command  ls\n         rm -rf &lt;all&gt;\\u{1b}[1A\n\
+             path  /etc/passwd\ncontent  root::0</pre>"
+        );
+    }
 }

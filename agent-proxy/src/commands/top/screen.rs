@@ -12,16 +12,16 @@ use ratatui::{
 
 use super::{
     rows::{RowPhase, SessionRow},
-    state::{KillProgress, OpenSession, SIGNALS, SessionPane, TopDialog, TopState},
+    state::{KillProgress, OpenSession, PermissionDialog, SIGNALS, SessionPane, TopDialog, TopState},
 };
 use crate::{
     commands::status::age,
     render::{self, bytes, tree},
-    term::{TermStyle, clip, clip_start, printable},
+    term::{TermStyle, clip, clip_start, folded, folded_details, printable},
 };
 
 /// Keys, with what they do.
-const KEYS: [(&str, &str); 16] = [
+const KEYS: [(&str, &str); 17] = [
     ("arrows, PgUp, PgDn", "move, or scroll the text"),
     ("Enter", "open a session: its processes and its text"),
     ("Esc", "back; forget the filter"),
@@ -33,6 +33,7 @@ const KEYS: [(&str, &str); 16] = [
     ("a", "answer a permission request"),
     ("  y, n", "  allow, deny"),
     ("  1 to 9, Enter", "  choose one of its options"),
+    ("  PgDn, PgUp", "  see the rest of what it would do"),
     ("x", "send a signal to a process"),
     ("k", "kill a session, a process or a tree"),
     ("  s, t, p", "  the session, the tree, the process"),
@@ -339,8 +340,8 @@ fn process_tree(frame: &mut Frame<'_>, area: Rect, open: &OpenSession) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-fn dialog(frame: &mut Frame<'_>, state: &TopState, style: TopStyle) {
-    let Some(dialog) = &state.dialog else { return };
+fn dialog(frame: &mut Frame<'_>, state: &mut TopState, style: TopStyle) {
+    let Some(dialog) = &mut state.dialog else { return };
     let width = usize::from(frame.area().width.saturating_sub(4)).min(76);
     let plain = |text: String| Line::raw(clip(&text, width));
     let choice = |place: usize, at: usize, text: String| {
@@ -379,27 +380,46 @@ fn dialog(frame: &mut Frame<'_>, state: &TopState, style: TopStyle) {
             lines.extend(signals.map(|(place, name)| choice(place, *at, format!("{} SIG{name}", place + 1))));
             ("Signal, Enter sends it", lines)
         }
-        TopDialog::Permission { session, request, at } => {
-            let mut lines = vec![
-                plain(format!("{session} asks to use {}", printable(&request.tool, false))),
-                Line::styled(clip(&printable(&request.title, false), width), BOLD),
-            ];
-            if let Some(command) = request.command.as_ref().filter(|command| **command != request.title) {
-                lines.push(plain(format!("  {}", printable(command, false))));
-            }
-            let options = request.options.iter().enumerate();
-            lines.extend(options.map(|(place, option)| {
-                choice(place, *at, format!("{} {}", place + 1, printable(&option.name, false)))
-            }));
-            lines.push(plain("[y] allow  [n] deny  Enter: the option".into()));
-            ("Permission", lines)
-        }
+        TopDialog::Permission(dialog) => ("Permission", permission_lines(dialog, width, frame.area().height)),
         TopDialog::Progress(progress) => ("Kill", progress_lines(progress, width, frame.area().height, style)),
     };
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
     let area = centre(frame.area(), u16::try_from(width + 2).unwrap_or(u16::MAX), height);
     frame.render_widget(Clear, area);
     frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(format!(" {title} "))), area);
+}
+
+/// Formats a request: its head, as much of what it would do as there is room for, and its options.
+fn permission_lines(dialog: &mut PermissionDialog, width: usize, height: u16) -> Vec<Line<'static>> {
+    let PermissionDialog { session, request, at, scroll, page } = dialog;
+    let fold = |text: String, indent| folded(&text, width, indent);
+    let mut lines: Vec<_> = fold(format!("{session} asks to use {}", printable(&request.tool, false)), 2)
+        .into_iter()
+        .map(Line::raw)
+        .collect();
+    lines.extend(fold(printable(&request.title, false), 2).into_iter().map(|row| Line::styled(row, BOLD)));
+    let mut below = Vec::new();
+    for (place, option) in request.options.iter().enumerate() {
+        let rows = fold(format!("{} {}", place + 1, printable(&option.name, false)), 2).into_iter();
+        let style = if place == *at { SELECTED } else { Style::new() };
+        below.extend(rows.map(|row| Line::styled(format!("{row:<width$}"), style)));
+    }
+    below.push(Line::raw(clip("[y] allow  [n] deny  Enter: the option", width)));
+    let details = folded_details(&request.details(), Some(width));
+    // The border takes two rows.
+    let room = usize::from(height).saturating_sub(2 + lines.len() + below.len());
+    if details.len() <= room {
+        lines.extend(details.into_iter().map(Line::raw));
+    } else {
+        *page = room.saturating_sub(1).max(1);
+        *scroll = (*scroll).min(details.len() - *page);
+        let last = *scroll + *page;
+        lines.extend(details[*scroll..last].iter().cloned().map(Line::raw));
+        let text = format!("rows {} to {last} of {}: PgDn, PgUp", *scroll + 1, details.len());
+        lines.push(Line::styled(clip(&text, width), BOLD));
+    }
+    lines.extend(below);
+    lines
 }
 
 fn progress_lines(progress: &KillProgress, width: usize, height: u16, style: TopStyle) -> Vec<Line<'static>> {
@@ -493,7 +513,10 @@ mod tests {
             id: "p-1".into(),
             title: "Run make".into(),
             tool: "shell".into(),
+            kind: "execute".into(),
             command: Some("make -j2".into()),
+            paths: Vec::new(),
+            input: ipc_protocol::Json::null(),
             options,
         }
     }
@@ -587,7 +610,8 @@ mod tests {
         let mut top = state(vec![SessionRow { permissions: vec![asking()], ..row(1, RowPhase::Asking) }]);
         press(&mut top, "a");
         let text = screen(&mut top).join("\n");
-        for part in ["s-001 asks to use shell", "Run make", "  make -j2", "1 Allow", "2 Reject", "[y] allow  [n] deny"]
+        for part in
+            ["s-001 asks to use shell", "Run make", "  command  make -j2", "1 Allow", "2 Reject", "[y] allow  [n] deny"]
         {
             assert!(text.contains(part), "{part} in\n{text}");
         }
@@ -609,6 +633,29 @@ mod tests {
         top.update(TopUpdate::Killed(id, Ok(Box::new(receipt))));
         let text = screen(&mut top).join("\n");
         assert!(text.contains("proof: NONE"), "{text}");
+    }
+
+    #[test]
+    fn all_of_a_request_can_be_seen() {
+        let command = (0..100).map(|number| format!("step {number} {}\n", "x".repeat(80))).collect::<String>();
+        let request = OpenPermission { command: Some(command), ..asking() };
+        let mut top = state(vec![SessionRow { permissions: vec![request], ..row(1, RowPhase::Asking) }]);
+        press(&mut top, "a");
+        let mut seen = String::new();
+        for _ in 0..20 {
+            let text = screen(&mut top).join("\n");
+            assert!(text.contains("of 200: PgDn, PgUp") && text.contains("[y] allow"), "{text}");
+            seen.push_str(&text);
+            press(&mut top, "pgdn");
+        }
+        // The end of the text is the end of the way down.
+        screen(&mut top);
+        assert!((0..100).all(|number| seen.contains(&format!(" step {number} x"))), "{seen}");
+        press(&mut top, "pgup");
+        let text = screen(&mut top).join("\n");
+        assert!(!text.contains("to 200 of 200"), "{text}");
+        press(&mut top, "home");
+        assert!(screen(&mut top).join("\n").contains("command  step 0 x"));
     }
 
     #[test]

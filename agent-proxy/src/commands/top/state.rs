@@ -103,12 +103,20 @@ pub(super) enum TopDialog {
         command: String,
         at: usize,
     },
-    Permission {
-        session: SessionId,
-        request: OpenPermission,
-        at: usize,
-    },
+    Permission(PermissionDialog),
     Progress(KillProgress),
+}
+
+/// Permission request that is shown, to be answered.
+#[derive(Debug)]
+pub(super) struct PermissionDialog {
+    pub(super) session: SessionId,
+    pub(super) request: OpenPermission,
+    /// Option that is chosen.
+    pub(super) at: usize,
+    /// Rows of the request above the view, and rows of the view as last drawn.
+    pub(super) scroll: usize,
+    pub(super) page: usize,
 }
 
 /// Kill under way, or done.
@@ -347,7 +355,10 @@ impl TopState {
     fn ask_permission(&mut self) {
         let asking = self.current().and_then(|row| Some((row.id.clone(), row.permissions.first()?.clone())));
         match asking {
-            Some((session, request)) => self.dialog = Some(TopDialog::Permission { session, request, at: 0 }),
+            Some((session, request)) => {
+                let dialog = PermissionDialog { session, request, at: 0, scroll: 0, page: 1 };
+                self.dialog = Some(TopDialog::Permission(dialog));
+            }
             None => self.message = "no permission request waits here".to_owned(),
         }
     }
@@ -382,7 +393,7 @@ impl TopState {
                 self.dialog = Some(TopDialog::Signal { session, process, command, at });
                 None
             }
-            TopDialog::Permission { session, request, at } => self.permission_key(session, request, at, code),
+            TopDialog::Permission(dialog) => self.permission_key(dialog, code),
             TopDialog::Progress(progress) => {
                 // A kill goes on whether or not somebody watches.
                 if !matches!(code, KeyCode::Esc | KeyCode::Enter | KeyCode::Char('q')) {
@@ -437,32 +448,32 @@ impl TopState {
         Some(TopAction::Kill { session, pid, tree })
     }
 
-    fn permission_key(
-        &mut self,
-        session: SessionId,
-        request: OpenPermission,
-        at: usize,
-        code: KeyCode,
-    ) -> Option<TopAction> {
+    fn permission_key(&mut self, mut dialog: PermissionDialog, code: KeyCode) -> Option<TopAction> {
+        let PermissionDialog { session, request, at, scroll, page } = &mut dialog;
         let answer = |answer| Some(TopAction::Answer { session: session.clone(), request: request.id.clone(), answer });
-        let last = request.options.len().saturating_sub(1);
-        let at = match code {
+        match code {
             KeyCode::Esc => return None,
             KeyCode::Char('y') => return answer(PermissionChoice::Allow),
             KeyCode::Char('n') => return answer(PermissionChoice::Deny),
-            KeyCode::Enter => match request.options.get(at) {
-                Some(option) => return answer(PermissionChoice::Option(option.id.clone())),
-                None => return None,
-            },
-            KeyCode::Up => at.saturating_sub(1),
-            KeyCode::Down => (at + 1).min(last),
-            KeyCode::Char(digit) => match digit.to_digit(10).and_then(|digit| usize::try_from(digit).ok()) {
-                Some(number) if (1..=request.options.len()).contains(&number) => number - 1,
-                _ => at,
-            },
-            _ => at,
-        };
-        self.dialog = Some(TopDialog::Permission { session, request, at });
+            KeyCode::Enter => {
+                let option = request.options.get(*at)?;
+                return answer(PermissionChoice::Option(option.id.clone()));
+            }
+            KeyCode::Up => *at = at.saturating_sub(1),
+            KeyCode::Down => *at = (*at + 1).min(request.options.len().saturating_sub(1)),
+            KeyCode::PageUp => *scroll = scroll.saturating_sub(*page),
+            KeyCode::PageDown | KeyCode::Char(' ') => *scroll = scroll.saturating_add(*page),
+            KeyCode::Home => *scroll = 0,
+            KeyCode::End => *scroll = usize::MAX,
+            KeyCode::Char(digit) => {
+                let number = digit.to_digit(10).and_then(|digit| usize::try_from(digit).ok());
+                if let Some(number) = number.filter(|number| (1..=request.options.len()).contains(number)) {
+                    *at = number - 1;
+                }
+            }
+            _ => {}
+        }
+        self.dialog = Some(TopDialog::Permission(dialog));
         None
     }
 }
@@ -535,6 +546,7 @@ pub(super) mod tests {
             "end" => KeyCode::End,
             "home" => KeyCode::Home,
             "pgup" => KeyCode::PageUp,
+            "pgdn" => KeyCode::PageDown,
             "back" => KeyCode::Backspace,
             word => KeyCode::Char(word.chars().next().expect("a key")),
         };
@@ -547,7 +559,10 @@ pub(super) mod tests {
             id: "permission-1".into(),
             title: "Run make".into(),
             tool: "shell".into(),
+            kind: "execute".into(),
             command: Some("make".into()),
+            paths: Vec::new(),
+            input: ipc_protocol::Json::null(),
             options: vec![
                 option("once", PermissionOptionKind::AllowOnce),
                 option("always", PermissionOptionKind::AllowAlways),

@@ -3,16 +3,16 @@
 use std::collections::VecDeque;
 
 use ipc_protocol::Event;
-use unicode_width::UnicodeWidthChar as _;
 
-use crate::{render::log_text::LogText, term::TermStyle};
+use crate::{
+    render::log_text::LogText,
+    term::{TermStyle, folded},
+};
 
 /// Lines that are kept.
 const MAX_LINES: usize = 2_000;
 /// Longest line that is kept, in bytes: the rest begins another.
 const MAX_LINE: usize = 8 << 10;
-/// Distance of tab stops.
-const TAB: usize = 8;
 
 /// Text of a session.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl SessionText {
             if line.is_empty() && at + 1 == self.lines.len() {
                 continue;
             }
-            for row in wrap(line, width).into_iter().rev() {
+            for row in folded(line, width, 0).into_iter().rev() {
                 rows.push_front(row);
             }
             if rows.len() >= wanted {
@@ -68,27 +68,6 @@ impl SessionText {
         let end = rows.len().saturating_sub(self.scroll);
         rows.into_iter().take(end).skip(end.saturating_sub(height)).collect()
     }
-}
-
-/// Cuts a line into rows of `width` columns.
-fn wrap(line: &str, width: usize) -> Vec<String> {
-    let (mut rows, mut row, mut columns) = (Vec::new(), String::new(), 0);
-    let width = width.max(1);
-    for c in line.chars() {
-        let taken = if c == '\t' { TAB - columns % TAB } else { c.width().unwrap_or(0) };
-        if columns + taken > width && columns > 0 {
-            rows.push(std::mem::take(&mut row));
-            columns = 0;
-        }
-        if c == '\t' {
-            row.extend(std::iter::repeat_n(' ', taken.min(width)));
-        } else {
-            row.push(c);
-        }
-        columns += taken;
-    }
-    rows.push(row);
-    rows
 }
 
 #[cfg(test)]
@@ -109,14 +88,6 @@ mod tests {
         assert_eq!(shown.rows(10, 2), ["two", "three"]);
         shown.scroll = 100;
         assert_eq!((shown.rows(10, 2), shown.scroll), (vec!["one".to_owned(), "two".to_owned()], 2));
-    }
-
-    #[test]
-    fn lines_are_wrapped_by_columns() {
-        assert_eq!(wrap("abcdef", 4), ["abcd", "ef"]);
-        assert_eq!(wrap("漢字漢", 4), ["漢字", "漢"]);
-        assert_eq!(wrap("a\tb", 10), ["a       b"]);
-        assert_eq!(wrap("", 4), [""]);
     }
 
     #[test]

@@ -1547,7 +1547,10 @@ class SessionPermission(TypedDict):
     id: str
     title: str
     tool: str
+    kind: NotRequired[str]
     command: str | None
+    paths: NotRequired[list[str]]
+    input: NotRequired[Any]
     options: list[PermissionOption]
 
 
@@ -1711,13 +1714,16 @@ class DrainedNode(TypedDict):
 
 class OpenPermission(TypedDict):
     """
-    Permission request of an agent that nobody has answered yet. Its event has the details.
+    Permission request of an agent that nobody has answered yet.
     """
 
     id: str
     title: str
     tool: str
+    kind: NotRequired[str]
     command: str | None
+    paths: NotRequired[list[str]]
+    input: NotRequired[Any]
     options: list[PermissionOption]
 
 
