@@ -51,8 +51,18 @@ pub(super) async fn run(client: &DaemonClient, args: &AttachArgs) -> Result<(), 
     let short = short_ids(&[&id]).pop().unwrap_or_default();
     let is_lost = end == ViewEnd::Lost;
     let line = match end {
-        ViewEnd::Ended(_) if goes_on => {
-            format!("{short} goes on as before: agent-proxy prompt {short} 'hello'")
+        ViewEnd::Ended(exit) if goes_on => {
+            let goes_on = format!("{short} goes on as before: agent-proxy prompt {short} 'hello'");
+            let line = match exit.filter(|exit| *exit != ExitStatus::Code(0)) {
+                None => goes_on,
+                Some(exit) if session["turns"] == 0 => format!(
+                    "its program ended with {exit}; many agents have no conversation to show before the first turn: prompt it, then attach \
+                     again. {goes_on}"
+                ),
+                Some(exit) => format!("its program ended with {exit}; {goes_on}"),
+            };
+            term::error_line(TermStyle::stderr().dim(line));
+            return program_exit(exit);
         }
         ViewEnd::Ended(exit) => {
             let how =

@@ -6,7 +6,7 @@ use ipc_protocol::{Event, ProcessId};
 use nix::sys::signal::Signal;
 
 use crate::{
-    harness::{Daemon, Place, Running, gone, process},
+    harness::{Daemon, PROGRAM, Place, Running, gone, process},
     window::{SIZE, Window},
 };
 
@@ -374,4 +374,32 @@ fn many_viewers_come_and_go() {
     assert!(crate::harness::is_there(program));
     daemon.run(&["kill", "s"]).exits(0);
     gone(program);
+}
+
+#[test]
+fn a_visit_has_the_code_of_its_program_and_says_what_helps() {
+    let place = Place::new();
+    fs::create_dir_all(place.config()).expect("made");
+    let row = r#"
+        [[agents]]
+        id = "shown"
+        protocol = "acp"
+        cmd = ["PROGRAM", "fake-agent", "--store", "chats"]
+        terminal_cmd = ["/bin/sh"]
+
+        [agents.session_config]
+        session_dir_template = "{home}/chats"
+        attach_command = ["/bin/sh", "-c", "echo no such conversation; exit 3", "{id}"]
+    "#;
+    fs::write(place.config().join("agents.toml"), row.replace("PROGRAM", PROGRAM)).expect("written");
+    let daemon = place.serve();
+    daemon.run(&["start", "--id", "s", "--agent", "shown"]).exits(0);
+    let mut window = attach(&place, SIZE, &["s", "--native"]);
+    window.exits(3);
+    let text = window.text();
+    for part in ["its program ended with exit code 3", "before the first turn", "agent-proxy prompt s 'hello'"] {
+        assert!(text.replace('\n', " ").contains(part), "{part} in\n{text}");
+    }
+    window.assert_reset();
+    assert_eq!(daemon.run(&["prompt", "s", "say on"]).exits(0).stdout, "on\n");
 }
