@@ -48,6 +48,7 @@ pub(super) async fn run(client: &DaemonClient, args: PromptArgs, as_json: bool) 
     let mut lines = client.post_lines(&path, &request).await?;
     let mut live = EventPrinter::new();
     if !as_json {
+        live.answer_with(format!("agent-proxy permit {}", args.id));
         live.begin(&agent, None);
     }
     let mut outcome = TurnOutcome::default();

@@ -203,7 +203,7 @@ fn bypass(bypassed: &PermissionBypassed) -> String {
 }
 
 /// Names the person or rule that answered a permission request.
-fn resolved_by(by: &ResolvedBy) -> String {
+pub(super) fn resolved_by(by: &ResolvedBy) -> String {
     match by {
         ResolvedBy::User { name: Some(name) } => name.clone(),
         ResolvedBy::User { name: None } => "the user".to_owned(),

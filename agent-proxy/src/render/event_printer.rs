@@ -2,6 +2,7 @@
 //! terminal, tool calls and thinking are lines that finish, above a spinner.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     convert::Infallible,
     io::{self, IsTerminal},
@@ -14,7 +15,7 @@ use unicode_width::UnicodeWidthChar;
 
 use super::{
     duration,
-    event::{detail, output_size},
+    event::{detail, output_size, resolved_by},
     live_status::{FRAME, LiveCall, LiveStatus},
 };
 use crate::{
@@ -27,6 +28,9 @@ const WIDTH: usize = 100;
 
 /// Silence within a line of the answer from which the spinner is drawn below that line.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// Time in which a policy has answered a permission request.
+const POLICY_TIME: Duration = Duration::from_millis(300);
 
 /// Distance of a terminal's tab stops.
 const TAB: usize = 8;
@@ -48,6 +52,10 @@ pub(crate) struct EventPrinter {
     /// Columns of the answer's unfinished line.
     column: usize,
     last_text: Instant,
+    /// Command that answers permission requests, if they are not answered here; the request's id and the answer follow it.
+    answers_with: Option<String>,
+    /// Permission request that no policy has answered at once, and the time it came.
+    unanswered: Option<(String, Instant)>,
     /// True while the spinner is below the unfinished line, where the answer does not go on.
     is_below: bool,
 }
@@ -74,8 +82,15 @@ impl EventPrinter {
             frames: None,
             column: 0,
             last_text: Instant::now(),
+            answers_with: None,
+            unanswered: None,
             is_below: false,
         }
+    }
+
+    /// Sets the command that answers permission requests from elsewhere: no keyboard answers them here.
+    pub(crate) fn answer_with(&mut self, command: String) {
+        self.answers_with = Some(command);
     }
 
     /// Begins a turn of this agent: on a terminal its running tool calls and a spinner are shown until [`Self::finish`].
@@ -104,8 +119,22 @@ impl EventPrinter {
                 Some(frames) => frames.tick().await,
                 None => return std::future::pending().await,
             };
+            printer.call_user();
             printer.draw();
         }
+    }
+
+    /// Says once how a request is answered that waits for a user, and rings the bell.
+    fn call_user(&mut self) {
+        let (Some(command), Some((_, since))) = (&self.answers_with, &self.unanswered) else { return };
+        if since.elapsed() < POLICY_TIME {
+            return;
+        }
+        let Some((id, _)) = self.unanswered.take() else { return };
+        let id = shlex::try_quote(&id).map(Cow::into_owned).unwrap_or_default();
+        let text = format!("it waits: {command} shows all of it\n{command} {id} allow|deny answers");
+        self.print_whole("?", &text);
+        term::ring_bell();
     }
 
     fn draw(&mut self) {
@@ -157,26 +186,29 @@ impl EventPrinter {
                 self.print_note(mark, &format!("{title}: {}", output_size(&tool.output)));
             }
             Event::PermissionRequested(request) => {
-                self.print_note("?", &format!("permission {}: {}", request.id, request.title))
+                self.print_whole("?", &format!("permission {}: {}", request.id, request.title));
+                self.unanswered = Some((request.id.clone(), Instant::now()));
             }
-            Event::PermissionResolved { option, .. } => {
-                self.print_note("?", &format!("answered: {}", option.as_deref().unwrap_or("cancelled")));
+            Event::PermissionResolved { id, option, by } => {
+                let answer = option.as_deref().unwrap_or("cancelled");
+                self.print_whole("?", &format!("answered: {answer}, by {}", resolved_by(by)));
+                self.unanswered.take_if(|(open, _)| open == id);
             }
             Event::Plan { .. } => self.print_note("-", &format!("plan: {}", detail(event))),
             Event::Error { .. } | Event::ActionFailed { .. } | Event::SessionGap(_) | Event::Log { .. } => {
-                self.print_note("!", &detail(event))
+                self.print_whole("!", &detail(event))
             }
-            Event::TimeoutFired { .. } => self.print_note("!", &format!("clock: {}", detail(event))),
+            Event::TimeoutFired { .. } => self.print_whole("!", &format!("clock: {}", detail(event))),
             Event::Voided { .. } => {
-                self.print_note("!", "the answer broke off: what was said of it is void, and comes again")
+                self.print_whole("!", "the answer broke off: what was said of it is void, and comes again")
             }
-            Event::UsageLimited { .. } => self.print_note("!", &format!("usage limit: {}", detail(event))),
-            Event::LimitExceeded(_) => self.print_note("!", &format!("limit: {}", detail(event))),
+            Event::UsageLimited { .. } => self.print_whole("!", &format!("usage limit: {}", detail(event))),
+            Event::LimitExceeded(_) => self.print_whole("!", &format!("limit: {}", detail(event))),
             Event::NetworkRefused(_) | Event::FileRefused(_) => {
-                self.print_note("!", &format!("refused: {}", detail(event)))
+                self.print_whole("!", &format!("refused: {}", detail(event)))
             }
-            Event::PermissionBypassed(_) => self.print_note("!", &detail(event)),
-            Event::BudgetExceeded(passed) => self.print_note("!", &format!("budget used up: {passed}")),
+            Event::PermissionBypassed(_) => self.print_whole("!", &detail(event)),
+            Event::BudgetExceeded(passed) => self.print_whole("!", &format!("budget used up: {passed}")),
             _ => {}
         }
         Ok(())
@@ -270,6 +302,14 @@ impl EventPrinter {
         let width = if self.live.is_some() { line_width().saturating_sub(2) } else { WIDTH };
         let text = clip(printable(text.trim_end(), false).as_str(), width);
         term::error_line(self.style.dim(format_args!("{mark} {text}")));
+    }
+
+    /// Writes all of a text to standard error, broken between words on a terminal: a reason that is cut is none.
+    fn print_whole(&mut self, mark: &str, text: &str) {
+        self.line_start();
+        let text = printable(text.trim_end(), true).replace('\n', "\n  ");
+        let lines: Vec<_> = text.split('\n').map(|line| self.style.dim(line)).collect();
+        term::error_line(format_args!("{} {}", self.style.dim(mark), lines.join("\n")));
     }
 
     /// Makes room for a permission request that the user is asked about here.

@@ -28,12 +28,12 @@ fn turns_as_they_are_typed_until_the_end_of_the_input() {
     say(&mut stdin, "say one");
     assert_eq!(running.line().as_deref(), Some("one"));
     say(&mut stdin, "");
-    // A request is put to whoever types.
-    say(&mut stdin, "ask May I?");
+    // Lines from a pipe are prompts: nobody has seen a request.
+    say(&mut stdin, "ask May I?\ny");
     let mut stderr = running.stderr();
-    assert!(stderr.until("May it? May I?"));
-    say(&mut stdin, "y");
-    assert_eq!(running.line().as_deref(), Some("permission: allow-once"));
+    assert!(stderr.until("? denied: May I?: standard input and error are no terminal"));
+    assert_eq!(running.line().as_deref(), Some("permission: reject-once"));
+    assert_eq!(running.line().as_deref(), Some("y"));
     say(&mut stdin, "say last");
     assert_eq!(running.line().as_deref(), Some("last"));
     drop(stdin);
@@ -383,6 +383,115 @@ fn commands_begin_with_a_slash() {
     let (ran, screen) = terminal.end();
     ran.exits(0);
     assert!(screen.contains("session ended: 0 survivors"), "{screen}");
+}
+
+#[test]
+fn all_of_a_request_is_shown_and_nothing_in_it_is_taken_for_ours() {
+    let place = Place::new();
+    let mut terminal = chat_on_terminal(&place, &[]);
+    let command =
+        r#"{"title":"ls …","kind":"execute","rawInput":{"command":"ls\nrm -rf \u001b[2J\u202ex","why":"tidy\nup"}}"#;
+    terminal.press(&format!("\x0cask-call {command}\r"));
+    let screen = terminal.until("or a number:");
+    let request = "\nMay it? ls … execute\n  command  ls\n           rm -rf \\u{1b}[2J\\u{202e}x\n  why  tidy\n       up\n  1  Allow once\n";
+    assert!(screen.contains(request), "{screen}");
+    assert_eq!(terminal.bells, 1);
+    terminal.press("n\r");
+    terminal.until("permission: reject-once\n>");
+    let edit = r#"{"title":"Edit a","kind":"edit","locations":[{"path":"/etc/a"}],"content":[{"type":"diff","path":"/etc/a","oldText":"one\ntwo\n","newText":"one\n2\n"}]}"#;
+    terminal.press(&format!("\x0cask-call {edit}\r"));
+    let screen = terminal.until("or a number:");
+    assert!(
+        screen.contains("\n    path  /etc/a\n") && screen.contains("\n      one\n    - two\n    + 2\n"),
+        "{screen}"
+    );
+    terminal.press("1\r");
+    terminal.until("permission: allow-once\n>");
+    terminal.press("\x04");
+    terminal.end().0.exits(0);
+}
+
+#[test]
+fn what_is_typed_ahead_is_the_next_prompt_and_answers_nothing() {
+    let place = Place::new();
+    let mut terminal = chat_on_terminal(&place, &[]);
+    terminal.paste("say begun\nsleep 3s\nask May I?");
+    terminal.press("\r");
+    terminal.until("\nbegun\n");
+    terminal.until("acp · 0 s");
+    // Somebody is within a line when the question comes.
+    terminal.press("y\rsay la");
+    terminal.until("\nnext: y\n");
+    let screen = terminal.until("or a number:");
+    assert!(!screen.contains("permission: ") && screen.ends_with("or a number:"), "{screen}");
+    terminal.press("n\r");
+    terminal.until("\npermission: reject-once\n> y\ny\n");
+    terminal.until_last("> say la");
+    terminal.press("st\r");
+    terminal.until("\nlast\n>");
+    // What was typed before an abort is edited first.
+    terminal.press("wait\r");
+    terminal.until("acp · 0 s");
+    terminal.press("say edited\r");
+    terminal.until("\nnext: say edited\n");
+    terminal.press("\x03");
+    terminal.until("the turn was aborted\n> say edited");
+    terminal.press("\x7f\r");
+    terminal.until("\nedite\n>");
+    terminal.press("\x04");
+    terminal.end().0.exits(0);
+}
+
+#[test]
+fn an_interrupt_clears_a_line_with_text_first() {
+    let place = Place::new();
+    let mut terminal = chat_on_terminal(&place, &[]);
+    terminal.press("half");
+    terminal.until_last("> half");
+    terminal.press("\x03");
+    terminal.until_last(">");
+    terminal.press("\x03");
+    terminal.until("Ctrl-C again, or Ctrl-D, ends the session\n>");
+    terminal.press("more\x03");
+    terminal.until_prompts(">", 4);
+    terminal.press("say on\r");
+    terminal.until("\non\n>");
+    terminal.press("\x04");
+    terminal.end().0.exits(0);
+}
+
+#[test]
+fn processes_are_seen_and_ended_while_a_turn_runs() {
+    let place = Place::new();
+    let mut terminal = chat_on_terminal(&place, &[]);
+    terminal.press("setsid sleep 300\r");
+    terminal.until("\nsetsid ");
+    let started = terminal.until_last(">");
+    terminal.press("wait\r");
+    terminal.until("acp · 0 s");
+    let pid = started.lines().find_map(|line| line.strip_prefix("setsid ")?.parse::<u32>().ok()).expect("a pid");
+    let sleeper = process(pid);
+    terminal.press("/ps\r");
+    terminal.until("sleep 300  [left session");
+    terminal.press(&format!("/kill {pid}\r"));
+    terminal.until("0 survivors, ");
+    gone(sleeper);
+    terminal.until("acp · ");
+    terminal.press("\x03");
+    terminal.until("the turn was aborted\n>");
+    terminal.press("\x04");
+    terminal.end().0.exits(0);
+}
+
+#[test]
+fn reasons_are_whole() {
+    let place = Place::new();
+    let mut terminal = chat_on_terminal(&place, &[]);
+    terminal.press(&format!("\x0craw {}end of it\r", "words ".repeat(20)));
+    let screen = terminal.until("end of it\n>");
+    assert!(screen.lines().all(|line| line.chars().count() <= 80) && !screen.contains('…'), "{screen}");
+    terminal.press("\x04");
+    terminal.end().0.exits(0);
 }
 
 /// A shell's own words begin with a slash too.

@@ -250,6 +250,9 @@ fn on_a_terminal_a_prompt_shows_that_something_happens() {
         _ => None,
     });
     terminal.until(&format!(" s · waiting for {request}"));
+    // There is no keyboard that answers here.
+    terminal.until(&format!("\n  agent-proxy permit s {request} allow|deny answers\n"));
+    assert_eq!(terminal.bells, 1);
     daemon.run(&["permit", "s", &request, "allow"]).exits(0);
     let (ran, screen) = terminal.end();
     ran.exits(0);

@@ -23,6 +23,8 @@ pub(crate) struct Terminal {
     output: mpsc::Receiver<u8>,
     screen: vt100::Parser,
     running: Running,
+    /// Number of times that the bell has rung.
+    pub(crate) bells: usize,
     /// The program's side, for its settings.
     side: OwnedFd,
 }
@@ -52,7 +54,7 @@ impl Terminal {
         });
         let [rows, columns] = [SIZE.0, SIZE.1].map(|size| NonZero::new(size).expect("not 0"));
         let screen = vt100::Parser::new(rows, columns, 0);
-        Self { keyboard, output, screen, running, side }
+        Self { keyboard, output, screen, running, bells: 0, side }
     }
 
     /// Types keys.
@@ -105,7 +107,10 @@ impl Terminal {
                 return screen;
             }
             match self.output.recv_timeout(DEADLINE) {
-                Ok(byte) => self.screen.process(&[byte]),
+                Ok(byte) => {
+                    self.bells += usize::from(byte == 0x07);
+                    self.screen.process(&[byte]);
+                }
                 Err(error) => panic!("{error}: {what} did not come; the screen:\n{screen}"),
             }
         }
@@ -121,7 +126,7 @@ impl Terminal {
     /// Waits for the program's end. Returns it, the last screen, and the settings that it has left.
     #[track_caller]
     pub(crate) fn end_with_settings(self) -> (Ran, String, Termios) {
-        let Self { keyboard: _keyboard, output, mut screen, running, side } = self;
+        let Self { keyboard: _keyboard, output, mut screen, running, side, .. } = self;
         let ran = running.end();
         let settings = tcgetattr(&side).expect("its settings");
         drop(side);

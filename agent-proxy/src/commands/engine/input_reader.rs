@@ -1,11 +1,27 @@
 //! Lines that the user types, each read only on request: reading ahead would take input meant for something else.
+//!
+//! What is typed while nothing is read is the terminal's. Before a question is asked it is taken from there, so that it answers nothing
+//! that nobody has seen; it is the next prompt.
 
-use std::io::{self, BufRead, IsTerminal, Read};
+mod typed_ahead;
 
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
-use rustyline::{Config, Editor, error::ReadlineError, history::MemHistory};
+use std::{
+    cell::RefCell,
+    collections::VecDeque,
+    io::{self, BufRead, IsTerminal, PipeReader, PipeWriter, Read, Write},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    termios::{OptionalActions, Termios, tcgetattr, tcsetattr},
+};
+use rustyline::{
+    Config, Context, Editor, Helper, completion::Completer, error::ReadlineError, highlight::Highlighter, hint::Hinter,
+    history::MemHistory, validate::Validator,
+};
 use tokio::sync::mpsc;
 
+use self::typed_ahead::TypedAhead;
 use crate::term;
 
 /// Longest line in bytes, beyond which it is split: a prompt has to fit into a message.
@@ -22,13 +38,40 @@ pub(super) enum InputLine {
     End,
 }
 
+/// What a line is read for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum InputPurpose {
+    /// The next prompt. Text that was typed ahead comes first.
+    Prompt,
+    /// The answer to the question with this id. Nothing that was typed before it answers it.
+    Answer(String),
+    /// Whatever is typed on a terminal while something else goes on. Such a read can be given up for another.
+    Ahead,
+}
+
+/// Request to the thread.
+#[derive(Debug)]
+struct ReadRequest {
+    purpose: InputPurpose,
+    /// Text in front, on a terminal.
+    prompt: String,
+    /// Text to begin with, before what was typed ahead: all of it is to be edited then, and nothing sent by itself.
+    draft: Option<String>,
+}
+
 /// Standard input, read by a separate thread: reading a terminal blocks.
 #[derive(Debug)]
 pub(super) struct InputReader {
-    prompt_sender: std::sync::mpsc::Sender<String>,
-    line_receiver: mpsc::Receiver<InputLine>,
-    /// Prompt of the thread's current request.
-    pending_prompt: Option<String>,
+    requests: std::sync::mpsc::Sender<ReadRequest>,
+    lines: mpsc::Receiver<Option<InputLine>>,
+    /// Purpose of the thread's current request.
+    pending: Option<InputPurpose>,
+    /// Ends a read of [`InputPurpose::Ahead`].
+    waker: Option<PipeWriter>,
+    /// Lines that were typed ahead and are the next prompts.
+    held: VecDeque<String>,
+    /// True if these are to be edited first.
+    edits_held: bool,
     /// Terminal settings from before the editor.
     saved_terminal: Option<Termios>,
 }
@@ -36,31 +79,71 @@ pub(super) struct InputReader {
 impl InputReader {
     /// Starts the thread; with a line editor, if `edits` and standard input and output are a terminal.
     pub(super) fn new(edits: bool) -> Self {
-        let saved_terminal = if edits { tcgetattr(io::stdin()).ok() } else { None };
-        let (prompt_sender, asked) = std::sync::mpsc::channel();
-        let (sender, line_receiver) = mpsc::channel(1);
+        let saved_terminal = if io::stdin().is_terminal() { tcgetattr(io::stdin()).ok() } else { None };
+        let (requests, asked) = std::sync::mpsc::channel();
+        let (sender, lines) = mpsc::channel(1);
+        let (wakes, waker) = io::pipe().ok().unzip();
         // The thread ends with the process: a blocked read delays no exit.
-        std::thread::spawn(move || read(edits, &asked, &sender));
-        Self { prompt_sender, line_receiver, pending_prompt: None, saved_terminal }
+        std::thread::spawn(move || InputThread::new(edits, wakes).run(&asked, &sender));
+        Self { requests, lines, pending: None, waker, held: VecDeque::new(), edits_held: false, saved_terminal }
     }
 
-    /// Reads the next line; `prompt` is shown on a terminal. May be dropped while it waits: the line is then for
-    /// the next call with the same prompt. A line typed at another prompt is discarded.
-    pub(super) async fn next(&mut self, prompt: &str) -> InputLine {
+    /// Reads the next line; `prompt` is shown on a terminal. May be dropped while it waits: the line is then for the next call with the
+    /// same purpose. A line typed for another question is no answer to this one.
+    pub(super) async fn next(&mut self, purpose: InputPurpose, prompt: &str) -> InputLine {
         loop {
-            if self.pending_prompt.is_none() {
-                if self.prompt_sender.send(prompt.to_owned()).is_err() {
+            if purpose == InputPurpose::Prompt
+                && !self.edits_held
+                && let Some(line) = self.held.pop_front()
+            {
+                return typed_before(prompt, line);
+            }
+            if self.pending == Some(InputPurpose::Ahead) && purpose != InputPurpose::Ahead {
+                self.wake();
+            }
+            if self.pending.is_none() {
+                let is_draft = purpose == InputPurpose::Prompt && std::mem::take(&mut self.edits_held);
+                let draft = is_draft.then(|| self.held.drain(..).collect::<Vec<_>>().join("\n"));
+                let request = ReadRequest { purpose: purpose.clone(), prompt: prompt.to_owned(), draft };
+                if self.requests.send(request).is_err() {
                     return InputLine::End;
                 }
-                self.pending_prompt = Some(prompt.to_owned());
+                self.pending = Some(purpose.clone());
             }
-            let typed = self.line_receiver.recv().await.unwrap_or(InputLine::End);
-            let was_for = self.pending_prompt.take();
-            if matches!(typed, InputLine::Line(_)) && was_for.is_some_and(|was_for| was_for != prompt) {
-                term::error_line("(nobody asks for that any more)");
+            let Some(typed) = self.lines.recv().await.unwrap_or(Some(InputLine::End)) else {
+                // It was given up.
+                self.pending = None;
                 continue;
+            };
+            let was_for = self.pending.take();
+            let InputLine::Line(text) = typed else { return typed };
+            if was_for.as_ref() == Some(&purpose) {
+                return InputLine::Line(text);
             }
-            return typed;
+            match (was_for, &purpose) {
+                // An answer, to a question that nobody asks any more.
+                (Some(InputPurpose::Answer(_)), InputPurpose::Answer(_)) => say_late(),
+                (Some(InputPurpose::Answer(_)), _) if is_answer(&text) => say_late(),
+                // A line that was typed before this question.
+                (_, InputPurpose::Answer(_)) => self.hold(text),
+                _ => return InputLine::Line(text),
+            }
+        }
+    }
+
+    /// Holds a line that was typed ahead, for the next prompt.
+    pub(super) fn hold(&mut self, line: String) {
+        self.held.push_back(line);
+    }
+
+    /// Has what was typed ahead be edited, and not sent by itself.
+    pub(super) fn edit_held(&mut self) {
+        self.edits_held = true;
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = &self.waker {
+            let _ = (&*waker).write(&[0]);
         }
     }
 }
@@ -74,40 +157,173 @@ impl Drop for InputReader {
     }
 }
 
-fn read(edits: bool, asked: &std::sync::mpsc::Receiver<String>, typed: &mpsc::Sender<InputLine>) {
-    let is_terminal = io::stdin().is_terminal();
-    let edits = edits && is_terminal && io::stdout().is_terminal();
-    let mut editor = edits.then(editor).flatten();
-    while let Ok(prompt) = asked.recv() {
-        let line = match &mut editor {
-            Some(editor) => read_edited(editor, &prompt),
+fn say_late() {
+    term::error_line("(nobody asks for that any more)");
+}
+
+/// Shows a line that was typed before its prompt as if it had been typed there.
+fn typed_before(prompt: &str, line: String) -> InputLine {
+    term::error_line(format_args!("{prompt}{}", term::printable(&line, true)));
+    InputLine::Line(line)
+}
+
+/// Returns true for text that answers a question and is hardly a prompt.
+fn is_answer(text: &str) -> bool {
+    let text = text.trim().to_ascii_lowercase();
+    text.is_empty() || ["y", "yes", "n", "no"].contains(&&*text) || text.parse::<usize>().is_ok()
+}
+
+/// Thread that reads.
+struct InputThread {
+    is_terminal: bool,
+    edits: bool,
+    editor: Option<LineEditor>,
+    wakes: Option<PipeReader>,
+    ahead: TypedAhead,
+}
+
+type LineEditor = Editor<TypedText, MemHistory>;
+
+impl InputThread {
+    fn new(edits: bool, wakes: Option<PipeReader>) -> Self {
+        let is_terminal = io::stdin().is_terminal();
+        let edits = edits && is_terminal && io::stdout().is_terminal();
+        let editor = edits.then(line_editor).flatten();
+        Self { is_terminal, edits, editor, wakes, ahead: TypedAhead::default() }
+    }
+
+    fn run(mut self, asked: &std::sync::mpsc::Receiver<ReadRequest>, typed: &mpsc::Sender<Option<InputLine>>) {
+        while let Ok(ReadRequest { purpose, prompt, draft }) = asked.recv() {
+            let line = match purpose {
+                InputPurpose::Prompt => Some(self.prompt(&prompt, draft)),
+                InputPurpose::Answer(_) => Some(self.answer(&prompt)),
+                InputPurpose::Ahead => self.read_ahead(),
+            };
+            let is_end = line == Some(InputLine::End);
+            if typed.blocking_send(line).is_err() || is_end {
+                return;
+            }
+        }
+    }
+
+    /// Reads a prompt. What was typed ahead is the prompt if it is a line, and its beginning otherwise.
+    fn prompt(&mut self, prompt: &str, draft: Option<String>) -> InputLine {
+        if !self.is_terminal {
+            return read_plain();
+        }
+        self.ahead.take_pending();
+        if let Some(draft) = draft {
+            self.ahead.begin_with(draft);
+        } else if let Some(line) = self.ahead.next_line() {
+            return typed_before(prompt, line);
+        }
+        let begun = self.ahead.take_begun();
+        match &mut self.editor {
+            Some(editor) => read_edited(editor, prompt, &begun),
             None => {
-                if is_terminal {
-                    term::error_text(&prompt);
+                term::error_text(format_args!("{prompt}{}", term::printable(&begun, true)));
+                match read_plain() {
+                    InputLine::Line(line) => InputLine::Line(begun + &line),
+                    other => other,
+                }
+            }
+        }
+    }
+
+    /// Reads an answer, with an editor of its own: one that has read prompts may hold text that was typed before the question.
+    fn answer(&mut self, prompt: &str) -> InputLine {
+        if self.is_terminal {
+            self.ahead.take_typing();
+        }
+        match self.edits.then(line_editor).flatten() {
+            Some(mut editor) => read_edited(&mut editor, prompt, ""),
+            None => {
+                if self.is_terminal {
+                    term::error_text(prompt);
                 }
                 read_plain()
             }
+        }
+    }
+
+    /// Reads what is typed meanwhile; `None` if it is given up. Several lines at once, as from a paste, are one.
+    fn read_ahead(&mut self) -> Option<InputLine> {
+        if let Some(line) = self.ahead.next_line() {
+            return Some(InputLine::Line(line));
+        }
+        let (stdin, wakes) = (io::stdin(), self.wakes.as_ref()?);
+        let is_ready = |timeout: Option<&Timespec>| {
+            let mut fds = [PollFd::new(&stdin, PollFlags::IN), PollFd::new(wakes, PollFlags::IN)];
+            let polled = poll(&mut fds, timeout);
+            (polled.is_ok() && !fds[0].revents().is_empty(), polled.is_ok() && !fds[1].revents().is_empty())
         };
-        let is_end = line == InputLine::End;
-        if typed.blocking_send(line).is_err() || is_end {
-            return;
+        loop {
+            let (has_line, is_woken) = is_ready(None);
+            if is_woken {
+                let _ = (&*wakes).read(&mut [0; 64]);
+                return None;
+            }
+            if !has_line {
+                // Interrupted by a signal.
+                continue;
+            }
+            let InputLine::Line(mut text) = read_plain() else { return Some(InputLine::End) };
+            text.insert_str(0, &self.ahead.take_begun());
+            while is_ready(Some(&Timespec::default())).0 {
+                let InputLine::Line(line) = read_plain() else { break };
+                text.push('\n');
+                text.push_str(&line);
+            }
+            return Some(InputLine::Line(text));
         }
     }
 }
 
-fn editor() -> Option<Editor<(), MemHistory>> {
-    Editor::with_history(Config::default(), MemHistory::new()).ok()
+/// Knows the text of the line that is edited: Ctrl-C clears it first.
+#[derive(Debug, Default)]
+struct TypedText(RefCell<String>);
+
+impl Hinter for TypedText {
+    type Hint = String;
+
+    fn hint(&self, line: &str, _pos: usize, _ctx: &Context<'_>) -> Option<String> {
+        line.clone_into(&mut self.0.borrow_mut());
+        None
+    }
 }
 
-fn read_edited(editor: &mut Editor<(), MemHistory>, prompt: &str) -> InputLine {
-    match editor.readline(prompt) {
-        Ok(line) => {
-            // The history is for convenience only.
-            let _ = editor.add_history_entry(line.as_str());
-            InputLine::Line(line)
+impl Completer for TypedText {
+    type Candidate = String;
+}
+impl Highlighter for TypedText {}
+impl Validator for TypedText {}
+impl Helper for TypedText {}
+
+fn line_editor() -> Option<LineEditor> {
+    let mut editor = Editor::with_history(Config::default(), MemHistory::new()).ok()?;
+    editor.set_helper(Some(TypedText::default()));
+    Some(editor)
+}
+
+/// Reads a line. Ctrl-C in a line with text clears it.
+fn read_edited(editor: &mut LineEditor, prompt: &str, begun: &str) -> InputLine {
+    let mut begun = begun.to_owned();
+    loop {
+        if let Some(text) = editor.helper() {
+            text.0.replace(begun.clone());
         }
-        Err(ReadlineError::Interrupted) => InputLine::Interrupted,
-        Err(_) => InputLine::End,
+        match editor.readline_with_initial(prompt, (&begun, "")) {
+            Ok(line) => {
+                // The history is for convenience only.
+                let _ = editor.add_history_entry(line.as_str());
+                return InputLine::Line(line);
+            }
+            Err(ReadlineError::Interrupted) if editor.helper().is_some_and(|text| !text.0.borrow().is_empty()) => {
+                begun.clear();
+            }
+            Err(ReadlineError::Interrupted) => return InputLine::Interrupted,
+            Err(_) => return InputLine::End,
+        }
     }
 }
 
@@ -140,5 +356,15 @@ mod tests {
         });
         let longest = "x".repeat(LONGEST as usize);
         assert_eq!(lines.collect::<Vec<_>>(), ["caf\u{fffd}", "second", &longest, "x", "", "last"]);
+    }
+
+    #[test]
+    fn an_answer_that_comes_too_late_is_no_prompt() {
+        for text in ["y", " NO ", "2", ""] {
+            assert!(is_answer(text), "{text:?}");
+        }
+        for text in ["yes, do it", "2 files", "none"] {
+            assert!(!is_answer(text), "{text:?}");
+        }
     }
 }

@@ -7,20 +7,35 @@ use std::{
 
 use proxy_server::ProblemDetails;
 
-use super::input_reader::{InputLine, InputReader};
-use crate::term::{self, TermStyle, printable};
+use super::input_reader::{InputLine, InputPurpose, InputReader};
+use crate::term::{self, TermStyle, folded_details, printable};
 use agents::permission::{CompiledPolicy, PolicyVerdict};
-use proxy_manager::{AgentSessionConfig, PermissionAnswer, PermissionOption, PermissionOptionKind, PermissionRequest};
+use proxy_manager::{
+    AgentSessionConfig, OpenPermission, PermissionAnswer, PermissionOption, PermissionOptionKind, PermissionRequest,
+};
 
 /// Dialog for the requests that the session's policy leaves to the user, one after the other.
 #[derive(Debug)]
 pub(super) struct PermissionPrompter {
     policy: CompiledPolicy,
     open: VecDeque<PermissionRequest>,
+    /// Id of the request that the user has seen.
+    shown: Option<String>,
     /// Typed lines; `None` until the first is needed.
     lines: Option<InputReader>,
-    /// True if prompts are typed too: then a user is present, terminal or not.
+    /// True if prompts are typed too.
     is_interactive: bool,
+}
+
+/// What the user has typed while a turn runs.
+#[derive(Debug)]
+pub(super) enum TypedInput {
+    /// Answer to the request with this id.
+    Answer(String, PermissionAnswer),
+    /// Ctrl-C where that is no signal.
+    Interrupted,
+    /// Line that is no answer.
+    Line(String),
 }
 
 /// Prompt for the answer to a request.
@@ -36,7 +51,7 @@ impl PermissionPrompter {
         let cwd = config.cwd.as_deref().unwrap_or("/");
         let policy = CompiledPolicy::new(&config.permissions, config.permission_mode, cwd);
         let policy = policy.map_err(|error| ProblemDetails::usage(error.to_string()))?;
-        Ok(Self { policy, open: VecDeque::new(), lines: None, is_interactive: talks })
+        Ok(Self { policy, open: VecDeque::new(), shown: None, lines: None, is_interactive: talks })
     }
 
     /// Returns true if a request is left to the user.
@@ -44,16 +59,18 @@ impl PermissionPrompter {
         self.policy.decide(request) == PolicyVerdict::Ask
     }
 
-    /// Shows a request to the user; returns the answer if nobody can be asked.
+    /// Shows a request to the user; returns the answer if nobody can be asked. Prompts that come from elsewhere than a terminal answer
+    /// nothing.
     pub(super) fn ask(&mut self, request: &PermissionRequest) -> Option<PermissionAnswer> {
-        if !self.is_interactive && (!io::stdin().is_terminal() || !io::stderr().is_terminal()) {
-            term::error_line("? denied: standard input is no terminal, so nobody can be asked; see --permission");
+        if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+            let title = printable(&request.title, false);
+            term::error_line(format_args!(
+                "? denied: {title}: standard input and error are no terminal, so nobody can be asked; see --permission"
+            ));
             return Some(PermissionAnswer::Deny);
         }
         self.open.push_back(request.clone());
-        if self.open.len() == 1 {
-            print_request(request);
-        }
+        self.show();
         None
     }
 
@@ -62,46 +79,87 @@ impl PermissionPrompter {
         self.open.retain(|request| request.id != id);
     }
 
+    /// Shows the first request, unless the user has seen it.
+    fn show(&mut self) {
+        let Some(first) = self.open.front().filter(|first| self.shown.as_ref() != Some(&first.id)) else { return };
+        print_request(first);
+        self.shown = Some(first.id.clone());
+    }
+
     /// Returns true while a request waits for the user's answer.
     pub(super) fn is_asking(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// Reads the next line that is no answer to a request. May be dropped while it waits.
+    /// Reads the next prompt. May be dropped while it waits.
     pub(super) async fn line(&mut self, prompt: &str) -> InputLine {
-        self.lines.get_or_insert_with(|| InputReader::new(self.is_interactive)).next(prompt).await
+        self.reader().next(InputPurpose::Prompt, prompt).await
     }
 
-    /// Reads the next answer; `None` for Ctrl-C where that is no signal. Pends forever while no request is open.
+    /// Reads the next answer and, with `ahead`, what else is typed on a terminal while a turn runs. Else pends while no request is open.
     /// May be dropped while it waits.
-    pub(super) async fn answer(&mut self) -> Option<(String, PermissionAnswer)> {
+    pub(super) async fn typed(&mut self, mut ahead: bool) -> TypedInput {
         loop {
-            let Some(request) = self.open.front() else { return std::future::pending().await };
-            let line = match self.lines.get_or_insert_with(|| InputReader::new(self.is_interactive)).next(CHOICE).await
-            {
+            self.show();
+            let Some(request) = self.open.front() else {
+                if !ahead {
+                    return std::future::pending().await;
+                }
+                match self.reader().next(InputPurpose::Ahead, "").await {
+                    InputLine::Line(line) if line.trim().is_empty() => continue,
+                    InputLine::Line(line) => return TypedInput::Line(line),
+                    InputLine::Interrupted => return TypedInput::Interrupted,
+                    // The next prompt gets it.
+                    InputLine::End => ahead = false,
+                }
+                continue;
+            };
+            let purpose = InputPurpose::Answer(request.id.clone());
+            let line = match self.reader().next(purpose, CHOICE).await {
                 InputLine::Line(line) => line,
-                InputLine::Interrupted => return None,
+                InputLine::Interrupted => return TypedInput::Interrupted,
                 // Ctrl-D: no answer will come.
                 InputLine::End => "n".to_owned(),
             };
+            let Some(request) = self.open.front() else { continue };
             let Some(answer) = parse(line.trim(), &request.options) else {
-                print_request(request);
+                self.shown = None;
                 continue;
             };
             let id = request.id.clone();
             self.open.pop_front();
-            self.open.front().inspect(|next| print_request(next));
-            return Some((id, answer));
+            return TypedInput::Answer(id, answer);
         }
+    }
+
+    /// Holds a line that was typed ahead, for the next prompt.
+    pub(super) fn hold(&mut self, line: String) {
+        self.reader().hold(line);
+    }
+
+    /// Has what was typed ahead be edited, and not sent by itself.
+    pub(super) fn edit_held(&mut self) {
+        self.lines.iter_mut().for_each(InputReader::edit_held);
+    }
+
+    fn reader(&mut self) -> &mut InputReader {
+        self.lines.get_or_insert_with(|| InputReader::new(self.is_interactive))
     }
 }
 
+/// Shows all of a request, and rings the bell: whoever waits for a turn looks elsewhere.
 fn print_request(request: &PermissionRequest) {
-    let style = TermStyle::stderr();
-    term::error_line(format_args!("{} {}", style.bold("May it?"), printable(&request.title, false)));
-    for (at, option) in request.options.iter().enumerate() {
+    let (style, width) = (TermStyle::stderr(), term::error_columns());
+    let PermissionRequest { title, tool, kind, options, .. } = request;
+    let tool = if tool == kind { printable(kind, false) } else { printable(&format!("{tool} · {kind}"), false) };
+    term::error_line(format_args!("{} {} {}", style.bold("May it?"), printable(title, false), style.dim(tool)));
+    for line in folded_details(&OpenPermission::from(request).details(), width) {
+        term::error_text(format_args!("{line}\n"));
+    }
+    for (at, option) in options.iter().enumerate() {
         term::error_line(format_args!("  {}  {}", at + 1, printable(&option.name, false)));
     }
+    term::ring_bell();
 }
 
 fn parse(line: &str, options: &[PermissionOption]) -> Option<PermissionAnswer> {

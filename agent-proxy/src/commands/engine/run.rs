@@ -17,7 +17,7 @@ use proxy_server::{ProblemDetails, ProgramExit};
 use super::{
     foreground_config::foreground,
     interrupts::{InterruptLevel, InterruptStream},
-    permission::PermissionPrompter,
+    permission::{PermissionPrompter, TypedInput},
     workspaces,
 };
 use crate::{
@@ -80,6 +80,7 @@ pub(super) async fn run(
                 resting: None,
                 ends: false,
                 has_turns,
+                is_chat: prompt.is_none(),
                 resumes,
                 restarts,
                 interrupts,
@@ -113,6 +114,8 @@ struct ForegroundSession {
     ends: bool,
     /// True if the agent has turns.
     has_turns: bool,
+    /// True if one prompt is typed after the other.
+    is_chat: bool,
     /// True if a prompt resumes the session.
     resumes: bool,
     /// True if the session is resumed by itself after a crash.
@@ -183,6 +186,7 @@ impl ForegroundSession {
         if has_turns {
             self.begin_turn(None);
         }
+        let takes_ahead = self.is_chat && self.has_commands();
         let end = turn.wait();
         tokio::pin!(end);
         loop {
@@ -203,15 +207,15 @@ impl ForegroundSession {
                     InterruptLevel::Stop => self.abort().await,
                     InterruptLevel::End => return Ok(TurnWait::Interrupted),
                 },
-                answer = self.asker.answer() => {
-                    let Some((id, answer)) = answer else {
-                        self.abort().await;
-                        continue;
-                    };
-                    if let Err(error) = self.session.respond_permission(&id, answer).await {
-                        term::error_line(format_args!("! {}", error_text(&error)));
+                typed = self.asker.typed(takes_ahead) => match typed {
+                    TypedInput::Answer(id, answer) => {
+                        if let Err(error) = self.session.respond_permission(&id, answer).await {
+                            term::error_line(format_args!("! {}", error_text(&error)));
+                        }
                     }
-                }
+                    TypedInput::Interrupted => self.abort().await,
+                    TypedInput::Line(line) => self.take_ahead(line).await,
+                },
                 // The answer is typed where the spinner would be.
                 never = EventPrinter::animate(self.printer.as_mut()), if !self.asker.is_asking() => match never {},
             }
@@ -256,6 +260,7 @@ impl ForegroundSession {
     }
 
     async fn abort(&mut self) {
+        self.asker.edit_held();
         let aborted = self.session.abort(AbortPolicy::LeaveProcesses).await;
         // With --json the events report this.
         let Some(live) = &mut self.printer else { return };

@@ -52,7 +52,7 @@ impl ForegroundSession {
 
     /// Returns true if a person types on a terminal: then there are commands beside the prompts. An agent without turns
     /// gets each line as it is.
-    fn has_commands(&self) -> bool {
+    pub(super) fn has_commands(&self) -> bool {
         self.has_turns && self.is_on_terminal()
     }
 
@@ -209,6 +209,26 @@ impl ForegroundSession {
             std::mem::take(&mut self.outcome).into_result()?;
         }
         Ok(over)
+    }
+
+    /// Takes a line that is typed while a turn runs: a command about the session's processes is carried out at once, anything else is the
+    /// next prompt.
+    pub(super) async fn take_ahead(&mut self, line: String) {
+        let done = match ChatEntry::parse(&line) {
+            ChatEntry::Command(command @ (ChatCommand::Help | ChatCommand::Processes | ChatCommand::Kill(_))) => {
+                self.line_start();
+                self.carry_out(command).await
+            }
+            _ => {
+                self.line_start();
+                term::error_line(TermStyle::stderr().dim(format_args!("next: {}", printable(&line, true))));
+                self.asker.hold(line);
+                return;
+            }
+        };
+        if let Err(CommandFailure::Problem(problem)) = done {
+            term::problem(&problem, false);
+        }
     }
 
     /// Carries out a command between two turns.
