@@ -59,6 +59,9 @@ impl Error for ErrorCause {
     }
 }
 
+/// What was searched for a program whose environment has no PATH, or an empty one, in [`WireError::ProgramNotFound`].
+pub const EMPTY_PATH: &str = "PATH, which is empty";
+
 /// Failure of a request to a proxy or the fork server.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WireError {

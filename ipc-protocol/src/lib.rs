@@ -51,7 +51,7 @@ pub use containment::{
     AbortPolicy, Containment, ContainmentSpec, ContainmentStatus, Hardening, HiddenFiles, MARKER, ObserverKind,
     UnknownContainment,
 };
-pub use error::{ErrorCause, ErrorChain, WireError};
+pub use error::{EMPTY_PATH, ErrorCause, ErrorChain, WireError};
 pub use event::{
     CONVERSATION_NOT_KEPT, CostSource, DiffHunk, EndReason, Envelope, EnvelopeError, Event, EventShape, FileChange,
     FileDiff, ImageOutput, MAX_TURNS_REACHED, OffsetGap, PermissionAnswer, PermissionOption, PermissionOptionKind,

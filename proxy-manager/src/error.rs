@@ -6,21 +6,31 @@ use agents::conversations::{ConversationError, DamagedConversation};
 
 use crate::{answer::Answer, session_store::SessionStatus};
 use ipc_protocol::{
-    BudgetExceeded, Containment, ErrorCause, ErrorChain, InvalidId, Pid, Receipt, SessionId, WireError,
+    BudgetExceeded, Containment, EMPTY_PATH, ErrorCause, ErrorChain, InvalidId, Pid, Receipt, SessionId, WireError,
     errno::is_out_of_descriptors,
 };
 
 /// Result of a manager's calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Failure of a call. Each message names what was tried, on what, and what to do.
-#[derive(Clone, Debug, thiserror::Error)]
+/// Failure of a call. Each message names what was tried, on what, and what to do. The causes of an error are its sources:
+/// [`Error::chain`] is the whole text, and so is `Debug`, which a `main` that returns the error prints.
+///
+/// ```
+/// use proxy_manager::{Error, SessionId};
+///
+/// let error = Error::UnknownSession { session: "s-1".parse::<SessionId>()? };
+/// assert_eq!(format!("{error:?}"), "no session s-1: list the sessions to see which there are");
+/// assert_eq!(error.chain(), error.to_string());
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A session with that id exists already.
     #[error("session {session} {}", match status {
-        SessionStatus::Ended => "has ended and keeps its id: `delete` it, `start --replace`, or choose another id",
-        SessionStatus::Suspended => "exists already and is suspended: `resume` it, or choose another id",
+        SessionStatus::Ended => "has ended and keeps its id: delete it, replace it (`lifecycle.replace`), or choose another id",
+        SessionStatus::Suspended => "exists already and is suspended: resume it, or choose another id",
         _ => "exists already: choose another id, or leave it out for a fresh one",
     })]
     DuplicateSession {
@@ -147,9 +157,10 @@ pub enum Error {
         owner: String,
     },
     /// The agent's program was not found.
-    #[error("program {program:?} was not found in {searched}: install it{}, or give its full path", match install {
-        Some(command) => format!(" ({command})"),
-        None => String::new(),
+    #[error("program {program:?} was not found in {searched}: {}, or give its full path", match install {
+        _ if searched == EMPTY_PATH => "set PATH in the `env` of the session, or for all in `ManagerBuilder::base_env`".to_owned(),
+        Some(command) => format!("install it ({command})"),
+        None => "install it".to_owned(),
     })]
     ProgramNotFound {
         /// Program as it was asked for.
@@ -191,6 +202,24 @@ pub enum Error {
     /// The call was made outside a tokio runtime, which it needs for its tasks and deadlines.
     #[error("called outside a tokio runtime: call it from a task, or by Runtime::block_on")]
     NoRuntime,
+    /// The runtime in which the manager was built has ended, and with it the tasks of the manager and of its sessions. What these ran is
+    /// being ended by their proxies.
+    #[error(
+        "{operation}: the tokio runtime in which the manager was built has ended, and the manager's sessions with it; build another \
+         manager, in a runtime that lives for as long as the manager is used (each `#[tokio::test]` has one of its own)"
+    )]
+    RuntimeEnded {
+        /// Operation that was tried.
+        operation: String,
+    },
+    /// The tokio runtime has no I/O, or no timers.
+    #[error(
+        "the tokio runtime has no {missing} driver, which a manager needs: build it with `enable_all()`, as `Runtime::new()` does"
+    )]
+    RuntimeIncomplete {
+        /// `I/O` or `time`.
+        missing: &'static str,
+    },
     /// The process has no file descriptor left.
     #[error("out of file descriptors while {operation}: raise the limit (ulimit -n) or run fewer sessions")]
     FdsExhausted {
@@ -259,8 +288,8 @@ pub enum Error {
     },
     /// The conversation to resume is missing or broken.
     #[error(
-        "agent {agent:?} cannot go on with conversation {id:?}: {reason}; `--on-missing new` begins another, and `--on-missing \
-         history` (of a start: `--history FILE`) tells it what was said"
+        "agent {agent:?} cannot go on with conversation {id:?}: {reason}; `onMissing` (of a start: `resume.onMissing`) can have it begin \
+         another one, and tell it what was said"
     )]
     NativeSessionMissing {
         /// Catalog id of the agent.
@@ -472,12 +501,18 @@ fn humantime_like(after: Duration) -> String {
 
 impl From<InvalidId> for Error {
     fn from(error: InvalidId) -> Self {
-        Self::InvalidConfig { field: "session id", reason: error.to_string() }
+        Self::InvalidConfig { field: "sessionId", reason: error.to_string() }
     }
 }
 
 fn describe_known(known: &[String]) -> String {
     if known.is_empty() { "there are none".to_owned() } else { format!("there are {}", known.join(", ")) }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&ErrorChain(self), f)
+    }
 }
 
 impl Error {
@@ -495,8 +530,8 @@ impl Error {
         Self::Protocol { source: ErrorCause::new(violation) }
     }
 
-    /// Text of the error and of its causes.
-    pub(crate) fn chain(&self) -> String {
+    /// Returns the text of the error and of its causes, outermost first: `starting the agent failed: Permission denied`.
+    pub fn chain(&self) -> String {
         ErrorChain(self).to_string()
     }
 

@@ -6,7 +6,7 @@ use ipc_protocol::ErrorChain;
 use crate::{error::Error, session_store::SessionStatus};
 
 /// Fields of the library's configuration, and the flags that set them.
-const FLAGS: [(&str, &str); 24] = [
+const FLAGS: &[(&str, &str)] = &[
     ("command", "command after `--`"),
     ("cwd", "--cwd"),
     ("env", "--env"),
@@ -27,15 +27,52 @@ const FLAGS: [(&str, &str); 24] = [
     ("resume.onMissing", "--on-missing or --history"),
     ("onHostDeath", "--on-host-death"),
     ("state directory", "--state-dir"),
+    ("sessionId", "--id"),
     ("key", "--key"),
+    ("title", "--title"),
+    ("tag", "--tag"),
+    ("tags", "--tag"),
     ("userId", "--user"),
     ("workspaceId", "--workspace-label"),
     ("agentType", "--type"),
+    ("endpoint", "--endpoint"),
+    ("homeCopy", "--home-copy"),
+    ("hardening.landlock", "--landlock"),
+    ("maxPrompts", "--max-prompts"),
+    ("modelConfig", "--model-config"),
+    ("surface", "--surface"),
+    ("terminal.record", "--record"),
+    ("budget.inputTokens", "--max-input-tokens"),
+    ("budget.outputTokens", "--max-output-tokens"),
+    ("budget.totalTokens", "--max-tokens"),
+    ("budget.costUsd", "--max-cost"),
+    ("lifecycle.afterEnd", "--after-end"),
+    ("lifecycle.beforeStart", "--before-start"),
+    ("lifecycle.replace", "--replace"),
+    ("lifecycle.restart", "--restart"),
+    ("limits", "--limit"),
+    ("limits.memoryBytes", "--limit memory="),
+    ("limits.processes", "--limit pids="),
+    ("limits.cpuTimeMs", "--limit cpu-time="),
+    ("limits.cpuPercent", "--limit cpu="),
+    ("limits.openFiles", "--limit open-files="),
+    ("limits.fileSizeBytes", "--limit file-size="),
+    ("limits.wallClockMs", "--limit wall-clock="),
+    ("timeouts.firstResponseMs", "--timeout first="),
+    ("timeouts.inactivityMs", "--timeout inactivity="),
+    ("timeouts.turnMs", "--timeout turn="),
+    ("timeouts.toolMs", "--timeout tool="),
+    ("timeouts.silenceMs", "--timeout silence="),
+    ("timeouts.silenceRepeatMs", "--timeout repeat="),
 ];
 
 /// Words of the library's reasons, and those of the command line.
-const WORDS: [(&str, &str); 17] = [
-    ("`limits.wallClockMs` ends it", "`--limit wall-clock=` ends it"),
+const WORDS: &[(&str, &str)] = &[
+    (
+        "set PATH in the `env` of the session, or for all in `ManagerBuilder::base_env`",
+        "set it with --env PATH=…, or for all in the daemon's environment",
+    ),
+    ("null stops a clock", "`off` stops a clock"),
     ("give a max_turns of 1 or more", "give --max-turns of 1 or more"),
     (
         "a session can only outlive its host where the manager has a state directory: give it one",
@@ -174,7 +211,7 @@ pub fn error_text(error: &Error) -> String {
             "this program speaks protocol version {ours} and the one on disk {theirs}: it was replaced while it ran; start \
              the daemon again"
         ),
-        Error::ShutDown => "agent-proxy is ending, and its sessions with it".to_owned(),
+        Error::ShutDown | Error::RuntimeEnded { .. } => "agent-proxy is ending, and its sessions with it".to_owned(),
         other => words(&ErrorChain(other).to_string()),
     }
 }
@@ -184,14 +221,21 @@ fn flag(field: &str) -> &str {
     FLAGS.iter().find(|(known, _)| *known == field).map_or(field, |(_, flag)| flag)
 }
 
-/// Replaces the library's words in a reason.
+/// Replaces the library's words in a reason, and the fields that it quotes.
 fn words(reason: &str) -> String {
-    WORDS.iter().fold(reason.to_owned(), |text, (library, here)| text.replace(library, here))
+    let text = WORDS.iter().fold(reason.to_owned(), |text, (library, here)| text.replace(library, here));
+    // A single word may be quoted for something else.
+    let is_field = |name: &str| name.contains(|c: char| c == '.' || c.is_ascii_uppercase());
+    let fields = FLAGS.iter().filter(|(field, _)| is_field(field));
+    fields.fold(text, |text, (field, flag)| text.replace(&format!("`{field}`"), &format!("`{flag}`")))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{
+        path::{Path, PathBuf},
+        time::Duration,
+    };
 
     use ipc_protocol::{
         BudgetAction, BudgetExceeded, BudgetKind, Containment, ErrorCause, KillCause, Receipt, SessionId,
@@ -250,6 +294,7 @@ mod tests {
             invalid("prompt", "it has no part: say something"),
             Error::StateDirInUse { directory: "/x".into(), owner: text("process 7") },
             Error::ProgramNotFound { program: text("pi"), searched: text("/bin"), install: None },
+            Error::ProgramNotFound { program: text("pi"), searched: text(ipc_protocol::EMPTY_PATH), install: None },
             Error::ProgramNotFound {
                 program: text("pi"),
                 searched: text("/bin"),
@@ -283,6 +328,7 @@ mod tests {
             Error::Protocol { source: ErrorCause::new("a line that is no JSON") },
             Error::Survivors(Box::new(Receipt::begin(s(), KillCause::KillSession))),
             Error::ShutDown,
+            Error::RuntimeEnded { operation: text("starting a session") },
             Error::System { operation: text("forking"), source: ErrorCause::new("out of memory") },
         ]
     }
@@ -303,6 +349,96 @@ mod tests {
             let mut words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
             assert_eq!(words.find(|word| is_field(word)), None, "a name of the library: {text}");
         }
+    }
+
+    /// Sources of the library without their tests, each with its path: not what makes texts for the command line.
+    fn sources() -> Vec<(PathBuf, String)> {
+        let mut directories = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+        let mut sources = Vec::new();
+        while let Some(directory) = directories.pop() {
+            for entry in std::fs::read_dir(directory).expect("a directory of sources") {
+                let path = entry.expect("an entry").path();
+                let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+                if path.is_dir() && name != "tests" {
+                    directories.push(path);
+                } else if name.ends_with(".rs") && !["error_text.rs", "problem.rs", "tests.rs"].contains(&name) {
+                    let text = std::fs::read_to_string(&path).expect("text");
+                    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+                    let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+                    sources.push((path, code.collect::<Vec<_>>().join("\n")));
+                }
+            }
+        }
+        assert!(sources.len() > 50, "{sources:?}");
+        sources
+    }
+
+    #[test]
+    fn no_error_of_the_library_speaks_of_the_command_line() {
+        for error in errors() {
+            assert!(!error.chain().contains("--"), "{error}");
+        }
+        // Flags of other programs are arguments, and stand in quotes of their own.
+        for (path, code) in sources() {
+            for (at, _) in code.match_indices("--") {
+                let (before, after) = (&code[..at], &code[at + 2..]);
+                let is_flag = before.ends_with(['`', '(', ' ']) && after.starts_with(|c: char| c.is_ascii_lowercase());
+                let line = before.lines().last().unwrap_or_default().to_owned()
+                    + "--"
+                    + after.lines().next().unwrap_or_default();
+                assert!(!is_flag, "{}: {}", path.display(), line.trim());
+            }
+        }
+    }
+
+    /// Fields of what has no flag: of calls, of the builder, and of the daemon.
+    const NO_FLAG: [&str; 14] = [
+        "configuration",
+        "kill",
+        "links",
+        "message",
+        "metadata",
+        "payload",
+        "prompt",
+        "replication",
+        "rule",
+        "session export",
+        "state_dir",
+        "type",
+        "warm",
+        "hidden files",
+    ];
+
+    #[test]
+    fn every_field_that_an_error_can_name_has_its_flag() {
+        let is_field = |name: &str| {
+            name.starts_with(|c: char| c.is_ascii_lowercase())
+                && name.chars().all(|c| c.is_ascii_alphabetic() || "._ ".contains(c))
+                && name.split(' ').count() < 3
+        };
+        let mut fields = std::collections::BTreeSet::new();
+        for (_, code) in sources() {
+            for lead in ["field: \"", "invalid(\"", "refuse(\"", "FIELD: &str = \""] {
+                let named = code.split(lead).skip(1).filter_map(|rest| rest.split('"').next());
+                fields.extend(named.filter(|name| is_field(name)).map(str::to_owned));
+            }
+            // Parts of a configuration, wherever they are named.
+            let parts = code.split('"').filter(|text| {
+                text.split_once('.')
+                    .is_some_and(|(part, _)| ["budget", "lifecycle", "limits", "timeouts"].contains(&part))
+            });
+            fields.extend(parts.filter(|name| is_field(name)).map(str::to_owned));
+        }
+        assert!(
+            fields.len() > 30 && fields.contains("timeouts.turnMs") && fields.contains("terminal.record"),
+            "{fields:?}"
+        );
+        let unknown: Vec<_> = fields
+            .iter()
+            .filter(|field| !NO_FLAG.contains(&field.as_str()) && !FLAGS.iter().any(|(known, _)| known == field))
+            .collect();
+        assert!(unknown.is_empty(), "neither in FLAGS nor in NO_FLAG: {unknown:?}");
+        assert_eq!(words("leave `lifecycle.restart` out"), "leave `--restart` out");
     }
 
     #[test]

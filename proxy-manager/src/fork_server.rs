@@ -11,10 +11,7 @@ use std::{
     collections::HashMap,
     future::Future,
     io,
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::net::UnixStream as StdUnixStream,
-    },
+    os::fd::{AsFd, OwnedFd},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -29,7 +26,6 @@ use ipc_protocol::{
 use registry::{ManagerCgroup, PidFd, SpawnOutput, SpawnRequest};
 use tokio::{
     io::{AsyncReadExt, Interest, unix::AsyncFd},
-    net::UnixStream,
     runtime::Handle,
     sync::{mpsc, oneshot, watch::Sender as WatchSender},
     time::timeout,
@@ -43,6 +39,7 @@ use crate::{
     error::{Error, Result},
     fd_watch::watch,
     replication::LeaseDeadline,
+    runtime::watch_stream,
     state::{JournalRecord, started},
     takeover::SweepCoordinator,
 };
@@ -423,7 +420,7 @@ impl ForkServer {
         let failed = |error: io::Error| Error::system(WHAT, error);
         let (ours, theirs) = packet::stream_pair().map_err(failed)?;
         rustix::io::write(&ours, &[feature as u8]).map_err(|error| failed(error.into()))?;
-        let mut answer = UnixStream::from_std(StdUnixStream::from(ours)).map_err(failed)?;
+        let mut answer = watch_stream(ours)?;
         self.continue_if_stopped();
         let order = self.encode(&ToForkServer::Probe, Some(theirs))?;
         let probed = async {
@@ -469,6 +466,25 @@ impl ForkServer {
             let _ = process.signal(Signal::Kill);
             self.gone_within(deadline).await;
         }
+    }
+
+    /// Closes the connection and waits for the process to be gone, where the runtime of its supervising task has ended.
+    pub(crate) async fn finish_unsupervised(&self, deadline: Duration) {
+        self.close();
+        let gone = async {
+            let Some(process) = &self.process else { return Ok(None) };
+            let watched = watch(process.try_clone()?, Interest::READABLE)?;
+            let _readable = watched.readable().await?;
+            watched.get_ref().try_reap()
+        };
+        match timeout(deadline, gone).await {
+            Ok(Ok(exit)) => tracing::debug!(fork_server = %self.id, ?exit, "the fork server is gone"),
+            Ok(Err(error)) => tracing::warn!(fork_server = %self.id, %error, "failed to wait for the fork server"),
+            Err(_) => return tracing::warn!(fork_server = %self.id, "the fork server did not exit within {deadline:?}"),
+        }
+        started::remove(self.id);
+        registry::remove_supervisor(self.id);
+        self.life.send_replace(ForkServerLife::Gone);
     }
 
     async fn gone_within(&self, deadline: Duration) -> bool {

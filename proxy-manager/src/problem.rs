@@ -60,7 +60,7 @@ impl From<Error> for ProblemDetails {
             Error::VersionMismatch { .. } => "version-mismatch",
             Error::Protocol { .. } => "protocol",
             Error::Survivors(_) => "survivors",
-            Error::ShutDown => "shut-down",
+            Error::ShutDown | Error::RuntimeEnded { .. } => "shut-down",
             Error::NotOwner { .. } | Error::Fenced { .. } => "not-owner",
             Error::FleetUnavailable { .. } => "fleet-unavailable",
             Error::System { .. } => "system",

@@ -10,6 +10,7 @@ use ipc_protocol::SessionId;
 use crate::{
     error::{Error, Result},
     history::{AddedHistories, AllSessionsWaker, ForgottenHistory, HistoryTable},
+    runtime::HomeRuntime,
     session::{LiveSessions, ManagedSession},
     session_store::{RecordState, SessionStatus},
 };
@@ -21,6 +22,8 @@ pub(crate) struct SessionTable {
     all_sessions_waker: AllSessionsWaker,
     /// Number of ended sessions that are remembered.
     max_ended: usize,
+    /// Runtime of its manager; `None` in tests.
+    runtime: Option<HomeRuntime>,
 }
 
 #[derive(Debug, Default)]
@@ -72,7 +75,12 @@ fn duplicate(known: &ManagedSession) -> Error {
 
 impl SessionTable {
     pub(crate) fn new(max_ended: usize) -> Self {
-        Self { entries: Mutex::default(), all_sessions_waker: AllSessionsWaker::default(), max_ended }
+        Self { entries: Mutex::default(), all_sessions_waker: AllSessionsWaker::default(), max_ended, runtime: None }
+    }
+
+    /// Sets the runtime of the sessions' tasks.
+    pub(crate) fn in_runtime(self, runtime: HomeRuntime) -> Self {
+        Self { runtime: Some(runtime), ..self }
     }
 
     fn entries(&self) -> MutexGuard<'_, TableEntries> {
@@ -273,6 +281,10 @@ impl HistoryTable for SessionTable {
 impl LiveSessions for SessionTable {
     fn is_closed(&self) -> bool {
         self.is_closed()
+    }
+
+    fn runtime(&self) -> Option<HomeRuntime> {
+        self.runtime.clone()
     }
 
     /// Also forgets the sessions that ended longest ago. A suspended session stays.

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ipc_protocol::{ErrorChain, ProcessId, WireError, errno::is_out_of_descriptors};
+use ipc_protocol::{EMPTY_PATH, ErrorChain, ProcessId, WireError, errno::is_out_of_descriptors};
 use rustix::{
     fs::{Mode, OFlags},
     pipe::PipeFlags,
@@ -186,7 +186,10 @@ pub fn spawn(spawn: SpawnRequest) -> Result<SpawnedProcess, SpawnError> {
     let path = spawn.env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
     let candidates = candidates(&spawn.program, path.as_deref());
     let not_found = |searched: String| WireError::ProgramNotFound { program: program.clone(), searched };
-    let searched_path = || format!("PATH ({})", path.as_deref().unwrap_or_default().display());
+    let searched_path = || match path.as_deref().filter(|path| !path.is_empty()) {
+        Some(path) => format!("PATH ({})", path.display()),
+        None => EMPTY_PATH.to_owned(),
+    };
     let not_executable = |file: &Path| WireError::Spawn {
         program: file.display().to_string(),
         step: SpawnStep::Exec.name().to_owned(),

@@ -171,8 +171,13 @@ fn what_cannot_be_started_says_why_and_leaves_nothing() {
     );
     let error = registry.spawn(SpawnRequest::new("/no/such/program")).expect_err("not there");
     assert!(matches!(error, WireError::ProgramNotFound { .. }), "{error}");
-    let error = registry.spawn(SpawnRequest::new("sh")).expect_err("no PATH");
-    assert!(matches!(error, WireError::ProgramNotFound { .. }), "{error}");
+    for env in [Vec::new(), vec![("PATH".into(), "".into())]] {
+        let error = registry.spawn(SpawnRequest { env, ..SpawnRequest::new("sh") }).expect_err("no PATH");
+        assert!(
+            matches!(&error, WireError::ProgramNotFound { searched, .. } if searched == ipc_protocol::EMPTY_PATH),
+            "{error}"
+        );
+    }
     let error = registry.spawn(SpawnRequest { cwd: Some("/no/such/dir".into()), ..shell("true") }).expect_err("no cwd");
     assert!(matches!(&error, WireError::CwdMissing { cwd, .. } if cwd == "/no/such/dir"), "{error}");
     // It is there, which is another thing to say.

@@ -193,7 +193,10 @@ async fn are_held_by_landlock() {
     let mut network = user.config(SandboxMode::Workspace, "true");
     network.sandbox.network = Some(NetworkAccess::Off);
     let refused = user.refusal(network).await;
-    assert!(refused.contains("ContainmentUnavailable") && refused.contains("mount namespace"), "{refused}");
+    assert!(
+        refused.contains("containment strict was asked for and cannot be had") && refused.contains("mount namespace"),
+        "{refused}"
+    );
     soon("the end", user.manager.shutdown()).await;
     // Nothing of a session is left: its directory for temporary files has gone with it.
     let left = fs::read_dir(user.path("state/homes")).map_or(0, |entries| entries.count());

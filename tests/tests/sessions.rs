@@ -1,6 +1,10 @@
 //! What a session can do, through `ProxyManager`, with the fake agent and with plain commands.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use agent_proxy_tests::{
     sessions::{self, all, event, fake, family, said, shell, soon},
@@ -12,6 +16,7 @@ use proxy_manager::{
     ProcessOutcome, ProcessStatus, PromptMode, Proof, ProxyManager, ResolvedBy, SessionState, Signal, StopReason,
     Subscription,
 };
+use tokio::runtime::Runtime;
 
 fn builder() -> proxy_manager::ManagerBuilder {
     sessions::builder(env!("CARGO_BIN_EXE_proxy-child"), env!("CARGO_BIN_EXE_fake-agent"))
@@ -704,6 +709,184 @@ async fn calls_outside_a_runtime_are_errors() {
     });
     assert!(receipts.len() == 1 && receipts[0].is_empty() && reports > 0, "{receipts:?} {reports}");
     assert!(outside(async move { manager.shutdown().await }).is_empty(), "it was shut down");
+}
+
+/// Runtime of a program that embeds a manager.
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
+}
+
+#[test]
+fn a_manager_whose_runtime_has_ended_says_so_at_once_and_leaves_nothing() {
+    let first = runtime();
+    let (manager, session, turn) = first.block_on(async {
+        let manager = manager().await;
+        let session = manager.start_session(fake()).await.expect("started");
+        let turn = session.prompt("setsid exec sleep 600\nwait", PromptMode::Refuse).await.expect("prompted");
+        said(&mut session.subscribe(), "setsid ").await;
+        (manager, session, turn)
+    });
+    let fork_server = manager.fork_server();
+    let processes = session.info().processes;
+    let waiting = session.clone();
+    let waits = first.handle().spawn(async move {
+        waiting.kill_scope(KillScope::Session, KillOptions::grace(Duration::from_secs(60))).await
+    });
+    drop(first);
+    let second = runtime();
+    second.block_on(async {
+        let begin = Instant::now();
+        macro_rules! refused {
+            ($($operation:literal: $call:expr),* $(,)?) => {$({
+                let result = soon($operation, $call).await.map(drop);
+                let Err(error @ Error::RuntimeEnded { .. }) = result else { panic!("{}: {result:?}", stringify!($call)) };
+                let text = error.to_string();
+                assert!(text.contains($operation) && text.contains("build another manager"), "{text}");
+            })*};
+        }
+        let id = session.id();
+        refused! {
+            "starting": manager.start_session(fake()),
+            "starting": manager.ask(fake(), "say x"),
+            "prompting": session.prompt("say x", PromptMode::Refuse),
+            "prompting": session.ask("say x"),
+            "prompting": manager.send_prompt(id, "say x", PromptMode::Queue),
+            "pinging": session.ping(),
+            "aborting": session.abort(AbortPolicy::LeaveProcesses),
+            "killing": session.abort(AbortPolicy::KillTurnProcesses),
+            "listing": session.processes(),
+            "killing": session.kill(KillOptions::NOW),
+            "killing": manager.kill_session(id, KillOptions::NOW),
+            "killing": session.kill_scope(KillScope::AllButAgent, KillOptions::NOW),
+            "suspending": manager.suspend_session(id, KillOptions::NOW),
+            "appending": manager.append_event(id, "a:b", 1, Json::null()),
+            "trying": manager.capabilities(),
+            "turn": turn.wait(),
+        }
+        assert!(waits.await.expect_err("it was dropped").is_cancelled());
+        let mut events = session.subscribe();
+        while soon("the end of its events", events.next()).await.is_some() {}
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+        // Its session has ended with the runtime: nobody has a receipt of that.
+        assert!(matches!(session.info().state, SessionState::Ended { .. }), "{:?}", session.info().state);
+        assert_eq!(soon("the end", manager.shutdown()).await, []);
+    });
+    for process in [processes.proxy, processes.agent_process, Some(fork_server)].into_iter().flatten() {
+        until("its end", || (!system::is_alive(process.pid)).then_some(()));
+    }
+}
+
+#[test]
+fn a_call_that_waits_while_the_managers_runtime_ends_is_answered() {
+    let (first, second) = (runtime(), runtime());
+    let manager = first.block_on(manager());
+    let session = second.block_on(manager.start_session(fake())).expect("started");
+    let turn = second.block_on(session.prompt("wait", PromptMode::Refuse)).expect("prompted");
+    let waits = second.spawn(async move { turn.wait().await });
+    // The turn runs.
+    second.block_on(async {
+        let mut events = session.subscribe();
+        event(&mut events, "the turn", |envelope| matches!(envelope.event, Event::SessionBusy {}).then_some(())).await;
+    });
+    drop(first);
+    let waited = second.block_on(soon("an answer", waits)).expect("no panic");
+    assert!(matches!(waited, Err(Error::RuntimeEnded { .. })), "{waited:?}");
+    second.block_on(soon("the end", manager.shutdown()));
+}
+
+#[test]
+fn a_session_lives_as_long_as_the_runtime_of_its_manager() {
+    let home = runtime();
+    let manager = home.block_on(manager());
+    let other = runtime();
+    let session = other.block_on(manager.start_session(fake())).expect("started");
+    drop(other);
+    home.block_on(async {
+        let answer = soon("an answer", session.ask("say hello")).await.expect("answered");
+        assert_eq!(answer.reply, "hello\n");
+        let receipt = soon("its end", session.kill(KillOptions::NOW)).await.expect("killed");
+        assert!(receipt.is_empty(), "{receipt}");
+        manager.shutdown().await;
+    });
+}
+
+#[test]
+fn a_runtime_without_its_drivers_is_refused() {
+    for (mut runtime, missing) in [
+        (tokio::runtime::Builder::new_current_thread(), "no time driver"),
+        (tokio::runtime::Builder::new_multi_thread(), "no time driver"),
+    ] {
+        let built = runtime.build().expect("a runtime").block_on(builder().build());
+        let error = built.expect_err("refused");
+        assert!(error.to_string().contains(missing) && error.to_string().contains("enable_all()"), "{error}");
+    }
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let error = runtime.enable_time().build().expect("a runtime").block_on(builder().build()).expect_err("refused");
+    assert!(matches!(error, Error::RuntimeIncomplete { missing: "I/O" }), "{error}");
+}
+
+/// Drops a start once `is_reached` says so of the session, and starts another one with the same id.
+async fn start_again_after_dropping(is_reached: fn(&SessionState) -> bool) {
+    let manager = manager().await;
+    let config = || AgentSessionConfig { session_id: "again".parse().expect("an id"), ..fake() };
+    let info = || manager.list_sessions().into_iter().find(|info| info.metadata.session_id.as_str() == "again");
+    let reached = async {
+        loop {
+            match info() {
+                Some(info) if is_reached(&info.state) && info.processes.proxy.is_some() => return info,
+                _ => tokio::task::yield_now().await,
+            }
+        }
+    };
+    let dropped = tokio::select! {
+        biased;
+        info = soon("the state", reached) => info,
+        started = manager.start_session(config()) => panic!("{started:?}"),
+    };
+    let again = async {
+        loop {
+            match manager.start_session(config()).await {
+                // The dropped start ends.
+                Err(Error::DuplicateSession { .. }) => tokio::task::yield_now().await,
+                started => return started,
+            }
+        }
+    };
+    let session = soon("another start", again).await.expect("started");
+    assert_eq!(manager.list_sessions().len(), 1);
+    let gone = [dropped.processes.proxy, dropped.processes.agent_process];
+    for process in gone.into_iter().flatten() {
+        until("the end of the dropped one", || (!system::is_alive(process.pid)).then_some(()));
+    }
+    assert_eq!(soon("an answer", session.ask("say hello")).await.expect("answered").reply, "hello\n");
+    let receipt = session.kill(KillOptions::NOW).await.expect("killed");
+    assert!(receipt.is_empty(), "{receipt}");
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_start_that_is_dropped_leaves_its_id_free() {
+    start_again_after_dropping(|state| matches!(state, SessionState::Starting)).await;
+}
+
+#[tokio::test]
+async fn a_start_that_is_dropped_when_its_agent_is_ready_leaves_its_id_free() {
+    start_again_after_dropping(|state| matches!(state, SessionState::Idle)).await;
+}
+
+#[tokio::test]
+async fn an_empty_path_is_named_with_what_to_do() {
+    let manager = builder().base_env(Default::default()).build().await.expect("built");
+    for env in [None, Some(("PATH", ""))] {
+        let env = env.into_iter().collect();
+        let config = AgentSessionConfig { env, ..AgentSessionConfig::new("command").with_command(["sleep", "600"]) };
+        let error = soon("a refusal", manager.start_session(config)).await.expect_err("refused");
+        let text = format!("{error:?}");
+        for part in ["\"sleep\"", "PATH, which is empty", "set PATH in the `env` of the session"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+    manager.shutdown().await;
 }
 
 /// It builds, and a first session would fail late and far from the cause.

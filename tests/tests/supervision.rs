@@ -211,7 +211,8 @@ async fn a_turn_that_uses_up_its_budget_is_aborted_or_ends_the_session_or_is_war
     };
     let script = format!("run while ! test -e {}; do :; done\ncost 40\ncost 70\nwait", go.display());
     let (asked, queued) = soon("the end of the turn", async { tokio::join!(session.ask(script), waiting) }).await;
-    let Err(Error::TurnFailed { answer, .. }) = asked else { panic!("{asked:?}") };
+    let Err(Error::TurnFailed { answer, reason, .. }) = asked else { panic!("{asked:?}") };
+    assert_eq!(reason, "it used up the session's budget of cost");
     assert_eq!((answer.over_budget, answer.stop_reason), (Some(BudgetKind::Cost), Some(StopReason::Cancelled)));
     assert!(matches!(queued, Err(Error::BudgetExceeded { .. })), "{queued:?}");
     assert_eq!(session.info().state, SessionState::Idle);

@@ -210,7 +210,7 @@ async fn follow<H: StreamHandler>(
             let words = last_words.as_ref().map_or_else(String::new, |words| format!("; what it said last: {words}"));
             Some(format!("its {clock} took too long{words}"))
         }
-        Ok(end) if end.over_budget.is_some() => Some("it used up the session's budget".to_owned()),
+        Ok(TurnEnd { over_budget: Some(budget), .. }) => Some(format!("it used up the session's budget of {budget}")),
         Ok(end) => {
             let bypassed = reply.bypassed.as_ref();
             let why = |call| format!("the agent ran {call:?} without asking, which is denied");

@@ -1,7 +1,7 @@
 //! Validation of a session's configuration.
 
 use agents::AgentSpec;
-use ipc_protocol::{AgentSessionConfig, Budget, Containment, EnvVars, LimitKind, Restart, Timeouts};
+use ipc_protocol::{AgentSessionConfig, Budget, Containment, EnvVars, LimitKind, Restart, Timeouts, Usd};
 
 use super::invalid;
 use crate::error::{Error, Result};
@@ -24,6 +24,12 @@ pub(super) fn config(config: &AgentSessionConfig, max_depth: u32) -> Result<()> 
             return Err(invalid(field, "no time at all: null stops a clock".to_owned()));
         }
     }
+    if config.max_prompts == Some(0) {
+        return Err(invalid("maxPrompts", "a session that takes no prompt can do nothing: leave this out".to_owned()));
+    }
+    if let Some(field) = empty_budget(&config.budget) {
+        return Err(invalid(field, "a budget of 0 is used up before the first turn: leave this out".to_owned()));
+    }
     agents::permission::check(&config.permissions).map_err(|error| invalid("permissions", error.to_string()))
 }
 
@@ -44,7 +50,7 @@ pub(super) fn restart(config: &AgentSessionConfig, spec: &AgentSpec) -> Result<(
     };
     Err(invalid(
         "lifecycle.restart",
-        format!("{why}, so there is nothing to go on with after a crash: leave `--restart` out"),
+        format!("{why}, so there is nothing to go on with after a crash: leave `lifecycle.restart` out"),
     ))
 }
 
@@ -120,6 +126,18 @@ fn clocks(timeouts: &Timeouts) -> [(&'static str, Option<u64>); 6] {
         ("timeouts.silenceMs", silence_ms),
         ("timeouts.silenceRepeatMs", silence_repeat_ms),
     ]
+}
+
+/// Name of the configuration field of a budget of 0, if there is one.
+fn empty_budget(budget: &Budget) -> Option<&'static str> {
+    let Budget { input_tokens, output_tokens, total_tokens, cost_usd, .. } = *budget;
+    let fields = [
+        ("budget.inputTokens", input_tokens),
+        ("budget.outputTokens", output_tokens),
+        ("budget.totalTokens", total_tokens),
+        ("budget.costUsd", cost_usd.map(Usd::millionths)),
+    ];
+    fields.into_iter().find(|(_, amount)| *amount == Some(0)).map(|(field, _)| field)
 }
 
 /// Name of the configuration field of a limit.

@@ -158,10 +158,11 @@ impl StartAftermath {
 
     /// Keeps the home and drops the backup, since the agent is ready.
     pub(crate) async fn started(self: &Arc<Self>) {
+        self.settle_backup().await;
+        // Last: a start that is dropped before leaves no home.
         if let Some(tenancy) = &self.tenancy {
             tenancy.retain();
         }
-        self.settle_backup().await;
     }
 
     async fn settle_backup(self: &Arc<Self>) {

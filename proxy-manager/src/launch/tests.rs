@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use agents::{ModelConfig, Profile, Profiles, ResourceLimits};
-use ipc_protocol::{Limits, ResumeFrom, ResumeRequest, Timeouts};
+use ipc_protocol::{Budget, Limits, ResumeFrom, ResumeRequest, Timeouts, Usd};
 
 use super::*;
 
@@ -29,6 +29,23 @@ fn plan(config: AgentSessionConfig) -> Result<SessionLaunch> {
 
 fn cat() -> AgentSessionConfig {
     AgentSessionConfig { command: vec!["cat".into()], ..AgentSessionConfig::new("command") }
+}
+
+#[test]
+fn what_makes_a_session_useless_from_the_start_is_refused() {
+    let budget = |budget| AgentSessionConfig { budget, ..AgentSessionConfig::new("claude-code") };
+    let none = Some(0);
+    for (config, refused) in [
+        (AgentSessionConfig { max_prompts: Some(0), ..cat() }, "maxPrompts"),
+        (budget(Budget { input_tokens: none, ..Budget::default() }), "budget.inputTokens"),
+        (budget(Budget { output_tokens: none, ..Budget::default() }), "budget.outputTokens"),
+        (budget(Budget { total_tokens: none, ..Budget::default() }), "budget.totalTokens"),
+        (budget(Budget { cost_usd: Some(Usd::from_millionths(0)), ..Budget::default() }), "budget.costUsd"),
+    ] {
+        let Err(error) = plan(config) else { panic!("{refused} is accepted") };
+        assert!(matches!(&error, Error::InvalidConfig { field, .. } if *field == refused), "{refused}: {error}");
+        assert!(error.to_string().ends_with(": leave this out"), "{error}");
+    }
 }
 
 #[test]

@@ -189,7 +189,7 @@ impl ProxyManager {
     /// # Cancel safety
     /// As [`ProxyManager::append_event`].
     pub async fn append(&self, session: &SessionId, event: NewEvent) -> Result<u64> {
-        self.ensure_ready()?;
+        self.ensure_ready("appending an event")?;
         let id = session;
         let session = self.inner.session_table.get(id);
         let (events, mut asked) = self.requested(event)?;

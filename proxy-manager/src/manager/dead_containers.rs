@@ -31,7 +31,7 @@ impl ManagerInner {
             return;
         }
         let env = self.agent_defaults.lock().unwrap_or_else(PoisonError::into_inner).engine_env().clone();
-        self.runtime.spawn(async move {
+        self.runtime.handle().spawn(async move {
             let work = move || installed_engines(&env).iter().for_each(|program| remove_dead(program, &env));
             if let Err(error) = ENDING.run("looking for containers of dead hosts", work).await {
                 tracing::warn!(%error, "failed to look for containers of dead hosts");

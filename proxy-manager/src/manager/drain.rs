@@ -60,7 +60,7 @@ impl ProxyManager {
         }
         let (sender, mut reports) = mpsc::channel(REPORTS);
         let manager = self.clone();
-        let drained = self.inner.runtime.spawn(async move {
+        let drained = self.inner.runtime.handle().spawn(async move {
             // A report that finds no room is followed by later ones.
             manager.drain_here(longest, scope, move |report| _ = sender.try_send(report)).await
         });

@@ -19,7 +19,6 @@ use crate::{
     blocking::{LOOKING, READING},
     error::{Error, Result},
     history::Subscription,
-    runtime,
     session::{
         ManagedSession, PendingAnswer, ProcessUse, PromptMode, PromptOptions, QueuedPrompt, SessionCommand,
         SessionInfo, SettingChange, Turn, transcript_of,
@@ -35,8 +34,9 @@ use ipc_protocol::OnMissing;
 ///
 /// Unless documented otherwise a call fails with [`Error::Deadline`] when the proxy does not answer in time; with
 /// [`Error::AgentDied`], [`Error::ProxyDied`] or [`Error::ForkServerDied`] if one of them dies meanwhile; with
-/// [`Error::Ended`] when the session is over; with [`Error::ShutDown`] when the manager is gone; and with
-/// [`Error::NoRuntime`] outside a tokio runtime. A call whose future is dropped may still take effect.
+/// [`Error::Ended`] when the session is over; with [`Error::ShutDown`] when the manager is gone; with
+/// [`Error::NoRuntime`] outside a tokio runtime; and with [`Error::RuntimeEnded`] after the end of the runtime that the manager was built
+/// in. A call whose future is dropped may still take effect.
 ///
 /// ```no_run
 /// # async fn example(session: proxy_manager::SessionHandle) -> proxy_manager::Result<()> {
@@ -122,7 +122,7 @@ impl SessionHandle {
             (prompted, _) => {
                 let ticket = prompted?;
                 self.session.wait_acknowledged().await?;
-                Ok(ticket.into_turn(self.session.history()))
+                Ok(ticket.into_turn(&self.session))
             }
         }
     }
@@ -163,7 +163,7 @@ impl SessionHandle {
         handler: &mut H,
         options: StreamOptions,
     ) -> Result<Answer> {
-        runtime::require()?;
+        self.session.require("prompting in")?;
         let prompt = prompt.into();
         let text = prompt.text();
         let sent = PromptOptions { mode: options.mode, by: options.by.clone(), metadata: options.metadata.clone() };
@@ -345,7 +345,7 @@ impl SessionHandle {
     /// Dropping the future stops no kill that has begun: it goes on to its proof. The receipt of a session is in its
     /// last event.
     pub async fn kill_scope(&self, scope: KillScope, options: KillOptions) -> Result<Receipt> {
-        runtime::require()?;
+        self.session.require("killing")?;
         if scope == KillScope::Session {
             // The session's end waits behind nothing, and needs no proxy.
             return self.session.kill(options).await;
@@ -361,7 +361,7 @@ impl SessionHandle {
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
     pub async fn processes(&self) -> Result<Vec<ProcessInfo>> {
-        runtime::require()?;
+        self.session.require("listing processes of")?;
         let listed = self.session.request(ProxyCommand::ListProcesses, PendingAnswer::Processes).await;
         // A session that has ended meanwhile has none, and one that is about to end is waited for: nobody else knows what it has.
         if listed.is_err() && self.session.ends_if_ending().await { Ok(Vec::new()) } else { listed }

@@ -40,7 +40,6 @@ use ipc_protocol::{
     AbortPolicy, EndReason, Envelope, ErrorChain, KillOptions, ProcessId, ProcessInfo, Prompt, Proof, Receipt, SHAPES,
     SessionId,
 };
-use tokio::runtime::Handle;
 
 pub use drain::DrainProgress;
 pub use handle::SessionHandle;
@@ -60,7 +59,7 @@ use crate::{
     launch::AgentDefaults,
     records::ConversationRecords,
     replication::ReplicationState,
-    runtime,
+    runtime::{self, HomeRuntime},
     session::{ManagedSession, PromptMode, PromptOptions, SessionInfo, Turn},
     session_store::SessionStore,
     session_table::SessionTable,
@@ -77,8 +76,11 @@ use crate::{
 /// Calls about one session fail with [`Error::UnknownSession`] for an unknown (or forgotten) id, and with
 /// [`Error::ShutDown`] after a shutdown. [`SessionHandle`] documents the rest at the call of the same name.
 ///
-/// Calls that need a tokio runtime fail with [`Error::NoRuntime`] outside one. Those without a `Result` run in the
+/// Calls that need a tokio runtime fail with [`Error::NoRuntime`] outside one. Those without a `Result` then run in the
 /// runtime that the manager was built in, or return nothing if that has ended.
+///
+/// The tasks of the manager and of all its sessions run in the runtime that it was built in. When that ends, its sessions do, and calls
+/// from another runtime fail with [`Error::RuntimeEnded`]: a manager that tests share needs a runtime that they share, too.
 ///
 /// ```no_run
 /// # async fn example(manager: proxy_manager::ProxyManager) -> proxy_manager::Result<()> {
@@ -141,8 +143,8 @@ struct ManagerInner {
     after_end_turns: tokio::sync::Semaphore,
     /// Default idle time before suspension, 0 for never.
     idle_suspend_ms: u64,
-    /// Runtime that the manager was built in, with its tasks.
-    runtime: Handle,
+    /// Runtime that the manager was built in, with its tasks and those of its sessions.
+    runtime: HomeRuntime,
     /// Locks out concurrent shutdowns, which wait for the first.
     shutdown: tokio::sync::Mutex<()>,
 }
@@ -158,9 +160,10 @@ impl ManagerBuilder {
     /// it is of another build; [`Error::ContainmentUnavailable`] if the [`ManagerBuilder::containment`] asked for cannot be had;
     /// [`Error::StateDirInUse`] if the state directory is another manager's, [`Error::InvalidConfig`] if it is not safe to use;
     /// [`Error::ChildInRuntime`] if the child binary calls `run_if_child` inside a runtime; [`Error::NoRuntime`] if this is called
-    /// outside one; [`Error::FdsExhausted`], [`Error::System`]. No process is left then.
+    /// outside one, [`Error::RuntimeIncomplete`] in one without I/O or time (tokio tells of that by a panic, which is caught: with
+    /// `panic = "abort"` the program ends there); [`Error::FdsExhausted`], [`Error::System`]. No process is left then.
     pub async fn build(self) -> Result<ProxyManager> {
-        runtime::require()?;
+        runtime::require_io()?;
         let cwd = std::env::current_dir().map_err(|error| Error::system("reading the working directory", error))?;
         let cwd = cwd.into_os_string().into_string().map_err(|cwd| Error::InvalidConfig {
             field: "cwd",
@@ -205,7 +208,8 @@ impl ProxyManager {
             outlived,
         } = blocking("preparing the manager", move || PreparedManager::new(&builder)).await??;
         let fork_server = ForkServer::start(&child, &deadlines, containing.groups()).await?;
-        let directory = Arc::new(SessionTable::new(ended_sessions));
+        let home = HomeRuntime::current();
+        let directory = Arc::new(SessionTable::new(ended_sessions).in_runtime(home.clone()));
         let usual = if log.is_open() { HistoryLimits::BESIDE_LOG } else { HistoryLimits::default() };
         let limits = history.unwrap_or(usual);
         let everyone = directory.all_sessions_waker().clone();
@@ -246,7 +250,7 @@ impl ProxyManager {
             stream_wakers: StreamWakers::default(),
             after_end_turns: tokio::sync::Semaphore::new(session_commands::MAX_AFTER_END),
             idle_suspend_ms,
-            runtime: Handle::current(),
+            runtime: home,
             shutdown: tokio::sync::Mutex::default(),
         };
         let resting = inner.restore(&|session| outlived.is_living(session)).await;
@@ -347,6 +351,7 @@ impl ProxyManager {
         prompt: impl Into<Prompt>,
         options: PromptOptions,
     ) -> Result<Turn> {
+        self.ensure_ready("prompting in a session")?;
         let prompt = prompt.into();
         // An idle session can be suspended between the look at it and the prompt.
         for _ in 0..MAX_RESUMES {
@@ -595,7 +600,9 @@ impl ProxyManager {
         let proven = receipts.iter().all(|receipt| receipt.proof != Proof::None);
         let adopted = std::mem::take(&mut *self.inner.adopted_servers.lock().unwrap_or_else(PoisonError::into_inner));
         for fork_server in std::iter::once(fork_servers.close()).chain(adopted) {
-            if leaving.is_empty() {
+            if self.inner.runtime.has_ended() {
+                fork_server.finish_unsupervised(deadlines.shutdown).await;
+            } else if leaving.is_empty() {
                 fork_server.finish(deadlines.shutdown, proven).await;
             } else {
                 // It stays for as long as it has a session that outlives this host.
@@ -657,12 +664,12 @@ impl ProxyManager {
     /// yet; that takes some milliseconds, and processes below the fork server: this process gets no child.
     ///
     /// # Errors
-    /// [`Error::ForkServerDied`]; [`Error::Deadline`]; [`Error::System`].
+    /// [`Error::ForkServerDied`]; [`Error::Deadline`]; [`Error::System`]. Else see [`ProxyManager`].
     ///
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
     pub async fn capabilities(&self) -> Result<Capabilities> {
-        runtime::require()?;
+        self.ensure_ready("trying what the machine offers")?;
         self.inner.containment.capabilities(&*self.inner.fork_servers.living().await?).await
     }
 
@@ -700,10 +707,11 @@ impl ProxyManager {
         depth.ok_or_else(|| format!("the process {pid} is in no session that lives"))
     }
 
-    /// Checks that a call can be served: in a runtime, by a manager that was not shut down.
-    fn ensure_ready(&self) -> Result<()> {
+    /// Checks that a call can be served: in a runtime, by a manager that was not shut down and whose own runtime lives.
+    fn ensure_ready(&self, operation: &str) -> Result<()> {
         runtime::require()?;
-        self.ensure_open()
+        self.ensure_open()?;
+        self.inner.runtime.check(operation)
     }
 
     fn ensure_open(&self) -> Result<()> {

@@ -90,7 +90,7 @@ fn stream_of(session: SessionId, head: StreamPosition) -> Option<ReplicatedStrea
 
 impl ProxyManager {
     fn replication(&self) -> Result<&Arc<ReplicationState>> {
-        self.ensure_ready()?;
+        self.ensure_ready("replicating sessions")?;
         self.inner.streams.replication.as_ref().ok_or_else(|| Error::InvalidConfig {
             field: "replication",
             reason: "this manager is in no fleet: build it with replication".to_owned(),
@@ -211,7 +211,7 @@ impl ProxyManager {
             FleetChange::None => {}
             FleetChange::OutageBegan(number) => {
                 let (inner, after) = (Arc::downgrade(&self.inner), replication.settings().degrade_after);
-                self.inner.runtime.spawn(async move {
+                self.inner.runtime.handle().spawn(async move {
                     sleep(after).await;
                     let Some(inner) = inner.upgrade() else { return };
                     let degraded = inner.streams.replication.as_ref().and_then(|fleet| fleet.degrade(number));
@@ -406,7 +406,7 @@ impl ProxyManager {
         if history.is_fenced() {
             return Err(Error::Fenced { session: id });
         }
-        self.inner.runtime.spawn(after_end_of(Arc::downgrade(&self.inner), session.clone()));
+        self.inner.runtime.handle().spawn(after_end_of(Arc::downgrade(&self.inner), session.clone()));
         Ok(SessionHandle::new(session))
     }
 

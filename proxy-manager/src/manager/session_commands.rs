@@ -115,7 +115,7 @@ pub(super) fn check_id(id: &SessionId) -> Result<()> {
     let before_epoch = id.as_str().trim_end_matches(|character: char| character.is_ascii_digit());
     if before_epoch.len() < id.as_str().len() && before_epoch.ends_with(&workspace_prefix("")) {
         let reason = format!(
-            "{id}: ids that end with {}NUMBER are those of commands (--workspace-hook): choose another one",
+            "{id}: ids that end with {}NUMBER are those of commands that bring workspaces: choose another one",
             workspace_prefix("")
         );
         return Err(Error::InvalidConfig { field: "sessionId", reason });
@@ -128,7 +128,7 @@ pub(super) fn check_id(id: &SessionId) -> Result<()> {
         None => Ok(()),
         Some(suffix) => {
             let reason =
-                format!("{id}: ids that end with .{suffix} are those of commands (--{suffix}): choose another one");
+                format!("{id}: ids that end with .{suffix} are those of the commands of sessions: choose another one");
             Err(Error::InvalidConfig { field: "sessionId", reason })
         }
     }
@@ -211,7 +211,7 @@ impl Drop for FailedStart<'_> {
     fn drop(&mut self) {
         if let Some(config) = self.config.take() {
             let manager = self.manager.clone();
-            self.manager.inner.runtime.spawn(async move { manager.run_after_failed_start(&config).await });
+            self.manager.inner.runtime.handle().spawn(async move { manager.run_after_failed_start(&config).await });
         }
     }
 }
@@ -336,7 +336,7 @@ impl ProxyManager {
             match self.inner.session_table.get(&record.session_id) {
                 Ok(session) if session.is_suspended() => {
                     let manager = Arc::downgrade(&self.inner);
-                    self.inner.runtime.spawn(after_end_of(manager, session));
+                    self.inner.runtime.handle().spawn(after_end_of(manager, session));
                 }
                 // Adopted ones run.
                 Ok(session) if session.ended().is_none() => {}
@@ -348,7 +348,7 @@ impl ProxyManager {
 
     fn spawn_recorded(&self, record: SessionRecord) {
         let manager = Arc::downgrade(&self.inner);
-        self.inner.runtime.spawn(async move {
+        self.inner.runtime.handle().spawn(async move {
             let Some(inner) = manager.upgrade() else { return };
             let reason = record.state.reason().map_or_else(String::new, ToString::to_string);
             let cwd = record.config.cwd.clone().unwrap_or_default();
@@ -367,7 +367,7 @@ impl ProxyManager {
     /// # Cancel safety
     /// The command is ended if the future is dropped.
     pub async fn bring_workspace(&self, session: &SessionId, command: &str, variables: &[(&str, &str)]) -> Result<()> {
-        self.ensure_ready()?;
+        self.ensure_ready("making a workspace")?;
         let record = self.record(session)?;
         let cwd = record.config.cwd.clone().unwrap_or_else(|| self.agent_defaults().cwd.clone());
         // Each owner has one of its own: that of the machine before may be there still.

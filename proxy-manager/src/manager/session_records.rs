@@ -132,7 +132,7 @@ impl ProxyManager {
     /// # Cancel safety
     /// A dropped future may still take effect: all of the events are taken, or none.
     pub async fn import_events(&self, input: impl BufRead + Send + 'static) -> Result<ImportSummary> {
-        self.ensure_ready()?;
+        self.ensure_ready("importing events")?;
         let log = self.inner.streams.log.get().ok_or_else(|| Error::InvalidConfig {
             field: "state_dir",
             reason: "events are imported where some are kept: name a state directory".to_owned(),
@@ -184,7 +184,7 @@ impl ProxyManager {
         session: &SessionId,
         change: impl FnOnce(&mut SessionRecord) -> Result<()>,
     ) -> Result<SessionRecord> {
-        self.ensure_ready()?;
+        self.ensure_ready("changing a session's record")?;
         let (then, written) = write_notice();
         let record = self.inner.roster.change(session, Some(then), change)?;
         self.await_written(session, written).await?;

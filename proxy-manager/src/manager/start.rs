@@ -50,10 +50,13 @@ impl ProxyManager {
     /// [`Error::ContainmentUnavailable`] (a requested layer is never silently left out), [`Error::ProgramNotFound`],
     /// [`Error::CwdMissing`], [`Error::FdsExhausted`], [`Error::Deadline`] (the agent did not become ready, or that
     /// could not be recorded), [`Error::AgentDied`], [`Error::ProxyDied`], [`Error::ForkServerDied`],
-    /// [`Error::Protocol`], [`Error::Ended`] (killed during the start), [`Error::System`], [`Error::ShutDown`].
+    /// [`Error::Protocol`], [`Error::Ended`] (killed during the start), [`Error::System`], [`Error::ShutDown`],
+    /// [`Error::RuntimeEnded`].
     ///
     /// # Cancel safety
-    /// Dropping the future ends everything that the start has begun.
+    /// Dropping the future ends everything that the start has begun, in the background. Its id is free again once that is done: until then
+    /// another start with the same id may fail with [`Error::DuplicateSession`]; try it again, or leave the id to
+    /// [`AgentSessionConfig::new`], which chooses a fresh one.
     pub async fn start_session(&self, config: AgentSessionConfig) -> Result<SessionHandle> {
         self.start_new(config, false).await
     }
@@ -71,14 +74,14 @@ impl ProxyManager {
     }
 
     async fn start_new(&self, mut config: AgentSessionConfig, takes_warm: bool) -> Result<SessionHandle> {
-        self.ensure_ready()?;
+        self.ensure_ready("starting a session")?;
         let Lifecycle { key, title, tags, .. } = &config.lifecycle;
         let names = [
             ("key", key.as_deref()),
             ("title", title.as_deref()),
-            ("agent type", config.agent_type.as_deref()),
-            ("user id", config.user_id.as_deref()),
-            ("workspace id", config.workspace_id.as_deref()),
+            ("agentType", config.agent_type.as_deref()),
+            ("userId", config.user_id.as_deref()),
+            ("workspaceId", config.workspace_id.as_deref()),
         ];
         check_names(&names, tags)?;
         session_commands::check_id(&config.session_id)?;
@@ -185,7 +188,10 @@ impl ProxyManager {
         let new_workspace = self.make_workspace(&launch).await?;
         let made = launch.workspace.as_ref().filter(|_| new_workspace.is_some()).map(WorkspacePlan::made);
         let (launch, aftermath) = prepare_disk(launch, homes, records).await?;
-        let (ours, theirs) = sockets()?;
+        let (ours, theirs) = {
+            let _entered = self.inner.runtime.enter();
+            sockets()?
+        };
         let description = launch.description.clone();
         let goes_on = before.is_some();
         // Locked until the new incarnation is the latest: nobody appends to the suspended one meanwhile.
@@ -240,25 +246,30 @@ impl ProxyManager {
         drop(still);
         // A resume that fails leaves the session suspended.
         let reason = if goes_on { EndReason::Suspended } else { EndReason::Killed };
-        let abandoned = EndIfDropped(Some((&session, reason.clone())));
+        let abandoned = AbandonedStart(Some((&session, reason.clone())));
         let fork = ForkRequest { server: fork_server, socket: theirs };
         let mut running = Box::pin(self.run_incarnation(task.run(fork), &session));
         // The first poll runs the beginning of the task here, including the order to fork: waking another thread takes
-        // longer.
-        let over = poll_fn(|context| Poll::Ready(running.as_mut().poll(context).is_ready())).await;
+        // longer. Its timers are those of the manager's runtime all the same: a caller's may end earlier.
+        let over = poll_fn(|context| {
+            let _entered = self.inner.runtime.enter();
+            Poll::Ready(running.as_mut().poll(context).is_ready())
+        })
+        .await;
         drop(descriptors);
         if !over {
-            tokio::spawn(running);
+            self.inner.runtime.handle().spawn(running);
         }
         // The conversation is recorded while the first events are written.
         let (begun, ()) = tokio::join!(session.wait_started(ready, reason), session.note_when_ready(&aftermath));
         match begun {
             Ok(()) => {
-                abandoned.disarm();
+                aftermath.started().await;
+                // From here on the caller has it: nothing is waited for any more.
                 if let Some(workspace) = new_workspace {
                     workspace.keep();
                 }
-                aftermath.started().await;
+                abandoned.disarm();
                 Ok(SessionHandle::new(session))
             }
             Err(error) => {
@@ -304,7 +315,7 @@ impl ProxyManager {
     /// # Cancel safety
     /// A dropped future may still take effect.
     pub async fn delete_session_with(&self, session: &SessionId, force: bool) -> Result<()> {
-        self.ensure_ready()?;
+        self.ensure_ready("deleting a session")?;
         let (_reserved, known) = self.inner.session_table.reserve_ended(session)?;
         self.check_unapplied(session, force).await?;
         // Before anything of it is gone: a node that goes on with it would have what is left.
@@ -488,7 +499,24 @@ async fn prepare_disk(
     made.await?.map(|(launch, aftermath)| (launch, Arc::new(aftermath)))
 }
 
-/// Ends a session whose start is abandoned.
+/// Ends a session whose start is dropped: nothing is kept of it.
+struct AbandonedStart<'a>(Option<(&'a ManagedSession, EndReason)>);
+
+impl AbandonedStart<'_> {
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for AbandonedStart<'_> {
+    fn drop(&mut self) {
+        if let Some((session, reason)) = self.0.take() {
+            session.abandon_start(reason);
+        }
+    }
+}
+
+/// Ends a session that nobody waits for any more.
 pub(super) struct EndIfDropped<'a>(pub(super) Option<(&'a ManagedSession, EndReason)>);
 
 impl EndIfDropped<'_> {

@@ -162,7 +162,7 @@ impl ProxyManager {
     /// # Cancel safety
     /// As [`ProxyManager::append`].
     pub async fn append_to_stream(&self, id: &SessionId, event: NewEvent) -> Result<u64> {
-        self.ensure_ready()?;
+        self.ensure_ready("appending an event")?;
         for _ in 0..ATTEMPTS {
             match self.append(id, event.clone()).await {
                 Err(Error::UnknownSession { .. }) => {}

@@ -121,7 +121,7 @@ impl ProxyManager {
     /// Do not drop the future half-way: run it in a task of its own (`tokio::spawn`), and the session is never left
     /// between two states.
     pub async fn suspend_session(&self, session: &SessionId, options: KillOptions) -> Result<SessionSnapshot> {
-        self.ensure_ready()?;
+        self.ensure_ready("suspending a session")?;
         self.suspend(session, options, false).await
     }
 
@@ -180,7 +180,7 @@ impl ProxyManager {
     /// Do not drop the future half-way: run it in a task of its own (`tokio::spawn`), and the session is never left
     /// between two states.
     pub async fn resume_snapshot(&self, snapshot: SessionSnapshot, options: ResumeOptions) -> Result<SessionHandle> {
-        self.ensure_ready()?;
+        self.ensure_ready("resuming a session")?;
         let id = snapshot.config.session_id.clone();
         if let Err(Error::UnknownSession { .. }) = self.inner.session_table.get(&id) {
             self.import_snapshot(snapshot).await?;
@@ -248,7 +248,7 @@ impl ProxyManager {
     /// Do not drop the future half-way: run it in a task of its own (`tokio::spawn`), and the session is never left
     /// between two states.
     pub async fn visit(&self, session: &SessionId, terminal: TerminalConfig) -> Result<SessionHandle> {
-        self.ensure_ready()?;
+        self.ensure_ready("visiting a session")?;
         let handle = self.session(session)?;
         if handle.session().is_visited() {
             return Err(Error::HandedOver { session: handle.id().clone() });
@@ -293,7 +293,7 @@ impl ProxyManager {
     /// Do not drop the future half-way: run it in a task of its own (`tokio::spawn`), and the session is never left
     /// between two states.
     pub async fn hand_over(&self, session: &SessionId, options: KillOptions) -> Result<Vec<String>> {
-        self.ensure_ready()?;
+        self.ensure_ready("handing a session over")?;
         let command = self.attach_command(session)?;
         self.suspend(session, options, true).await?;
         let session = self.inner.session_table.get(session)?;
@@ -370,7 +370,7 @@ impl ProxyManager {
     /// Do not drop the future half-way: run it in a task of its own (`tokio::spawn`), and the session is never left
     /// between two states.
     pub async fn awake(&self, session: &SessionId) -> Result<SessionHandle> {
-        self.ensure_ready()?;
+        self.ensure_ready("resuming a session")?;
         let handle = self.session(session)?;
         if handle.info().state == SessionState::Starting {
             // A resume in progress holds this lock until the session is ready, or suspended again.
@@ -406,7 +406,7 @@ impl ProxyManager {
         options: ResumeOptions,
         visit: Option<TerminalConfig>,
     ) -> Result<SessionHandle> {
-        self.ensure_ready()?;
+        self.ensure_ready("resuming a session")?;
         let session = self.inner.session_table.get(id)?;
         // What earlier managers accepted comes first.
         session.queue().loaded(self.inner.deadlines.control).await;

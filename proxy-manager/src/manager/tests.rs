@@ -84,7 +84,7 @@ impl Place {
             after_end_turns: tokio::sync::Semaphore::new(super::session_commands::MAX_AFTER_END),
             stream_mapper: super::StreamMapper::new(false),
             idle_suspend_ms: 0,
-            runtime: tokio::runtime::Handle::current(),
+            runtime: crate::runtime::HomeRuntime::current(),
             shutdown: tokio::sync::Mutex::default(),
         };
         (inner, played)

@@ -20,7 +20,7 @@ impl ProxyManager {
     /// # Cancel safety
     /// Cancel safe: it changes nothing.
     pub async fn workspaces(&self) -> Result<Vec<WorkspaceInfo>> {
-        self.ensure_ready()?;
+        self.ensure_ready("listing workspaces")?;
         let Some(store) = self.inner.workspaces.clone() else { return Ok(Vec::new()) };
         blocking("looking at workspaces", move || store.list()).await
     }
@@ -89,7 +89,7 @@ impl ProxyManager {
         operation: &str,
         call: impl FnOnce(&WorkspaceStore, &SessionId) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.ensure_ready()?;
+        self.ensure_ready(operation)?;
         let id = session.clone();
         let store = self.inner.workspaces.clone().ok_or_else(|| Error::UnknownWorkspace { session: id.clone() })?;
         blocking(operation, move || call(&store, &id)).await?

@@ -58,15 +58,20 @@ impl ManagedSession {
         self.append_and_act(None, vec![EventToAppend { event, metadata, class: Some(ActionClass::Queued) }], act)
             .await?;
         // It is the task that answers, at once.
-        let placed = self.await_append(async { placed.await.unwrap_or_else(|_| Err(self.ended_error())) });
-        placed.await
+        let placed = async {
+            match placed.await {
+                Ok(placed) => placed,
+                Err(_) => Err(self.gone_error().await),
+            }
+        };
+        self.await_append(placed).await
     }
 
     /// Has a prompt that is in the log wait for its turn, or begin it. From then on the session tells what becomes of it.
     pub(crate) async fn place(&self, prompt: Prompt, mode: PromptMode, accepted: AcceptedPrompt) -> Result<Turn> {
         let (accepted, metadata) = (Some(accepted), None);
         let ticket = self.exchange(|reply| SessionCommand::Prompt { prompt, mode, accepted, metadata, reply }).await?;
-        Ok(ticket.into_turn(&self.history))
+        Ok(ticket.into_turn(self))
     }
 
     /// The same in a session that is suspended: it waits for the resume. Says `None` of any other.
@@ -246,7 +251,7 @@ impl ManagedSession {
 
     /// Has the proxy carry out a command that ends processes, and returns the receipt.
     pub(crate) async fn request_receipt(&self, command: ProxyCommand) -> Result<Receipt> {
-        runtime::require()?;
+        self.require("killing processes of")?;
         proven(self.with_proxy_awake(self.request(command, PendingAnswer::Receipt)).await?)
     }
 
@@ -323,7 +328,7 @@ impl ManagedSession {
     /// session, returns the receipt of its end. A session that is suspended, or is about to be, is over afterwards; its
     /// receipt is that of the suspension.
     pub(crate) async fn kill(&self, options: KillOptions) -> Result<Receipt> {
-        runtime::require()?;
+        self.require("killing")?;
         let (begun, longest, reason) = (Instant::now(), self.longest_kill(options), EndReason::Killed);
         let left = || longest.saturating_sub(begun.elapsed());
         // The stream is read for the receipt only: half of the time is left for the kill.
@@ -336,6 +341,10 @@ impl ManagedSession {
         };
         let ended = within(left(), self.end_current(options, &reason, end)).await;
         let ended = ended.unwrap_or_else(|| Err(self.kill_deadline_error(longest)));
+        let ended = match ended {
+            Err(error) => Err(self.explain(error).await),
+            ended => ended,
+        };
         // Whoever has the receipt finds the end among the events.
         let history = self.history();
         if within(left().min(TELLING), history.wait_readable(history.assigned())).await.is_none() {
@@ -472,10 +481,32 @@ impl ManagedSession {
         self.receipt()
     }
 
-    /// Resolves when the session's processes have ended.
+    /// Resolves when the session's processes have ended, or nobody can learn of that any more.
     async fn wait_stopped(&self) {
-        // Fails only without the session.
-        let _ = self.view.subscribe().wait_for(|view| view.state.stopped_by().is_some()).await;
+        let mut view = self.view.subscribe();
+        tokio::select! {
+            biased;
+            // Fails only without the session.
+            _ = view.wait_for(|view| view.state.stopped_by().is_some()) => {}
+            () = self.runtime_ended() => {}
+        }
+    }
+
+    /// Resolves when the runtime of the session's task has ended; never if it is not known.
+    pub(super) fn runtime_ended(&self) -> impl Future<Output = ()> + use<> {
+        runtime::ended(self.place.runtime())
+    }
+
+    /// Checks that a call can be answered.
+    ///
+    /// # Errors
+    /// [`Error::NoRuntime`], [`Error::RuntimeIncomplete`]; [`Error::RuntimeEnded`] unless the session has ended before its runtime.
+    pub(crate) fn require(&self, operation: &str) -> Result<()> {
+        runtime::require()?;
+        match self.place.runtime() {
+            Some(runtime) if self.is_lost() => runtime.check(&format!("{operation} session {}", self.id)),
+            _ => Ok(()),
+        }
     }
 
     /// Receipt of the session's end.
@@ -516,10 +547,16 @@ impl ManagedSession {
     /// Waits until the task of an ended session has cleaned up.
     pub(crate) async fn wait_settled(&self) -> Result<()> {
         let after = self.deadlines.kill;
-        within(after, self.settled.wait())
-            .await
-            .map(drop)
-            .ok_or_else(|| Error::Deadline { operation: format!("clearing up after session {}", self.id), after })
+        let settled = async {
+            tokio::select! {
+                biased;
+                _ = self.settled.wait() => Ok(()),
+                () = self.runtime_ended() => Err(self.runtime_error()),
+            }
+        };
+        within(after, settled).await.unwrap_or_else(|| {
+            Err(Error::Deadline { operation: format!("clearing up after session {}", self.id), after })
+        })
     }
 
     /// Sends a command to the session's task and waits for the answer.
@@ -529,7 +566,7 @@ impl ManagedSession {
         extra: Duration,
         command: impl FnOnce(ReplySender<T>) -> SessionCommand,
     ) -> Result<T> {
-        runtime::require()?;
+        self.require(&format!("{operation} in"))?;
         let after = self.deadlines.control.saturating_add(extra);
         within(after, self.exchange(command))
             .await
@@ -543,9 +580,33 @@ impl ManagedSession {
         let lane = if command.is_urgent() { &self.urgent } else { &self.ordered };
         // Either fails only if the task is gone.
         if lane.send(command).await.is_err() {
-            return Err(self.ended_error());
+            return Err(self.gone_error().await);
         }
-        answer.await.unwrap_or_else(|_| Err(self.ended_error()))
+        match answer.await {
+            Ok(Err(error)) => Err(self.explain(error).await),
+            Ok(answer) => answer,
+            Err(_) => Err(self.gone_error().await),
+        }
+    }
+
+    /// Returns true if the session's task is gone without a proof, as with its runtime or its manager.
+    fn is_lost(&self) -> bool {
+        matches!(self.ended(), None | Some((EndReason::Shutdown, None)))
+    }
+
+    /// Returns the error of a call; that of the runtime, where the session has ended with that.
+    pub(super) async fn explain(&self, error: Error) -> Error {
+        let is_end = matches!(error, Error::ShutDown | Error::Ended { .. } | Error::Suspended { .. });
+        if is_end && self.is_lost() && self.place.has_lost_runtime().await { self.runtime_error() } else { error }
+    }
+
+    /// Error of a call to a session whose task is gone.
+    pub(super) async fn gone_error(&self) -> Error {
+        self.explain(self.ended_error()).await
+    }
+
+    fn runtime_error(&self) -> Error {
+        Error::RuntimeEnded { operation: format!("waiting for session {}", self.id) }
     }
 
     /// Returns true unless the session was resumed after this incarnation.

@@ -10,10 +10,16 @@ impl ManagedSession {
     /// Waits until the agent is ready or the session is over. Returns true if the agent is ready.
     pub(crate) async fn wait_ready(&self) -> bool {
         let mut view = self.watch();
-        // Fails only without the session.
-        view.wait_for(|view| !matches!(view.state, SessionState::Starting))
-            .await
-            .is_ok_and(|view| view.state.stopped_by().is_none())
+        let begun = async {
+            // Fails only without the session.
+            let begun = view.wait_for(|view| !matches!(view.state, SessionState::Starting)).await;
+            begun.is_ok_and(|view| view.state.stopped_by().is_none())
+        };
+        select! {
+            biased;
+            begun = begun => begun,
+            () = self.runtime_ended() => false,
+        }
     }
 
     /// Waits until the session is ready and that is recorded. The agent's start has a deadline of its own; after it,
@@ -30,16 +36,25 @@ impl ManagedSession {
             _ = self.wait_ready() => {
                 let after = self.deadlines.control;
                 let Ok(answer) = timeout(after, ready).await else {
-                    if !self.is_resumed {
-                        self.update_view(|view| view.state = SessionState::Starting);
-                    }
-                    self.request_end(SessionTask::FAILED, reason);
+                    self.abandon_start(reason);
                     let operation = format!("writing down that session {} is ready", self.id);
                     return Err(Error::Deadline { operation, after });
                 };
                 answer
             }
         };
-        answer.unwrap_or(Err(Error::ShutDown))
+        match answer {
+            Ok(Err(error)) => Err(self.explain(error).await),
+            Ok(answer) => answer,
+            Err(_) => Err(self.gone_error().await),
+        }
+    }
+
+    /// Ends the session, whose start nobody waits for any more: as one that was never ready, unless it was resumed.
+    pub(crate) fn abandon_start(&self, reason: EndReason) {
+        if !self.is_resumed {
+            self.update_view(|view| view.state = SessionState::Starting);
+        }
+        self.request_end(SessionTask::FAILED, reason);
     }
 }

@@ -1,18 +1,31 @@
 //! Place of a session in its manager's table of sessions.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::{
+    sync::{Arc, OnceLock, Weak},
+    time::Duration,
+};
+
+use tokio::time::timeout;
+
+use crate::runtime::HomeRuntime;
+
+/// Longest time that a runtime takes from the end of the first of its tasks to that of the last.
+const RUNTIME_END: Duration = Duration::from_secs(1);
 
 /// The manager's table, as far as its sessions know it.
 pub(crate) trait LiveSessions: Send + Sync {
     /// Returns true if the table takes no more sessions.
     fn is_closed(&self) -> bool;
 
+    /// Runtime of the sessions' tasks, if it is known.
+    fn runtime(&self) -> Option<HomeRuntime>;
+
     /// Records that the session with this serial number has ended.
     fn mark_ended(&self, serial: u64);
 }
 
 /// Place of one session; empty until the session is added to a table.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct TablePlace(OnceLock<(Weak<dyn LiveSessions>, u64)>);
 
 impl TablePlace {
@@ -34,5 +47,18 @@ impl TablePlace {
     pub(super) fn is_closed(&self) -> bool {
         let table = self.0.get().and_then(|(table, _)| table.upgrade());
         table.is_none_or(|table| table.is_closed())
+    }
+
+    /// Runtime of the session's task, while there is a manager.
+    pub(super) fn runtime(&self) -> Option<HomeRuntime> {
+        self.0.get().and_then(|(table, _)| table.upgrade())?.runtime()
+    }
+
+    /// Returns true if the runtime of the session's task has ended, or is ending: that drops its tasks one after the other.
+    pub(super) async fn has_lost_runtime(&self) -> bool {
+        match self.runtime() {
+            Some(runtime) if !self.is_closed() => timeout(RUNTIME_END, runtime.ended()).await.is_ok(),
+            _ => false,
+        }
     }
 }

@@ -4,7 +4,7 @@
 use std::{
     future::{pending, ready},
     io,
-    os::{fd::OwnedFd, unix::net::UnixStream as StdUnixStream},
+    os::fd::OwnedFd,
     path::PathBuf,
     pin::Pin,
     sync::Arc,
@@ -40,6 +40,7 @@ use crate::{
     fork_server::{ForkServer, ForkServerEvent, OutgoingFrame},
     history::HistoryWriter,
     launch::{HandoffRecord, LaunchAttempt, SessionLaunch, StartAftermath},
+    runtime,
 };
 
 /// Bytes that may wait for the proxy; beyond that, further prompts stay in their channel.
@@ -262,9 +263,7 @@ async fn remove_group(path: Option<String>) {
 /// [`Error::System`].
 pub(crate) fn sockets() -> Result<(UnixStream, OwnedFd)> {
     let (ours, theirs) = packet::stream_pair().map_err(|error| Error::system("making a proxy's socket", error))?;
-    let ours = UnixStream::from_std(StdUnixStream::from(ours))
-        .map_err(|error| Error::system("watching a proxy's socket", error))?;
-    Ok((ours, theirs))
+    Ok((runtime::watch_stream(ours)?, theirs))
 }
 
 /// Runs the session until it is over or has to be started once more. `order` makes the fork server fork the proxy, or

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use api_types::PromptMode;
-use ipc_protocol::{BudgetKind, Json, StopReason, TimeoutKind};
+use ipc_protocol::{BudgetKind, Json, SessionId, StopReason, TimeoutKind};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
+use super::{ManagedSession, table::TablePlace};
 use crate::{
     error::{Error, Result},
     history::SessionHistory,
@@ -80,7 +81,9 @@ pub struct TurnEnd {
 #[debug("Turn({number:?})")]
 pub struct Turn {
     number: Option<u64>,
+    session: SessionId,
     history: Arc<SessionHistory>,
+    place: TablePlace,
     end: oneshot::Receiver<Result<TurnEnd>>,
 }
 
@@ -100,9 +103,11 @@ impl TurnTicket {
         (sender, Self { number, end })
     }
 
-    /// Gives it to the caller, who waits for the events of `history` too.
-    pub(crate) fn into_turn(self, history: &Arc<SessionHistory>) -> Turn {
-        Turn { number: self.number, history: history.clone(), end: self.end }
+    /// Gives it to the caller, who waits for the events of `session` too.
+    pub(crate) fn into_turn(self, session: &ManagedSession) -> Turn {
+        let Self { number, end } = self;
+        let (place, history, session) = (session.place.clone(), session.history().clone(), session.id().clone());
+        Turn { number, session, history, place, end }
     }
 }
 
@@ -119,13 +124,16 @@ impl Turn {
     /// session's `timeouts` allow.
     ///
     /// # Errors
-    /// [`Error::AgentDied`], [`Error::ProxyDied`], [`Error::ForkServerDied`], [`Error::Ended`] and [`Error::ShutDown`]
-    /// if the session ended first; [`Error::Fenced`]. For a queued prompt also the agent's reason for not accepting it.
+    /// [`Error::AgentDied`], [`Error::ProxyDied`], [`Error::ForkServerDied`], [`Error::Ended`], [`Error::ShutDown`] and
+    /// [`Error::RuntimeEnded`] if the session ended first; [`Error::Fenced`]. For a queued prompt also the agent's reason for not accepting it.
     ///
     /// # Cancel safety
     /// Dropping the future cancels nothing: the turn continues.
     pub async fn wait(self) -> Result<TurnEnd> {
         let end = self.end.await.unwrap_or(Err(Error::ShutDown));
+        if matches!(end, Err(Error::ShutDown)) && self.place.has_lost_runtime().await {
+            return Err(Error::RuntimeEnded { operation: format!("waiting for a turn of session {}", self.session) });
+        }
         self.history.wait_published().await;
         if self.history.is_fenced() {
             return Err(Error::Fenced { session: self.history.session().clone() });

@@ -121,7 +121,7 @@ async fn an_ended_session_is_replaced_and_no_other() {
     // Without it, the error says what there is to do.
     let taken = place.manager.start_session(named("s")).await.expect_err("taken");
     assert!(matches!(&taken, Error::DuplicateSession { status: SessionStatus::Ended, .. }), "{taken:?}");
-    assert!(taken.to_string().contains("`delete`") && taken.to_string().contains("start --replace"), "{taken}");
+    assert!(taken.to_string().contains("delete it") && taken.to_string().contains("`lifecycle.replace`"), "{taken}");
     for is_next in [false, true] {
         if is_next {
             place.again().await;
@@ -155,7 +155,7 @@ async fn a_session_whose_conversation_is_gone_goes_on_with_a_new_one_where_that_
         fs::remove_dir_all(gone).expect("removed");
         let missing = place.manager.resume_session(session.id()).await.expect_err("missing");
         assert!(matches!(missing, Error::NativeSessionMissing { .. }), "{missing}");
-        assert!(missing.to_string().contains("--on-missing new"), "{missing}");
+        assert!(missing.to_string().contains("`resume.onMissing`"), "{missing}");
         assert!(is_suspended(&place.info(&session)));
         let last = place.info(&session).last_offset;
         let options = ResumeOptions { on_missing: fallback, ..ResumeOptions::default() };
@@ -225,7 +225,7 @@ async fn what_has_no_conversation_is_not_said_to_be_resumable_and_is_not_restart
         let config = AgentSessionConfig { lifecycle: restarts(), ..config };
         let refused = place.manager.start_session(config).await.expect_err("it would have no effect");
         assert!(matches!(refused, Error::InvalidConfig { field: "lifecycle.restart", .. }), "{refused:?}");
-        assert!(refused.to_string().contains("leave `--restart` out"), "{refused}");
+        assert!(refused.to_string().contains("leave `lifecycle.restart` out"), "{refused}");
     }
     place.manager.shutdown().await;
 }

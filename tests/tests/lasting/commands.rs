@@ -188,8 +188,8 @@ async fn what_is_no_command_is_refused_before_anything_runs() {
     let notes = Notes::new().await;
     let long = "x".repeat(60);
     for (name, lifecycle, said) in [
-        ("s.before-start", Lifecycle::default(), "are those of commands"),
-        ("s.after-end", notes.lifecycle("", "echo no >>NOTES"), "are those of commands"),
+        ("s.before-start", Lifecycle::default(), "are those of the commands"),
+        ("s.after-end", notes.lifecycle("", "echo no >>NOTES"), "are those of the commands"),
         ("s", notes.lifecycle(" ", "echo no >>NOTES"), "is no shell command"),
         (long.as_str(), notes.lifecycle("", "echo no >>NOTES"), "54 characters"),
     ] {
