@@ -11,7 +11,7 @@
 
 #![expect(clippy::print_stdout, reason = "an example talks")]
 
-use std::convert::Infallible;
+use std::{convert::Infallible, future::IntoFuture, time::Duration};
 
 use axum::{
     Json, Router,
@@ -28,7 +28,13 @@ use proxy_manager::{
     AgentSessionConfig, AgentSpec, ChildProgram, Error, KillOptions, PromptMode, ProxyManager, Receipt, SessionId,
     SessionInfo,
 };
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::sleep,
+};
+
+/// Time for clients to read the last events, once all sessions have ended.
+const LAST_EVENTS: Duration = Duration::from_secs(2);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let token = proxy_child::run_if_child();
@@ -53,16 +59,21 @@ async fn serve(child: ChildProgram) -> Result<(), Box<dyn std::error::Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:0".into());
     let listener = tokio::net::TcpListener::bind(address).await?;
     println!("listening on http://{}", listener.local_addr()?);
-    let ended = manager.clone();
-    axum::serve(listener, router(manager))
-        .with_graceful_shutdown(async move {
-            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
-            // Every session ends, and with it its stream of events: after that no connection is left that would not.
-            for receipt in ended.shutdown().await {
-                println!("{}: {receipt}", receipt.session_id);
-            }
-        })
-        .await?;
+    let ending = manager.clone();
+    let (ended, all_ended) = tokio::sync::oneshot::channel();
+    let server = axum::serve(listener, router(manager)).with_graceful_shutdown(async move {
+        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+        // Every session ends, and with it its stream of events.
+        for receipt in ending.shutdown().await {
+            println!("{}: {receipt}", receipt.session_id);
+        }
+        let _ = ended.send(());
+    });
+    tokio::select! {
+        served = server.into_future() => served?,
+        // The last events are sent by then. The connection of a client that does not read them would never end.
+        () = async { _ = all_ended.await; sleep(LAST_EVENTS).await } => println!("some clients did not read to the end"),
+    }
     Ok(())
 }
 

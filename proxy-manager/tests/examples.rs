@@ -75,11 +75,6 @@ fn says(name: &str, expected: &[&str]) {
 }
 
 #[test]
-fn embed() {
-    says("embed", &["[exec-123] working on it", "[exec-123] ended: killed", "sleep 600"]);
-}
-
-#[test]
 fn two_agents_hand_work_over() {
     says(
         "handover",
@@ -157,7 +152,14 @@ fn a_web_server() {
         "the stream ends with the session"
     );
 
-    // The other session ends with the server, which says so.
+    // A client that asks for all events and reads none of them: far more than sockets take.
+    let _deaf = connect(&address, "GET", "/sessions/shut-down/events", "");
+    let mut events = BufReader::new(connect(&address, "GET", "/sessions/shut-down/events", "")).lines();
+    assert_eq!(ask("POST", "/sessions/shut-down/prompt", "flood 1000 20000").0, 202);
+    assert!(events.by_ref().map_while(Result::ok).any(|line| line.contains("stream:complete")), "the turn ends");
+    drop(events);
+
+    // The other session ends with the server, which says so, and waits for no client that does not read.
     kill(Pid::from_raw(server.child.id().cast_signed()), Signal::SIGTERM).expect("signalled");
     let (status, said) = server.end();
     assert!(status.success(), "{status}: {said}");
