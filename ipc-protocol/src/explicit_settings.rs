@@ -51,6 +51,7 @@ pub struct ExplicitSettings {
 
 impl AgentSessionConfig {
     /// Saves the explicit settings.
+    #[doc(hidden)]
     pub fn explicit_settings(&self) -> ExplicitSettings {
         ExplicitSettings {
             settings: self.explicit.clone(),
@@ -61,6 +62,7 @@ impl AgentSessionConfig {
     }
 
     /// Restores the explicit settings.
+    #[doc(hidden)]
     pub fn restore_explicit(&mut self, said: &ExplicitSettings) {
         let ExplicitSettings { settings, permission_mode, on_limit, timeouts } = said;
         for setting in settings {

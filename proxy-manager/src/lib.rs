@@ -89,8 +89,8 @@ pub mod catalog {
 pub mod config {
     #[doc(inline)]
     pub use ipc_protocol::{
-        AgentSessionConfig, EnvVars, Home, HomePart, HostDeath, Lifecycle, McpServer, McpTransport, OnAgentExit,
-        OnMissing, OnUsageLimit, Restart, ResumeFallback, ResumeFrom, ResumeRequest,
+        AgentSessionConfig, EnvVars, Home, HomePart, HostDeath, InvalidHomePart, Lifecycle, McpServer, McpTransport,
+        OnAgentExit, OnMissing, OnUsageLimit, Restart, ResumeFallback, ResumeFrom, ResumeRequest,
     };
 }
 
@@ -105,9 +105,9 @@ pub mod events {
     };
     #[doc(inline)]
     pub use ipc_protocol::{
-        CONVERSATION_NOT_KEPT, CostSource, DiffHunk, EndReason, Envelope, Event, FileChange, FileDiff, ImageOutput,
-        Json, MAX_TURNS_REACHED, OffsetGap, PlanEntry, RawLine, SettingSource, SlashCommand, StopReason, ToolEnd,
-        ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage,
+        CONVERSATION_NOT_KEPT, CostSource, DiffHunk, EndReason, Envelope, EnvelopeError, Event, EventShape, FileChange,
+        FileDiff, ImageOutput, Json, MAX_TURNS_REACHED, OffsetGap, PlanEntry, RawLine, SettingSource, SlashCommand,
+        StopReason, ToolEnd, ToolStart, ToolStatus, ToolUpdate, UNTRIED_VERSION, Usage,
     };
 }
 
@@ -122,10 +122,12 @@ pub mod host {
     pub use crate::state::{RecoveredSession, RecoveryOutcome};
     pub use crate::supervision::{Occupancy, WarmTarget};
     #[doc(inline)]
-    pub use event_log::{CommitTimes, ImportSummary, LogDamage, LogError, LogInspection, Retention};
+    pub use event_log::{CommitTimes, ImportSummary, LogDamage, LogError, LogInspection, LogMetrics, Retention};
     #[cfg(feature = "sqlite")]
     #[doc(inline)]
     pub use event_log::{check as check_log, salvage as salvage_log};
+    #[doc(inline)]
+    pub use ipc_protocol::ErrorCause;
     #[doc(inline)]
     pub use registry::{CgroupControllers, UnavailableFeature, raise_descriptor_limit};
 }
@@ -136,7 +138,7 @@ pub mod workspace {
     #[doc(inline)]
     pub use api_types::{ChangedFile, WorkspaceDiff, WorkspaceInfo};
     #[doc(inline)]
-    pub use ipc_protocol::{WorkspaceKind, WorkspaceStep};
+    pub use ipc_protocol::{UnknownWorkspace, WorkspaceKind, WorkspaceStep};
 }
 
 /// Containment of a session, and protection of everything else from it.
@@ -146,7 +148,7 @@ pub mod isolation {
         AgentSandbox, ContainerEngine, ContainerRemoval, ContainerStatus, Containment, ContainmentLayer,
         ContainmentStatus, FileRefusal, Hardening, InvalidMount, InvalidNetworkRule, NetworkAccess, NetworkConnection,
         NetworkRefusal, NetworkRule, ObserverKind, SandboxMode, SandboxStatus, SessionContainer, SessionMount,
-        SessionSandbox,
+        SessionSandbox, UnknownContainment, UnknownEngine, UnknownSandbox,
     };
 }
 
@@ -154,8 +156,8 @@ pub mod isolation {
 pub mod limits {
     #[doc(inline)]
     pub use ipc_protocol::{
-        Budget, BudgetAction, BudgetExceeded, BudgetKind, LimitAction, LimitExceeded, LimitForm, LimitInForce,
-        LimitKind, Limits, TimeoutAction, TimeoutKind, Timeouts, Usd,
+        Budget, BudgetAction, BudgetExceeded, BudgetKind, InvalidUsd, LimitAction, LimitExceeded, LimitForm,
+        LimitInForce, LimitKind, Limits, TimeoutAction, TimeoutKind, Timeouts, UnknownAction, Usd,
     };
 }
 
@@ -179,7 +181,7 @@ pub mod processes {
     pub use ipc_protocol::{
         AbortPolicy, ExitStatus, InvalidSignal, KillCause, KillOptions, KillScope, ListeningSocket, MARKER, Pid,
         ProcessId, ProcessInfo, ProcessOutcome, ProcessStatus, Proof, ReapedBy, Receipt, ReceiptEntry, Signal,
-        SignalNumber, SocketProtocol,
+        SignalNumber, SocketProtocol, UnknownSignal,
     };
 }
 
@@ -194,7 +196,7 @@ pub mod sessions {
         SessionSnapshot, SessionState, SessionStatus, SupervisedProcesses, TurnUsage,
     };
     #[doc(inline)]
-    pub use ipc_protocol::{Operation, Prompt, PromptPart, SessionId};
+    pub use ipc_protocol::{InvalidId, Operation, Prompt, PromptPart, SessionId};
 }
 
 #[doc(hidden)]

@@ -17,5 +17,5 @@ fn the_readme_shows_the_smallest_example() {
 
 #[test]
 fn the_book_shows_the_example() {
-    shows("docs/embedding.md", include_str!("../examples/embed.rs"), "embed");
+    shows("docs/embedding.md", include_str!("../../sdk/examples/embed.rs"), "embed");
 }

@@ -36,13 +36,14 @@
 //! | prompt an agent and read what it says | [`SessionHandle`], [`Subscription`], [`events`], [`answers`] |
 //! | decide what an agent may do | [`permissions`], [`limits`], [`isolation`] |
 //! | look at processes and end them | [`processes`] |
+//! | show an agent's own screen, and type there | [`terminal`] |
 //! | run an agent of your own | [`catalog`]; [`adapter`] for a protocol that is new as well |
 //! | keep sessions and events across restarts, bound them, watch them | [`ManagerBuilder`], [`host`] |
 //! | test all that | `testing` |
 //!
 //! # Features
 //!
-//! `acp`, `catalog-files`, `opencode`, `sqlite` and `websocket` are on by default.
+//! `acp`, `catalog-files`, `opencode`, `sqlite`, `tls` and `websocket` are on by default.
 //!
 //! | feature | brings |
 //! |---|---|
@@ -50,10 +51,15 @@
 //! | `catalog-files` | `catalog::ConfigDir`: agents, profiles and models in TOML files |
 //! | `opencode` | OpenCode's own protocol, and an HTTP client |
 //! | `sqlite` | state directories: sessions and events that outlive the program |
+//! | `tls` | models over TLS whose key stays outside of a session with a network of its own |
 //! | `websocket` | Codex with its screen beside its protocol |
 //! | `testing` | the module `testing`: a manager and a fake agent for `cargo test` |
 //!
-//! Linux only. Calls need a tokio runtime with I/O and time.
+//! # What to know
+//!
+//! Linux only. Calls need a tokio runtime with I/O and time. The manager and its sessions live as long as the runtime in which the manager
+//! was built: calls after its end fail with [`Error::RuntimeEnded`]. Agents inherit nothing of this program's environment: give what they
+//! need, `PATH` first, to [`ManagerBuilder::base_env`].
 
 #[doc(inline)]
 pub use proxy_manager::{
@@ -62,7 +68,8 @@ pub use proxy_manager::{
 };
 #[doc(inline)]
 pub use proxy_manager::{
-    answers, config, events, host, isolation, limits, permissions, processes, replication, sessions, workspace,
+    answers, config, events, host, isolation, limits, permissions, processes, replication, sessions, terminal,
+    workspace,
 };
 
 #[doc(inline)]
@@ -72,8 +79,10 @@ pub use proxy_child::{run_if_child, run_if_child_with};
 pub mod catalog {
     #[doc(inline)]
     pub use agents::{
-        ApplyMethod, CatalogError, DiscoveryCapabilities, DiscoverySpec, FileFormat, KeySource, LoadError, ModelSpec,
-        ModelSpecs, PROTOCOLS, PermissionConfig, PermissionSetting, ProfileError, RowError, SessionConfig, StoredModel,
+        ApplyMethod, CatalogError, ContainerMount, DiscoveryCapabilities, DiscoverySpec, FileFormat, KeySource,
+        LoadError, ModelSpec, ModelSpecs, PROTOCOLS, PerPlatform, PermissionConfig, PermissionSetting, ProcessMarks,
+        ProfileContainer, ProfileError, ProfileLimits, ProfilePermissions, ProfileRule, ProfileSandbox,
+        ProfileTimeouts, ResourceLimits, RowError, SessionConfig, StoredModel,
     };
     #[cfg(feature = "catalog-files")]
     #[doc(inline)]

@@ -17,7 +17,8 @@
 //! }
 //! ```
 //!
-//! A test with a `main` of its own (`harness = false`) needs none of this: it calls [`run_if_child`](crate::run_if_child).
+//! A test with a `main` of its own (`harness = false`) needs no macro: it calls [`run_if_child`](crate::run_if_child), then
+//! [`run_if_fake_agent`], and gives its builder [`fake_agent`].
 //!
 //! The fake agent speaks ACP and does what the prompt says, one command a line: `say TEXT`, `think TEXT`, `sleep 300ms`, `wait` until
 //! cancelled, `run COMMAND` as a tool call, `ask TITLE` for a permission, `spawn COMMAND`, `setsid COMMAND` and `daemon COMMAND` for
@@ -58,12 +59,28 @@ macro_rules! test_child {
 /// Runs this process as what a manager started it for. Returns in every other process.
 #[doc(hidden)]
 pub fn __become_child(adapters: impl FnOnce() -> Adapters) {
+    run_if_fake_agent();
+    let _ = TOKEN.set(crate::run_if_child_with(&adapters()));
+}
+
+/// Runs this process as the fake agent, if a session of [`fake_agent`] started it as that. Returns in every other process. For a program
+/// with a `main` of its own, after [`run_if_child`](crate::run_if_child).
+pub fn run_if_fake_agent() {
     let mut args = std::env::args().skip(1);
     if args.next().as_deref() == Some(FAKE_ARG) {
         let reexec = vec![THIS_PROGRAM.to_owned(), FAKE_ARG.to_owned()];
-        std::process::exit(fake_agent::run(fake_agent::Config { reexec }, args));
+        std::process::exit(::fake_agent::run(::fake_agent::Config { reexec }, args));
     }
-    let _ = TOKEN.set(crate::run_if_child_with(&adapters()));
+}
+
+/// Makes the catalog row of the fake agent, which this program is when it calls [`run_if_fake_agent`], or has a
+/// [`test_child!`](crate::test_child).
+pub fn fake_agent() -> AgentSpec {
+    let program = std::fs::read_link(THIS_PROGRAM).expect("a process has a program").to_string_lossy().into_owned();
+    AgentSpec {
+        protocol_config: serde_json::json!({ "steerByPrompt": true }),
+        ..AgentSpec::new(FAKE, "acp", &[&program, FAKE_ARG])
+    }
 }
 
 /// Makes the builder of a manager whose child program is this test program: it knows the fake agent ([`FAKE`]), and its agents have
@@ -74,13 +91,9 @@ pub fn __become_child(adapters: impl FnOnce() -> Adapters) {
 pub fn builder() -> ManagerBuilder {
     let token =
         TOKEN.get().expect("write `agent_proxy_sdk::test_child!();` at the top of this test program's first file");
-    let program = std::fs::read_link(THIS_PROGRAM).expect("a process has a program").to_string_lossy().into_owned();
     ProxyManager::builder(ChildProgram::Current(*token))
         .base_env([("PATH", "/usr/bin:/bin")].into_iter().collect())
-        .agent(AgentSpec {
-            protocol_config: serde_json::json!({ "steerByPrompt": true }),
-            ..AgentSpec::new(FAKE, "acp", &[&program, FAKE_ARG])
-        })
+        .agent(fake_agent())
 }
 
 /// Builds the manager of [`builder`].
@@ -90,7 +103,7 @@ pub fn builder() -> ManagerBuilder {
 pub async fn manager() -> ProxyManager {
     match builder().build().await {
         Ok(manager) => manager,
-        Err(error) => panic!("no manager for the tests: {error}"),
+        Err(error) => panic!("no manager for the tests: {error:?}"),
     }
 }
 

@@ -46,3 +46,43 @@ async fn a_state_directory_is_kept_with_sqlite() {
     testing::builder().state_dir(folder.path().to_owned()).build().await.unwrap().shutdown().await;
     assert!(folder.path().join("log.sqlite").exists());
 }
+
+/// What calls of the SDK take and return has a name in the SDK: parts of configurations, and errors of parsing.
+#[test]
+fn types_of_signatures_have_names() {
+    use agent_proxy_sdk::{catalog, config, events, host, isolation, limits, processes, sessions, terminal, workspace};
+    fn named<T>() -> &'static str {
+        std::any::type_name::<T>()
+    }
+    let names = [
+        named::<catalog::ContainerMount>(),
+        named::<catalog::PerPlatform>(),
+        named::<catalog::ProcessMarks>(),
+        named::<catalog::ProfileContainer>(),
+        named::<catalog::ProfileLimits>(),
+        named::<catalog::ProfilePermissions>(),
+        named::<catalog::ProfileRule>(),
+        named::<catalog::ProfileSandbox>(),
+        named::<catalog::ProfileTimeouts>(),
+        named::<catalog::ResourceLimits>(),
+        named::<config::InvalidHomePart>(),
+        named::<events::EnvelopeError>(),
+        named::<events::EventShape>(),
+        named::<host::ErrorCause>(),
+        named::<host::LogMetrics>(),
+        named::<isolation::UnknownContainment>(),
+        named::<isolation::UnknownEngine>(),
+        named::<isolation::UnknownSandbox>(),
+        named::<limits::InvalidUsd>(),
+        named::<limits::UnknownAction>(),
+        named::<processes::UnknownSignal>(),
+        named::<sessions::InvalidId>(),
+        named::<terminal::Surface>(),
+        named::<terminal::TerminalConfig>(),
+        named::<terminal::TerminalViewer>(),
+        named::<workspace::UnknownWorkspace>(),
+    ];
+    assert!(names.iter().all(|name| name.contains("::")));
+    let profile = catalog::Profile { limits: catalog::ProfileLimits::default(), ..catalog::Profile::default() };
+    assert_eq!(profile, catalog::Profile::default());
+}

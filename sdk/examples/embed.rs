@@ -1,34 +1,30 @@
 //! A program that embeds a manager: start a session, follow it, prompt, abort, kill.
 //!
-//! `cargo run -p agent-proxy-manager --example embed`
+//! `cargo run -p agent-proxy-sdk --features testing --example embed`
 
 #![expect(clippy::print_stdout, reason = "an example talks")]
 
-use proxy_manager::{
-    AbortPolicy, AgentSessionConfig, AgentSpec, ChildProgram, Event, KillOptions, PermissionMode, PromptMode,
-    ProxyManager,
+use agent_proxy_sdk::{
+    AgentSessionConfig, ChildProgram, Event, KillOptions, PermissionMode, PromptMode, ProxyManager,
+    processes::AbortPolicy, testing,
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // First of all: this program is started again as the fork server of its manager.
-    let token = proxy_child::run_if_child();
-    // So that the example needs no agent installed, it brings a fake one along.
-    if std::env::args().nth(1).as_deref() == Some("fake-agent") {
-        let reexec = vec!["/proc/self/exe".to_owned(), "fake-agent".to_owned()];
-        std::process::exit(fake_agent::run(fake_agent::Config { reexec }, std::env::args().skip(2)));
-    }
+    let token = agent_proxy_sdk::run_if_child();
+    // So that the example needs no agent installed, it brings a fake one along: the feature `testing`.
+    testing::run_if_fake_agent();
     tokio::runtime::Runtime::new()?.block_on(embed(ChildProgram::Current(token)))
 }
 
 async fn embed(child: ChildProgram) -> Result<(), Box<dyn std::error::Error>> {
-    let this_program = std::env::current_exe()?.display().to_string();
     let manager = ProxyManager::builder(child)
         .base_env([("PATH", "/usr/bin:/bin")].into_iter().collect())
-        .agent(AgentSpec::new("fake", "acp", &[this_program.as_str(), "fake-agent"]))
+        .agent(testing::fake_agent())
         .build()
         .await?;
 
-    // Start a session.
+    // Start a session. Prompts of the fake agent are scripts; of your own, name it here: "claude-code", "codex", …
     let session = manager
         .start_session(AgentSessionConfig {
             session_id: "exec-123".parse()?,
@@ -38,7 +34,7 @@ async fn embed(child: ChildProgram) -> Result<(), Box<dyn std::error::Error>> {
             system_prompt: Some("You are an execution agent...".into()),
             max_turns: Some(300),
             permission_mode: PermissionMode::Allow,
-            ..AgentSessionConfig::new("fake")
+            ..AgentSessionConfig::new(testing::FAKE)
         })
         .await?;
 
