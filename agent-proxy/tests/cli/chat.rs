@@ -397,16 +397,19 @@ fn all_of_a_request_is_shown_and_nothing_in_it_is_taken_for_ours() {
     assert!(screen.contains(request), "{screen}");
     assert_eq!(terminal.bells, 1);
     terminal.press("n\r");
-    terminal.until("permission: reject-once\n>");
+    terminal.until("\npermission: reject-once\n");
+    terminal.until_last(">");
     let edit = r#"{"title":"Edit a","kind":"edit","locations":[{"path":"/etc/a"}],"content":[{"type":"diff","path":"/etc/a","oldText":"one\ntwo\n","newText":"one\n2\n"}]}"#;
     terminal.press(&format!("\x0cask-call {edit}\r"));
-    let screen = terminal.until("or a number:");
+    terminal.until("\nMay it? Edit a edit\n");
+    let screen = terminal.until_last("  y = allow once, n = deny, or a number:");
     assert!(
         screen.contains("\n    path  /etc/a\n") && screen.contains("\n      one\n    - two\n    + 2\n"),
         "{screen}"
     );
     terminal.press("1\r");
-    terminal.until("permission: allow-once\n>");
+    terminal.until("\npermission: allow-once\n");
+    terminal.until_last(">");
     terminal.press("\x04");
     terminal.end().0.exits(0);
 }
@@ -425,7 +428,8 @@ fn what_is_typed_ahead_is_the_next_prompt_and_answers_nothing() {
     let screen = terminal.until("or a number:");
     assert!(!screen.contains("permission: ") && screen.ends_with("or a number:"), "{screen}");
     terminal.press("n\r");
-    terminal.until("\npermission: reject-once\n> y\ny\n");
+    terminal.until("\npermission: reject-once\n");
+    terminal.until("\n> y\ny\n");
     terminal.until_last("> say la");
     terminal.press("st\r");
     terminal.until("\nlast\n>");

@@ -389,12 +389,14 @@ fn a_visit_has_the_code_of_its_program_and_says_what_helps() {
 
         [agents.session_config]
         session_dir_template = "{home}/chats"
-        attach_command = ["/bin/sh", "-c", "echo no such conversation; exit 3", "{id}"]
+        attach_command = ["/bin/sh", "-c", "echo no such conversation; read -r line; exit 3", "{id}"]
     "#;
     fs::write(place.config().join("agents.toml"), row.replace("PROGRAM", PROGRAM)).expect("written");
     let daemon = place.serve();
     daemon.run(&["start", "--id", "s", "--agent", "shown"]).exits(0);
     let mut window = attach(&place, SIZE, &["s", "--native"]);
+    window.until("no such conversation");
+    window.press("\r");
     window.exits(3);
     let text = window.text();
     for part in ["its program ended with exit code 3", "before the first turn", "agent-proxy prompt s 'hello'"] {
