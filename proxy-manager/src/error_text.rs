@@ -83,6 +83,7 @@ const WORDS: &[(&str, &str)] = &[
     ("on_missing", "--on-missing"),
     ("modelConfig.key", "the key of its --model-config"),
     ("ask for full access by name (`none`)", "ask for full access with --agent-sandbox none"),
+    ("(`agentSandbox`: `none`)", "(`--agent-sandbox none`)"),
     ("name a model configuration", "name a model configuration with --model-config"),
     ("leave this out", "leave --home out"),
     ("choose another id, or leave it out for a fresh one", "choose another --id, or leave --id out for a fresh one"),

@@ -522,7 +522,7 @@ impl LaunchDraft<'_> {
         if let Some(needed) = needed.filter(|needed| executable(needed, &places).is_none()) {
             let reason = format!(
                 "the agent's sandbox ({}) is made with {needed}, which is not in PATH: install it, or give the agent full access \
-                 (`--agent-sandbox none`)",
+                 (`agentSandbox`: `none`)",
                 sandbox.as_deref().unwrap_or_default()
             );
             return Err(invalid("agentSandbox", reason));

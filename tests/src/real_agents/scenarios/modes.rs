@@ -66,7 +66,7 @@ async fn one(stage: &Stage, mut config: AgentSessionConfig) -> Result<(), Failur
     let mut session = match stage.try_start(config.clone()).await? {
         // Its sandbox is made with a program that this machine has not: full access is asked for by name, and not had without.
         Err(error @ Error::InvalidConfig { field: "agentSandbox", .. }) if config.agent == "codex-acp" => {
-            ensure!(error.to_string().contains("--agent-sandbox none"), "{error}");
+            ensure!(error.to_string().contains("`agentSandbox`: `none`"), "{error}");
             config.agent_sandbox = Some(AgentSandbox::None);
             stage.start(config).await?
         }
