@@ -44,6 +44,10 @@ pub enum Operation {
         /// Instructions: what to retain, what to leave out.
         instructions: String,
     },
+    /// Lists what the agent offers. Answer: an object with `models`, `modes` and `thinking`, each an array of objects with `id`, `name` and,
+    /// if the agent reports one, `description`; `id` is what [`Operation::SetModel`], [`Operation::SetMode`] and
+    /// [`Operation::SetThinking`] take. A member is absent if the agent does not report it.
+    ListChoices,
 }
 
 impl Operation {
@@ -58,6 +62,7 @@ impl Operation {
             Self::GetState => "tell its state".into(),
             Self::GetMessages => "tell its conversation".into(),
             Self::ListSessions => "list its conversations".into(),
+            Self::ListChoices => "list its models, modes and thinking levels".into(),
             Self::Native { .. } => "take a command of its own protocol".into(),
         }
     }

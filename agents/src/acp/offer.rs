@@ -2,7 +2,8 @@
 
 use agent_client_protocol_schema::v1::{
     AgentCapabilities, AvailableCommand, AvailableCommandInput, InitializeResponse, SessionConfigKind,
-    SessionConfigOption, SessionConfigOptionCategory, SessionConfigSelectOptions, SessionModeState, SessionUpdate,
+    SessionConfigOption, SessionConfigOptionCategory, SessionConfigSelectOption, SessionConfigSelectOptions,
+    SessionModeState, SessionUpdate,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -12,7 +13,11 @@ use ipc_protocol::Event;
 use super::quirks::AcpQuirks;
 use crate::{
     Action,
-    kit::{bounds::words, session_commands, session_mode, session_model, session_thinking},
+    kit::{
+        bounds::words,
+        choices::{AgentChoices, choice},
+        session_commands, session_mode, session_model, session_thinking,
+    },
 };
 
 /// Most choices listed in an error.
@@ -175,6 +180,32 @@ impl AgentOffer {
             "configOptions": self.options,
             "commands": self.commands,
         })
+    }
+
+    /// Returns what the agent offers to choose from.
+    pub(super) fn choices(&self) -> AgentChoices {
+        let of_option = |category| {
+            let select = |option: &SessionConfigSelectOption| {
+                choice(&option.value.0, Some(&option.name), option.description.as_deref())
+            };
+            self.option(&category).map(|option| selectable(option).into_iter().map(select).collect())
+        };
+        let models = || {
+            let models = self.models.as_ref()?["availableModels"].as_array()?.iter();
+            let model = |model: &Value| {
+                Some(choice(model["modelId"].as_str()?, model["name"].as_str(), model["description"].as_str()))
+            };
+            Some(models.filter_map(model).collect())
+        };
+        let modes = || {
+            let modes = self.modes.as_ref()?.available_modes.iter();
+            Some(modes.map(|mode| choice(&mode.id.0, Some(&mode.name), mode.description.as_deref())).collect())
+        };
+        AgentChoices {
+            models: of_option(SessionConfigOptionCategory::Model).or_else(models),
+            modes: of_option(SessionConfigOptionCategory::Mode).or_else(modes),
+            thinking: of_option(SessionConfigOptionCategory::ThoughtLevel),
+        }
     }
 
     /// Returns the request for `setting`, or `None` if the value is already set.
@@ -340,14 +371,14 @@ fn fields<const N: usize>(fields: [(&str, &str); N]) -> Map<String, Value> {
 }
 
 fn values(option: &SessionConfigOption) -> Vec<&str> {
+    selectable(option).into_iter().map(|option| option.value.0.as_ref()).collect()
+}
+
+fn selectable(option: &SessionConfigOption) -> Vec<&SessionConfigSelectOption> {
     let SessionConfigKind::Select(select) = &option.kind else { return Vec::new() };
     match &select.options {
-        SessionConfigSelectOptions::Ungrouped(options) => {
-            options.iter().map(|option| option.value.0.as_ref()).collect()
-        }
-        SessionConfigSelectOptions::Grouped(groups) => {
-            groups.iter().flat_map(|group| &group.options).map(|option| option.value.0.as_ref()).collect()
-        }
+        SessionConfigSelectOptions::Ungrouped(options) => options.iter().collect(),
+        SessionConfigSelectOptions::Grouped(groups) => groups.iter().flat_map(|group| &group.options).collect(),
         _ => Vec::new(),
     }
 }

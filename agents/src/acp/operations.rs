@@ -88,6 +88,10 @@ impl AcpSession {
                 out.push(Action::Reply { request: operation, reply: Ok(bounds::json(&self.offer.state(&session))) });
                 return Ok(());
             }
+            Operation::ListChoices => {
+                out.push(Action::Reply { request: operation, reply: Ok(self.offer.choices().to_json()) });
+                return Ok(());
+            }
             Operation::ListSessions if self.offer.capabilities.session_capabilities.list.is_some() => {
                 let params = json!(ConversationPages::request(self.cwd(), None));
                 ("session/list".to_owned(), params, AcpOperationRequest::List(ConversationPages::default()))

@@ -7,13 +7,19 @@ use serde_json::{Value, json, value::RawValue};
 use super::wire::{self, ControlOutcome, ControlRefusal};
 use crate::{
     Action, Result,
-    kit::{pending::PendingRequests, unanswered},
+    kit::{
+        choices::{AgentChoices, choices},
+        pending::PendingRequests,
+        unanswered,
+    },
 };
 
 /// Most requests that wait for an answer.
 const MAX_PENDING: usize = 64;
 /// Most open requests to interrupt the turn; `MAX_PENDING` does not limit these.
 const MAX_INTERRUPTS: usize = 8;
+/// Modes that need no flag at the agent's start.
+const MODES: [&str; 3] = ["default", "acceptEdits", "plan"];
 /// Efforts of the agent. The agent accepts any other word too, and then does nothing.
 const EFFORTS: [&str; 5] = ["low", "medium", "high", "xhigh", "max"];
 
@@ -157,6 +163,12 @@ pub(super) fn thinking(level: &str, off: bool) -> Result<Vec<Value>, String> {
     Ok(if off { vec![budget(Value::Null), effort] } else { vec![effort] })
 }
 
+/// Returns what Claude Code offers to choose from. It has no list of its models, and more modes only if it was started for them.
+pub(super) fn choices_of() -> AgentChoices {
+    let thinking = choices(std::iter::once("off").chain(EFFORTS));
+    AgentChoices { models: None, modes: Some(choices(MODES)), thinking: Some(thinking) }
+}
+
 /// Operation that takes a single request.
 pub(super) enum SingleRequest {
     /// Answered with `null`.
@@ -187,6 +199,7 @@ pub(super) fn simple(operation: &Operation) -> Result<Option<SingleRequest>, Str
         Operation::SetThinking { .. }
         | Operation::Compact
         | Operation::CompactWith { .. }
+        | Operation::ListChoices
         | Operation::ListSessions => return Ok(None),
     }))
 }

@@ -10,8 +10,16 @@ use super::{
     state::{CodexPurpose, CodexReplyShape, CodexState},
     wire::CodexResponse,
 };
-use crate::{Action, Adapter as _, Result, kit::settings::AgentSettings};
+use crate::{
+    Action, Adapter as _, Result,
+    kit::{
+        choices::{AgentChoices, choice, choices},
+        settings::AgentSettings,
+    },
+};
 
+/// Most models in a list.
+const MAX_MODELS: u32 = 100;
 /// Most conversations in a list.
 const MAX_LISTED: u32 = 100;
 
@@ -57,6 +65,7 @@ impl CodexSession {
                 thread.compaction = Some(request);
                 ("thread/compact/start", this, CodexReplyShape::Compact)
             }
+            Operation::ListChoices => ("model/list", json!({ "limit": MAX_MODELS }), CodexReplyShape::Choices),
             Operation::GetState => ("thread/read", this, CodexReplyShape::Result),
             Operation::GetMessages => {
                 ("thread/read", json!({ "threadId": id, "includeTurns": true }), CodexReplyShape::Result)
@@ -101,12 +110,36 @@ impl CodexSession {
                 Ok(Value::Null)
             }
             (CodexReplyShape::Result | CodexReplyShape::Reply, Ok(result)) => Ok(result),
+            (CodexReplyShape::Choices, Ok(list)) => Ok(self.choices(&list).to_json().value()),
             (CodexReplyShape::Sessions, Ok(list)) => Ok(sessions(&list)),
             // If its turn has already ended, the operation has its reply.
             (CodexReplyShape::Compact, Err(_)) if !self.stop_compacting() => return,
             (_, Err(refusal)) => Err(WireError::AgentRefused { agent: self.agent.clone(), reason: refusal.message }),
         };
         out.push(Action::Reply { request, reply: reply.map(|value| Json::from(&value)) });
+    }
+
+    /// Returns what Codex offers to choose from, by its list of models: its model's levels, and the modes that it has.
+    fn choices(&self, list: &Value) -> AgentChoices {
+        let models = || list["data"].as_array().into_iter().flatten().filter(|model| model["hidden"] != true);
+        let id = |model: &Value| model["model"].as_str().or_else(|| model["id"].as_str()).map(str::to_owned);
+        let current = match &self.state {
+            CodexState::Ready(thread) => Some(thread.model.clone()),
+            _ => None,
+        };
+        let levels = |model: &Value| {
+            let levels = model["supportedReasoningEfforts"].as_array().into_iter().flatten();
+            let level =
+                |level: &Value| Some(choice(level["reasoningEffort"].as_str()?, None, level["description"].as_str()));
+            levels.filter_map(level).collect()
+        };
+        let model =
+            |model: &Value| Some(choice(&id(model)?, model["displayName"].as_str(), model["description"].as_str()));
+        AgentChoices {
+            models: Some(models().filter_map(model).collect()),
+            modes: Some(choices(["default", "plan"])),
+            thinking: models().find(|model| id(model) == current).map(levels),
+        }
     }
 
     /// Ends the wait for a compaction. Returns whether there was one.

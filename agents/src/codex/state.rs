@@ -107,6 +107,8 @@ pub(super) enum CodexReplyShape {
     Result,
     /// The complete answer, even if it is an error.
     Reply,
+    /// What there is to choose from, by the list of models.
+    Choices,
     /// A list of conversations.
     Sessions,
     /// No reply yet: the end of the turn that compacts is the answer.

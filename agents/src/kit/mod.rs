@@ -6,6 +6,7 @@
 //! | [`json_rpc`] | JSON-RPC on those lines: messages, requests, replies and refusals |
 //! | [`pending`] | our requests that the agent has not answered, each with its purpose |
 //! | [`settings`] | model, mode and thinking level: what was told first, and changes of it |
+//! | [`choices`] | the models, modes and thinking levels to choose from, in one shape |
 //! | [`tool_calls`] | the ledger of tool calls: their starts, updates and ends, and the pace of their output |
 //! | [`diffs`] | diffs of files, in one shape, each emitted once |
 //! | [`answer`] | how much of the model's answer is void when the agent asks for it again |
@@ -16,6 +17,7 @@
 pub(crate) mod answer;
 pub(crate) mod bounded_map;
 pub(crate) mod bounds;
+pub(crate) mod choices;
 pub(crate) mod diffs;
 pub(crate) mod json_lines;
 pub(crate) mod json_rpc;

@@ -3,7 +3,10 @@
 use ipc_protocol::message::RequestId;
 use serde_json::Value;
 
-use crate::{Action, HttpEvent, HttpPatience, HttpRequest, kit::pending::PendingRequests};
+use crate::{
+    Action, HttpEvent, HttpPatience, HttpRequest,
+    kit::{choices::AgentChoices, pending::PendingRequests},
+};
 
 /// Longest accepted answer, in bytes.
 const MAX_ANSWER: usize = 8 * 1024 * 1024;
@@ -76,6 +79,10 @@ pub(super) enum OperationStep {
     ModeRules(String),
     /// Check that the model has this thinking level.
     Thinking(String),
+    /// Query of the models to choose from, and then of the modes.
+    Models,
+    /// Query of the modes to choose from, beside these.
+    Modes(AgentChoices),
     /// Query of the model that compacts the conversation.
     CompactModel,
     Compact,

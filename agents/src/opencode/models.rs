@@ -79,10 +79,22 @@ impl ProviderModels {
         if self.0.contains_key(model) {
             return Ok(());
         }
-        let mut known: Vec<String> = self.0.keys().map(|(provider, name)| format!("{provider}/{name}")).collect();
-        known.sort();
+        let mut known = self.names();
         known.truncate(20);
         Err(format!("there is no model {}/{}: there are {}", model.0, model.1, known.join(", ")))
+    }
+
+    /// Returns the names of all models, sorted.
+    pub(super) fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.0.keys().map(|(provider, name)| format!("{provider}/{name}")).collect();
+        names.sort();
+        names
+    }
+
+    /// Returns the thinking levels of a model, as [`ProviderModels::thinking`] takes them.
+    pub(super) fn levels(&self, model: &(String, String)) -> impl Iterator<Item = &str> {
+        let variants = self.0.get(model).into_iter().flat_map(|model| &model.variants);
+        variants.map(|variant| if variant == "none" { "off" } else { variant })
     }
 
     /// Returns the server's word for a thinking level, or `None` if the level needs none.

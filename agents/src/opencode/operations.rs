@@ -12,7 +12,13 @@ use super::{
     session::{OpenCodeCompaction, OpenCodePhase, OpenCodeSession},
     wire::{AgentInfo, SessionInfo},
 };
-use crate::{Action, Result, kit::settings::AgentSettings};
+use crate::{
+    Action, Result,
+    kit::{
+        choices::{AgentChoices, choices},
+        settings::AgentSettings,
+    },
+};
 
 /// Most operations in progress; more are refused.
 const MAX_OPERATIONS: usize = 16;
@@ -49,6 +55,9 @@ impl OpenCodeSession {
             }
             Operation::SetThinking { level } => {
                 self.ask(request, OperationStep::Thinking(level.clone()), "GET", "/config/providers", None, out);
+            }
+            Operation::ListChoices => {
+                self.ask(request, OperationStep::Models, "GET", "/config/providers", None, out);
             }
             Operation::CompactWith { .. } => {
                 return Err(self.settings.unsupported(operation.describe() + ": it has one prompt for all summaries"));
@@ -198,6 +207,20 @@ impl OpenCodeSession {
                     self.models.thinking(&model, &level).map_err(|why| refused(&self.settings, why))?;
                 Ok(Some(Json::null()))
             }
+            OperationStep::Models => {
+                self.models = ProviderModels::parse(body).map_err(|why| refused(&self.settings, why))?;
+                let current = self.settings.model.clone().or_else(|| self.content.model.clone());
+                let thinking = current.map(|model| choices(self.models.levels(&model)));
+                let models = Some(choices(self.models.names().iter().map(String::as_str)));
+                let found = AgentChoices { models, modes: None, thinking };
+                self.ask(request, OperationStep::Modes(found), "GET", "/agent", None, out);
+                Ok(None)
+            }
+            OperationStep::Modes(found) => {
+                let all: Vec<AgentInfo> = self.decode(body)?;
+                let modes = choices(modes(&all).map(|mode| mode.name.as_str()));
+                Ok(Some(AgentChoices { modes: Some(modes), ..found }.to_json()))
+            }
             OperationStep::Mode(wanted) => {
                 let all: Vec<AgentInfo> = self.decode(body)?;
                 let mode = mode(&all, &wanted).map_err(|why| refused(&self.settings, why))?;
@@ -235,11 +258,15 @@ impl OpenCodeSession {
 /// # Errors
 /// There is no such mode; the text lists the modes.
 pub(super) fn mode<'a>(all: &'a [AgentInfo], wanted: &str) -> Result<&'a AgentInfo, String> {
-    let modes = || all.iter().filter(|mode| mode.mode != "subagent" && !mode.hidden);
-    modes().find(|mode| mode.name == wanted).ok_or_else(|| {
-        let names: Vec<&str> = modes().map(|mode| mode.name.as_str()).take(50).collect();
+    modes(all).find(|mode| mode.name == wanted).ok_or_else(|| {
+        let names: Vec<&str> = modes(all).map(|mode| mode.name.as_str()).take(50).collect();
         format!("there is no mode {wanted:?}: there are {}", names.join(", "))
     })
+}
+
+/// Agents of the server in which a user can work.
+fn modes(all: &[AgentInfo]) -> impl Iterator<Item = &AgentInfo> {
+    all.iter().filter(|mode| mode.mode != "subagent" && !mode.hidden)
 }
 
 fn listed(info: SessionInfo) -> Value {

@@ -14,12 +14,15 @@ use crate::{
     Action, Adapter as _, ListedFile, Result,
     kit::{
         bounds::{rfc3339, title, words},
+        choices::{AgentChoices, choice, choices},
         settings::AgentSettings,
     },
 };
 
 /// Most file lists awaited at once.
 const MAX_LISTS: usize = 64;
+/// Thinking levels of Pi. It sets the nearest one that a model has.
+const LEVELS: [&str; 6] = ["off", "minimal", "low", "medium", "high", "xhigh"];
 /// Most models listed in an error.
 const MAX_NAMED: usize = 20;
 
@@ -53,6 +56,7 @@ impl PiSession {
                 self.is_compacting = true;
                 ("compact", json!({ "customInstructions": instructions }), PiReplyShape::Compacted)
             }
+            Operation::ListChoices => ("get_available_models", Value::Null, PiReplyShape::Choices),
             Operation::GetState => ("get_state", Value::Null, PiReplyShape::Data),
             Operation::GetMessages => ("get_messages", Value::Null, PiReplyShape::Data),
             Operation::ListSessions => return self.list(request, out),
@@ -99,6 +103,7 @@ impl PiSession {
                 }
                 Err(error) => Err(error),
             },
+            (PiReplyShape::Choices, Ok(models)) => Ok(choices_of(&models).to_json()),
             (PiReplyShape::Level(level), Ok(_)) => {
                 let purpose = PiPurpose::Operation(request, PiReplyShape::CheckThinking(level));
                 return self.command("get_state", Value::Null, purpose, out);
@@ -173,6 +178,13 @@ impl PiSession {
         let cwd = self.config.cwd.as_deref().unwrap_or("/");
         Some(agent.join("sessions").join(format!("--{}--", cwd.trim_start_matches('/').replace(['/', ':', '\\'], "-"))))
     }
+}
+
+/// Returns what Pi offers to choose from, by its list of models. It has no modes.
+fn choices_of(models: &Value) -> AgentChoices {
+    let model = |model: &Value| Some(choice(&model_name(model)?, model["name"].as_str(), None));
+    let models = models["models"].as_array().into_iter().flatten().filter_map(model).collect();
+    AgentChoices { models: Some(models), modes: None, thinking: Some(choices(LEVELS)) }
 }
 
 /// Describes the conversation in a file. Returns `None` for a conversation of another directory, and for other files.

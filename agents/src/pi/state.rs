@@ -79,6 +79,8 @@ pub(super) enum PiReplyShape {
     Reply,
     /// No reply yet: the list of models is searched for this name.
     Models(String),
+    /// What there is to choose from, by the list of models.
+    Choices,
     /// No reply yet: the next command checks that the level is set.
     Level(String),
     /// `null` if the model now thinks at this level.

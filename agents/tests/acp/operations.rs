@@ -75,6 +75,44 @@ fn settings_change_in_a_running_session() {
 }
 
 #[test]
+fn choices_are_those_that_the_agent_lists() {
+    let listed = |choices: &Value| {
+        let mut replay = ready(&json!({}), choices, json!({}));
+        operate(&mut replay, &Operation::ListChoices).expect("it can");
+        reply(&replay).expect("an answer")
+    };
+    assert_eq!(listed(&json!({})), json!({}), "it tells none");
+    assert_eq!(
+        listed(&json!({
+            "modes": {"currentModeId": "ask", "availableModes": [{"id": "ask", "name": "Ask", "description": "asks first"}, {"id": "code", "name": ""}]},
+            "models": {"currentModelId": "a", "availableModels": [{"modelId": "a", "name": "A"}, {"name": "no id"}]},
+        })),
+        json!({
+            "models": [{"id": "a", "name": "A"}],
+            "modes": [{"id": "ask", "name": "Ask", "description": "asks first"}, {"id": "code", "name": "code"}],
+        })
+    );
+    let option = |id: &str, category: &str, options: Value| json!({"id": id, "name": id, "category": category, "type": "select", "currentValue": "x", "options": options});
+    let grouped =
+        json!([{"group": "g", "name": "G", "options": [{"value": "x", "name": "X"}, {"value": "y", "name": "Y"}]}]);
+    assert_eq!(
+        listed(&json!({
+            "modes": {"currentModeId": "old", "availableModes": [{"id": "old", "name": "Old"}]},
+            "configOptions": [
+                option("m", "model", grouped), option("t", "thought_level", json!([{"value": "x", "name": "X", "description": "hard"}])),
+                option("o", "mode", json!([{"value": "x", "name": "X"}])),
+            ],
+        })),
+        json!({
+            "models": [{"id": "x", "name": "X"}, {"id": "y", "name": "Y"}],
+            "modes": [{"id": "x", "name": "X"}],
+            "thinking": [{"id": "x", "name": "X", "description": "hard"}],
+        }),
+        "options count more than modes"
+    );
+}
+
+#[test]
 fn the_state_is_what_was_said_and_has_changed_since() {
     let mut replay = ready(&json!({"loadSession": true}), &choices(), json!({}));
     replay.stdout(&update(&json!({"sessionUpdate": "current_mode_update", "currentModeId": "plan"})));

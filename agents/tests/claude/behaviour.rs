@@ -186,6 +186,17 @@ fn stored_conversations_are_listed_newest_first() {
 }
 
 #[test]
+fn choices_are_its_modes_and_levels() {
+    let mut replay = ready();
+    replay.adapter.operate(1, &Operation::ListChoices, &mut replay.actions).expect("answered");
+    let Some(Action::Reply { request: 1, reply: Ok(reply) }) = replay.actions.last() else { panic!() };
+    let choices = reply.value();
+    assert_eq!(choices["models"], json!(null), "it lists none");
+    assert_eq!(choices["modes"][1], json!({"id": "acceptEdits", "name": "acceptEdits"}));
+    assert_eq!(choices["thinking"][0]["id"], "off");
+}
+
+#[test]
 fn what_it_cannot_says_why() {
     let mut replay = ready();
     let error = replay.adapter.operate(1, &Operation::GetMessages, &mut replay.actions).expect_err("no such request");

@@ -414,6 +414,26 @@ fn a_native_message_needs_a_method_and_gets_the_reply_as_it_stands() {
 }
 
 #[test]
+fn choices_are_the_models_and_the_levels_of_the_one_in_use() {
+    let mut replay = ready();
+    replay.step(&Step::Operate(Operation::ListChoices)).expect("taken");
+    assert_eq!(last_write(&replay), json!({"id": 3, "method": "model/list", "params": {"limit": 100}}));
+    let levels = json!([{"reasoningEffort": "low", "description": "fast"}, {"reasoningEffort": "high"}]);
+    replay.says(&json!({"id": 3, "result": {"data": [
+        {"id": "one", "model": "one", "displayName": "One", "description": "", "supportedReasoningEfforts": []},
+        {"id": "mine", "model": "m", "displayName": "", "supportedReasoningEfforts": levels},
+        {"id": "old", "model": "old", "hidden": true},
+    ]}}));
+    let [Ok(choices)] = &replies(&replay.actions)[..] else { panic!("{:?}", replay.actions) };
+    assert_eq!(choices["models"], json!([{"id": "one", "name": "One"}, {"id": "m", "name": "m"}]));
+    assert_eq!(
+        choices["thinking"],
+        json!([{"id": "low", "name": "low", "description": "fast"}, {"id": "high", "name": "high"}])
+    );
+    assert_eq!(choices["modes"], json!([{"id": "default", "name": "default"}, {"id": "plan", "name": "plan"}]));
+}
+
+#[test]
 fn what_is_asked_for_in_vain_is_answered_too() {
     let mut replay = ready();
     for operation in [Operation::Compact, Operation::SetModel { model: "x".into() }, Operation::GetMessages] {

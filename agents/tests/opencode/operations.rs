@@ -67,6 +67,18 @@ fn a_mode_comes_with_its_rules() {
 }
 
 #[test]
+fn choices_are_the_servers_models_agents_and_levels() {
+    let mut replay = ready(config());
+    let choices = operate(&mut replay, &Operation::ListChoices).expect("an answer");
+    let ids = |kind: &str| -> Vec<Value> {
+        choices[kind].as_array().into_iter().flatten().map(|choice| choice["id"].clone()).collect()
+    };
+    assert_eq!(ids("models"), ["mock/mock-model", "mock/mock-two"], "{choices}");
+    assert_eq!(ids("modes"), ["build", "plan", "review"], "{choices}");
+    assert_eq!(ids("thinking"), ["high", "low"], "{choices}");
+}
+
+#[test]
 fn state_and_messages_are_as_the_server_says_them() {
     let mut replay = ready(config());
     assert_eq!(operate(&mut replay, &Operation::GetState), Ok(json!({ "id": "ses_1" })));

@@ -307,6 +307,19 @@ fn dialogs_take_only_the_answers_that_they_have() {
 }
 
 #[test]
+fn choices_are_its_models_and_levels() {
+    let mut replay = ready();
+    replay.step(&Step::Operate(Operation::ListChoices)).expect("taken");
+    let asked = writes(&replay.actions).pop().expect("a command");
+    assert_eq!(asked["type"], "get_available_models");
+    let models = json!([{"id": "m", "name": "M", "provider": "p"}, {"id": "n", "provider": "p"}, {"id": "nobody's"}]);
+    replay.says(&json!({"type": "response", "id": asked["id"], "command": asked["type"], "success": true, "data": {"models": models}}));
+    let [Ok(choices)] = &replies(&replay.actions)[..] else { panic!("{:?}", replay.actions) };
+    assert_eq!(choices["models"], json!([{"id": "p/m", "name": "M"}, {"id": "p/n", "name": "p/n"}]));
+    assert_eq!((&choices["modes"], &choices["thinking"][0]["id"]), (&json!(null), &json!("off")));
+}
+
+#[test]
 fn the_end_of_the_agent_ends_what_is_open() {
     let mut replay = in_turn();
     replay.step(&Step::Operate(Operation::GetMessages)).expect("taken");

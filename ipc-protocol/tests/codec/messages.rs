@@ -139,7 +139,7 @@ every_variant_is_made!(
     every_operation_is_made,
     Operation,
     values::operation(),
-    [SetModel, SetMode, SetThinking, Compact, CompactWith, GetState, GetMessages, ListSessions, Native,]
+    [SetModel, SetMode, SetThinking, Compact, CompactWith, GetState, GetMessages, ListSessions, ListChoices, Native,]
 );
 every_variant_is_made!(
     every_answer_is_made,

@@ -599,6 +599,9 @@ impl Adapter for ClaudeSession {
             None => match operation {
                 Operation::SetThinking { level } => self.set_thinking(request, level, out)?,
                 Operation::ListSessions => self.list(request, out)?,
+                Operation::ListChoices => {
+                    out.push(Action::Reply { request, reply: Ok(operations::choices_of().to_json()) });
+                }
                 Operation::CompactWith { instructions } => self.compact(request, Some(instructions), out)?,
                 _ => self.compact(request, None, out)?,
             },

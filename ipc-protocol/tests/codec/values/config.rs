@@ -92,6 +92,7 @@ pub(crate) fn operation() -> BoxedStrategy<Operation> {
         Just(Operation::GetState),
         Just(Operation::GetMessages),
         Just(Operation::ListSessions),
+        Just(Operation::ListChoices),
         json().prop_map(|message| Operation::Native { message }),
     ]
     .boxed()
