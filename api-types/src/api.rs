@@ -125,6 +125,14 @@ pub struct AbortRequest {
     pub policy: AbortPolicy,
 }
 
+/// Line of the answer to `GET /v1/sessions/{id}/hold`: `{"held":true}` at once, and last `{"held":false}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct HoldLine {
+    /// False once the session has ended: there is nothing left to hold.
+    pub held: bool,
+}
+
 /// Body of `POST /v1/sessions/{id}/kill`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]

@@ -31,8 +31,8 @@ const PAGE: usize = 1024;
 /// Channel for a task that writes the body. A failed send means that the client has left.
 pub(crate) type BodySender = mpsc::Sender<Bytes>;
 
-/// Pause after which a reader of server-sent events gets a sign of life.
-const HEARTBEAT: Duration = Duration::from_secs(15);
+/// Pause after which a reader of server-sent events, or the holder of a session, gets a sign of life.
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// Media type of server-sent events.
 pub(crate) const EVENT_STREAM: &str = "text/event-stream";

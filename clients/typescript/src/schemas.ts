@@ -1087,6 +1087,16 @@ export interface components {
             daemon: components["schemas"]["DaemonDescription"] | null;
         };
         /**
+         * @description Line of the answer to `GET /v1/sessions/{id}/hold`: `{"held":true}` at once, and last `{"held":false}`.
+         * @example {
+         *       "held": false
+         *     }
+         */
+        HoldLine: {
+            /** @description False once the session has ended: there is nothing left to hold. */
+            held: boolean;
+        };
+        /**
          * @description Home directory of the agent.
          * @example shared
          */
@@ -1840,7 +1850,7 @@ export interface components {
                 /** @description Instructions: what to retain, what to leave out. */
                 instructions: string;
             };
-        };
+        } | "listChoices";
         /**
          * @description Answer to a permission request.
          * @example allow
@@ -4243,6 +4253,7 @@ export type ForgottenNode = components['schemas']['ForgottenNode'];
 export type FreeStreamInfo = components['schemas']['FreeStreamInfo'];
 export type Hardening = components['schemas']['Hardening'];
 export type HealthResponse = components['schemas']['HealthResponse'];
+export type HoldLine = components['schemas']['HoldLine'];
 export type Home = components['schemas']['Home'];
 export type HomePart = components['schemas']['HomePart'];
 export type HostDeath = components['schemas']['HostDeath'];

@@ -9,15 +9,16 @@ use super::{Identity, Role};
 use crate::ProblemDetails;
 
 /// Routes that need another role than their method says.
-const ROLES: [(&str, Role); 9] = [
+const ROLES: [(&str, Role); 10] = [
     ("/v1/import", Role::Admin),
     ("/v1/stop", Role::Admin),
     ("/v1/fleet/nodes/{node}/drain", Role::Admin),
     ("/v1/fleet/nodes/{node}/forget", Role::Admin),
     ("/v1/fleet/sessions/{id}/take", Role::Admin),
-    // They are asked for with GET, and start sessions, or type.
+    // They are asked for with GET, and start sessions, end them, or type.
     ("/instance/{name}", Role::Operate),
     ("/v1/doctor", Role::Operate),
+    ("/v1/sessions/{id}/hold", Role::Operate),
     ("/v1/sessions/{id}/shell", Role::Operate),
     ("/v1/sessions/{id}/terminal", Role::Operate),
 ];
@@ -72,6 +73,7 @@ mod tests {
             (Method::POST, "/v1/sessions", Role::Operate),
             (Method::DELETE, "/v1/sessions/{id}", Role::Operate),
             (Method::GET, "/v1/sessions/{id}/terminal", Role::Operate),
+            (Method::GET, "/v1/sessions/{id}/hold", Role::Operate),
             (Method::GET, "/agents/v1/sessions/{id}/shell", Role::Operate),
             (Method::POST, "/agents/v1/stop", Role::Admin),
             (Method::POST, "/v1/import", Role::Admin),

@@ -7,6 +7,7 @@ mod events;
 #[cfg(feature = "fleet")]
 mod fleet;
 mod health;
+mod hold;
 mod instances;
 mod login;
 mod metrics;
@@ -133,6 +134,7 @@ session_routes!(
     document,
     events,
     health,
+    hold,
     instances,
     login,
     models,

@@ -4,6 +4,7 @@ mod configuration;
 mod document;
 mod durable_streams;
 mod events;
+mod holds;
 mod idempotency;
 mod instances;
 mod leaving;

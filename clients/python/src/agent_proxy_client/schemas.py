@@ -201,6 +201,14 @@ class Hardening(TypedDict):
     landlock: NotRequired[bool | None]
 
 
+class HoldLine(TypedDict):
+    """
+    Line of the answer to `GET /v1/sessions/{id}/hold`: `{"held":true}` at once, and last `{"held":false}`.
+    """
+
+    held: bool
+
+
 Home: TypeAlias = Literal["shared", "own"]
 
 
@@ -478,6 +486,7 @@ Operation: TypeAlias = (
     | Literal["listSessions"]
     | Operation4
     | Operation5
+    | Literal["listChoices"]
 )
 
 

@@ -1,0 +1,92 @@
+//! Route `hold`: a session that lasts no longer than its client's connection.
+
+use axum::{
+    extract::Path,
+    http::Method,
+    response::{IntoResponse as _, Response},
+};
+use ipc_protocol::ErrorChain;
+use proxy_manager::{KillOptions, ProxyManager, SessionId, SessionStatus, Subscription};
+use tokio::time::{Instant, interval_at};
+
+use crate::{
+    ApiState,
+    access::Caller,
+    api::{HoldLine, NDJSON},
+    requests::RouteResult,
+    route_table::api_routes,
+    stream::{self, BodySender, HEARTBEAT},
+};
+
+api_routes! { "Lifecycle", ApiState;
+    /// Holds a session for as long as the connection lasts.
+    ///
+    /// When the connection breaks, the session is suspended, or killed if its conversation cannot go on later. The answer lasts as long as the
+    /// session, also while that is suspended. Its first line says that the session is held, its last one that it has ended. Every 15 s an empty
+    /// line comes. An answer that ends without that last line broke off on the server's side, and ends nothing.
+    get "/v1/sessions/{id}/hold" hold: lines::<HoldLine>(200, "The session is held, and at last ended.") problems(SESSION);
+}
+
+/// Holds a session until it ends, or until the client leaves.
+async fn hold(caller: Caller, method: Method, Path(id): Path<String>) -> RouteResult<Response> {
+    let id = caller.unended_id(&id)?;
+    let session = caller.manager.session(&id)?;
+    let events = session.subscribe_from(session.info().last_offset);
+    let (sender, response) = stream::response(NDJSON);
+    // An answer without a body holds nothing.
+    if method != Method::HEAD {
+        tokio::spawn(keep(caller.manager, id, events, sender));
+    }
+    Ok(response.into_response())
+}
+
+async fn keep(manager: ProxyManager, id: SessionId, mut events: Subscription, client: BodySender) {
+    // A client that has left is seen below.
+    let _ = client.send(line(true)).await;
+    let mut batch = Vec::new();
+    let mut heartbeat = interval_at(Instant::now() + HEARTBEAT, HEARTBEAT);
+    loop {
+        tokio::select! {
+            goes_on = events.next_batch(&mut batch) => {
+                batch.clear();
+                if !goes_on {
+                    // At the manager's end sessions may run on, or rest.
+                    if has_status(&manager, &id, SessionStatus::Ended) {
+                        let _ = client.send(line(false)).await;
+                    }
+                    return;
+                }
+            }
+            () = client.closed() => break,
+            _ = heartbeat.tick() => drop(client.send("\n".into()).await),
+        }
+    }
+    release(&manager, &id).await;
+}
+
+/// Suspends a session that nobody holds any more, or kills one that cannot go on later.
+async fn release(manager: &ProxyManager, id: &SessionId) {
+    if has_status(manager, id, SessionStatus::Suspended) {
+        return;
+    }
+    tracing::info!(session = %id, "ending a session whose holder has left");
+    let Err(error) = manager.suspend_session(id, KillOptions::default()).await else { return };
+    tracing::debug!(session = %id, error = %ErrorChain(&error), "killing a session that cannot be suspended");
+    let killed = match manager.session(id) {
+        Ok(session) => session.kill(KillOptions::default()).await.map(drop),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = killed {
+        tracing::warn!(session = %id, error = %ErrorChain(&error), "failed to end a session whose holder has left");
+    }
+}
+
+fn has_status(manager: &ProxyManager, id: &SessionId, status: SessionStatus) -> bool {
+    manager.record(id).is_ok_and(|record| record.status() == status)
+}
+
+fn line(held: bool) -> axum::body::Bytes {
+    let mut text = serde_json::to_vec(&HoldLine { held }).unwrap_or_default();
+    text.push(b'\n');
+    text.into()
+}
