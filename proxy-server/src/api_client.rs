@@ -53,6 +53,11 @@ impl ApiClient {
         self.call(Method::POST, path, Some(body)).await
     }
 
+    #[cfg(feature = "acp")]
+    pub(crate) async fn delete(&self, path: &str) -> RouteResult<Value> {
+        self.call(Method::DELETE, path, None).await
+    }
+
     /// Begins a stream of JSON lines.
     pub(crate) async fn lines(&self, path: &str) -> RouteResult<LineStream> {
         let response = self.send(Method::GET, path, None, NDJSON).await?;

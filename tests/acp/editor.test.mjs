@@ -76,7 +76,9 @@ for (const withDaemon of [false, true]) {
     test("modes, and errors that name what is wrong", async () => {
       const editor = new Editor(place, fake(place));
       const sessionId = await editor.begin(place);
-      assert.ok(editor.session.modes.availableModes.some((mode) => mode.id === "plan"), JSON.stringify(editor.session));
+      assert.deepEqual(editor.session.modes.availableModes.map((mode) => mode.id), ["build", "plan"], JSON.stringify(editor.session));
+      const model = editor.session.configOptions.find((option) => option.id === "model");
+      assert.deepEqual(model.options.map((option) => option.value), ["fake-1", "fake-2"]);
       await editor.ask(acp.methods.agent.session.setMode, { sessionId, modeId: "plan" });
       await editor.prompt("mode");
       assert.match(editor.text(), /plan/);
@@ -100,18 +102,18 @@ for (const withDaemon of [false, true]) {
       await turn;
     });
 
-    if (!withDaemon) {
-      test("a death of the program itself leaves nothing either", async () => {
-        const editor = new Editor(place, fake(place));
-        await editor.begin(place);
-        const turn = editor.prompt("daemon exec sleep 3073\nsay begun\nwait").catch(() => {});
-        await editor.until("begun", (update) => update.content?.text === "begun\n");
-        editor.child.kill("SIGKILL");
-        await soon("the end", editor.ended);
-        await untilNone(place);
-        await turn;
-      });
-    } else {
+    test("a death of the program itself leaves nothing either", async () => {
+      const editor = new Editor(place, fake(place));
+      await editor.begin(place);
+      const turn = editor.prompt("daemon exec sleep 3073\nsay begun\nwait").catch(() => {});
+      await editor.until("begun", (update) => update.content?.text === "begun\n");
+      editor.child.kill("SIGKILL");
+      await soon("the end", editor.ended);
+      await untilNone(place);
+      await turn;
+    });
+
+    if (withDaemon) {
       test("a session is the daemon's, is suspended when the editor leaves, and can be loaded", async () => {
         const editor = new Editor(place, fake(place));
         const sessionId = await editor.begin(place);
@@ -146,7 +148,23 @@ for (const withDaemon of [false, true]) {
         assert.equal((await turn).stopReason, "end_turn");
         run(place, "prompt", sessionId, "say from elsewhere");
         await editor.until("text", (update) => update.content?.text === "from elsewhere\n");
+        assert.ok(editor.updates.some((update) => update.sessionUpdate === "user_message_chunk" && update.content.text === "say from elsewhere"));
         await editor.leave();
+      });
+
+      test("a session is loaded with its conversation after a restart of the daemon", async () => {
+        const editor = new Editor(place, fake(place));
+        const sessionId = await editor.begin(place);
+        await editor.prompt("say quince");
+        await editor.leave();
+        run(place, "restart");
+        const next = new Editor(place, fake(place));
+        await next.ask(acp.methods.agent.initialize, { protocolVersion: acp.PROTOCOL_VERSION, clientCapabilities: {} });
+        next.session = { sessionId };
+        await next.ask(acp.methods.agent.session.load, { sessionId, cwd: place.work, mcpServers: [] });
+        assert.match(next.text(), /quince\n/);
+        assert.ok(next.updates.some((update) => update.sessionUpdate === "user_message_chunk" && update.content.text === "say quince"));
+        await next.leave();
       });
     }
   });

@@ -1,6 +1,7 @@
 //! The built program, driven as a person or a script does.
 
 mod access;
+mod acp;
 mod agents;
 mod ask;
 mod background;

@@ -1,7 +1,9 @@
 //! Connection with an editor: JSON-RPC, one message a line.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
+    fmt, io,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -9,9 +11,10 @@ use std::{
 };
 
 use ipc_protocol::ErrorChain;
+use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Value, json};
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader},
+    io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader},
     sync::{mpsc, oneshot},
     task::JoinSet,
 };
@@ -23,6 +26,9 @@ const OUTGOING: usize = 256;
 
 /// Longest message of an editor, in bytes: a prompt with its pictures, and what JSON adds to it.
 const LONGEST: usize = MAX_BODY;
+
+/// Bytes of a message that is too long in which its id is looked for.
+const LOOKED_AT: usize = 64 * 1024;
 
 /// Message of the editor.
 pub(super) enum IncomingMessage {
@@ -116,7 +122,7 @@ impl AcpConnection {
         self.send(json!({ "jsonrpc": "2.0", "method": method, "params": params })).await;
     }
 
-    /// Asks the editor; `None` if it is gone, or says that it cannot.
+    /// Asks the editor. `None` if it is gone; null if it says that it cannot.
     pub(super) async fn request(&self, method: &str, params: Value) -> Option<Value> {
         let id = self.last.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
@@ -127,7 +133,7 @@ impl AcpConnection {
             Ok(Ok(result)) => Some(result),
             Ok(Err(why)) => {
                 tracing::info!(why, method, "the editor refused a request");
-                None
+                Some(Value::Null)
             }
             Err(_) => None,
         }
@@ -159,16 +165,17 @@ impl AcpConnection {
         let failed = |why: String| ProblemDetails::new("protocol-violation", why);
         let mut input = BufReader::new(input);
         loop {
-            let mut line = Vec::new();
-            let longest = u64::try_from(LONGEST).unwrap_or(u64::MAX);
-            let read = (&mut input).take(longest).read_until(b'\n', &mut line).await;
-            read.map_err(|error| failed(format!("reading from the editor failed: {}", ErrorChain(&error))))?;
-            if line.len() >= LONGEST {
-                return Err(failed(format!("the editor has sent a message of more than {LONGEST} bytes")));
-            }
-            if line.is_empty() {
-                return Ok(());
-            }
+            let line = next_line(&mut input, LONGEST).await;
+            let line =
+                line.map_err(|error| failed(format!("reading from the editor failed: {}", ErrorChain(&error))))?;
+            let line = match line {
+                InputLine::Whole(line) => line,
+                InputLine::TooLong(begin) => {
+                    self.refuse_long(&begin).await;
+                    continue;
+                }
+                InputLine::End => return Ok(()),
+            };
             if line.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
@@ -187,6 +194,22 @@ impl AcpConnection {
                     self.reply(Value::Null, Err(AcpError { code: -32700, message, data: Value::Null })).await;
                 }
             }
+        }
+    }
+
+    /// Refuses a message that is too long, of which this is the beginning.
+    async fn refuse_long(&self, begin: &[u8]) {
+        let message =
+            format!("a message has at most {LONGEST} bytes, and this one has more: leave out what it can do without");
+        let found = MessageHead::of(begin);
+        if found.has_method {
+            let error = AcpError { code: -32600, message, data: Value::Null };
+            return self.reply(found.id, Err(error)).await;
+        }
+        match found.id.as_u64().and_then(|id| self.waiting().remove(&id)) {
+            // Nobody waits any more where it fails.
+            Some(answer) => _ = answer.send(Err(message)),
+            None => self.reply(Value::Null, Err(AcpError { code: -32600, message, data: Value::Null })).await,
         }
     }
 
@@ -216,6 +239,73 @@ impl AcpConnection {
             let _ = answer.send(result);
         }
         Ok(None)
+    }
+}
+
+/// Line of the editor.
+#[derive(Debug, PartialEq, Eq)]
+enum InputLine {
+    Whole(Vec<u8>),
+    /// Its beginning. The rest was skipped.
+    TooLong(Vec<u8>),
+    End,
+}
+
+/// Reads a line of at most `longest` bytes.
+async fn next_line(input: &mut (impl AsyncBufRead + Unpin), longest: usize) -> io::Result<InputLine> {
+    let mut line = Vec::new();
+    let most = u64::try_from(longest).unwrap_or(u64::MAX).saturating_add(1);
+    (&mut *input).take(most).read_until(b'\n', &mut line).await?;
+    if line.len() <= longest || line.ends_with(b"\n") {
+        return Ok(if line.is_empty() { InputLine::End } else { InputLine::Whole(line) });
+    }
+    line.truncate(LOOKED_AT);
+    line.shrink_to_fit();
+    loop {
+        let more = input.fill_buf().await?;
+        let end = more.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
+        let (skipped, is_last) = (end.unwrap_or(more.len()), end.is_some() || more.is_empty());
+        input.consume(skipped);
+        if is_last {
+            return Ok(InputLine::TooLong(line));
+        }
+    }
+}
+
+/// What the beginning of a message tells of it.
+#[derive(Debug, Default)]
+struct MessageHead {
+    id: Value,
+    has_method: bool,
+}
+
+impl MessageHead {
+    fn of(begin: &[u8]) -> Self {
+        let mut head = Self::default();
+        // The message breaks off.
+        let _ = serde_json::Deserializer::from_slice(begin).deserialize_map(&mut head);
+        head
+    }
+}
+
+impl<'de> Visitor<'de> for &mut MessageHead {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a message")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        while let Some(name) = members.next_key::<Cow<'de, str>>()? {
+            match &*name {
+                "id" => self.id = members.next_value()?,
+                name => {
+                    self.has_method |= name == "method";
+                    members.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -268,6 +358,63 @@ mod tests {
             let answer: Value =
                 serde_json::from_str(&answers.next_line().await.expect("read").expect("a line")).expect("JSON");
             assert_eq!(answer["error"]["code"], wanted, "{answer}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_message_that_is_too_long_is_refused_and_the_next_is_read() {
+        let (received, mut messages) = mpsc::channel(1);
+        let (mut out, output) = tokio::io::duplex(4096);
+        let (mut editor, input) = tokio::io::duplex(64 * 1024);
+        let (_connection, _ends) = AcpConnection::start(input, output, received);
+        let writes = tokio::spawn(async move {
+            let filler = vec![b'x'; LONGEST];
+            for begin in [r#"{"jsonrpc":"2.0","id":"p-1","method":"session/prompt","params":""#, r#"{"params":""#] {
+                editor.write_all(begin.as_bytes()).await.expect("written");
+                editor.write_all(&filler).await.expect("written");
+                editor.write_all(b"\"}\n").await.expect("written");
+            }
+            editor.write_all(b"{\"id\":2,\"method\":\"next\"}\n").await.expect("written");
+            editor
+        });
+        let mut answers = BufReader::new(&mut out).lines();
+        for id in [json!("p-1"), Value::Null] {
+            let answer = answers.next_line().await.expect("read").expect("a line");
+            let answer: Value = serde_json::from_str(&answer).expect("JSON");
+            assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &json!(-32600)), "{answer}");
+        }
+        let message = messages.recv().await;
+        assert!(matches!(message, Some(IncomingMessage::Request { method, .. }) if method == "next"));
+        writes.await.expect("written");
+    }
+
+    #[tokio::test]
+    async fn lines_are_bounded() {
+        let mut input = BufReader::new(&b"123\n1234\n12345\n\n12"[..]);
+        let mut lines = Vec::new();
+        loop {
+            match next_line(&mut input, 4).await.expect("read") {
+                InputLine::End => break,
+                line => lines.push(line),
+            }
+        }
+        let whole = |text: &str| InputLine::Whole(text.as_bytes().to_vec());
+        let long = InputLine::TooLong(b"12345".to_vec());
+        assert_eq!(lines, [whole("123\n"), whole("1234\n"), long, whole("\n"), whole("12")]);
+        let mut input = BufReader::new(&b"123456"[..]);
+        assert_eq!(next_line(&mut input, 4).await.expect("read"), InputLine::TooLong(b"12345".to_vec()));
+    }
+
+    #[test]
+    fn a_message_that_breaks_off_has_a_head() {
+        for (begin, id, has_method) in [
+            (r#"{"jsonrpc":"2.0","id":7,"method":"a","params":{"x":["#, json!(7), true),
+            (r#"{"method":"a","params":{"id":8"#, Value::Null, true),
+            (r#"{"id":9,"result":{"#, json!(9), false),
+            (r#"["id""#, Value::Null, false),
+        ] {
+            let head = MessageHead::of(begin.as_bytes());
+            assert_eq!((head.id, head.has_method), (id, has_method), "{begin}");
         }
     }
 }

@@ -4,8 +4,12 @@
 //! sessions is one of ours, with its containment, permissions, limits and log.
 
 mod connection;
+mod hold;
+mod prompt_table;
 mod prompts;
 mod requests;
+mod settings;
+mod tool_contents;
 mod turn;
 mod updates;
 
@@ -17,18 +21,19 @@ use std::{
 use serde_json::{Map, Value, json};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::{Notify, mpsc, watch},
+    sync::{mpsc, oneshot, watch},
     task::{AbortHandle, JoinHandle, JoinSet},
 };
 
 use self::{
     connection::{AcpConnection, AcpError, IncomingMessage},
+    prompt_table::PromptTable,
     requests::AcpAnswer,
-    turn::TurnEnds,
 };
 use crate::{
     ProblemDetails,
     api_client::{ApiClient, ApiService, session_path},
+    requests::RouteResult,
 };
 
 /// Messages that wait to be handled: the editor's next ones wait in the pipe.
@@ -46,27 +51,50 @@ pub struct AcpServer {
     template: Map<String, Value>,
     #[debug(skip)]
     sessions: Arc<Mutex<HashMap<String, EditorSession>>>,
+    /// Starts and resumes that are under way.
+    #[debug(skip)]
+    starts: Arc<Mutex<JoinSet<()>>>,
 }
 
 /// Session that the editor has open.
 #[derive(Clone)]
 struct EditorSession {
-    /// Told when the editor cancels the running turn.
-    cancelled: Arc<Notify>,
-    ends: watch::Sender<TurnEnds>,
+    /// Number of the editor's cancels.
+    cancels: watch::Sender<u64>,
+    prompts: watch::Sender<PromptTable>,
     /// Passes on its events.
-    follower: Arc<Mutex<Option<AbortOnDropHandle>>>,
+    follower: SessionTask,
+    /// Holds it at the daemon.
+    holder: SessionTask,
+    /// False while the daemon has ended, or the next one has not been asked yet.
+    is_held: watch::Sender<bool>,
 }
 
 impl EditorSession {
     fn new() -> Self {
-        Self { cancelled: Arc::default(), ends: watch::Sender::default(), follower: Arc::default() }
+        Self {
+            cancels: watch::Sender::default(),
+            prompts: watch::Sender::default(),
+            follower: SessionTask::default(),
+            holder: SessionTask::default(),
+            is_held: watch::Sender::new(true),
+        }
+    }
+}
+
+/// Task that ends with its session, and whose place another may take.
+#[derive(Clone, Default)]
+struct SessionTask(Arc<Mutex<Option<AbortOnDropHandle>>>);
+
+impl SessionTask {
+    /// Keeps the task, in place of the one before.
+    fn set(&self, task: &JoinHandle<()>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(AbortOnDropHandle(task.abort_handle()));
     }
 
-    /// Keeps the task that passes on its events, in place of the one before.
-    fn follow(&self, follower: JoinHandle<()>) {
-        *self.follower.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(AbortOnDropHandle(follower.abort_handle()));
+    fn is_running(&self) -> bool {
+        let task = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        task.as_ref().is_some_and(|AbortOnDropHandle(task)| !task.is_finished())
     }
 }
 
@@ -83,7 +111,7 @@ impl AcpServer {
     /// Creates a server whose sessions are begun with `template` and whose requests go to `service`. `depth` is the number of sessions
     /// around the editor.
     pub fn new(service: ApiService, template: Map<String, Value>, depth: u32) -> Self {
-        Self { api: ApiClient::new(service, depth), template, sessions: Arc::default() }
+        Self { api: ApiClient::new(service, depth), template, sessions: Arc::default(), starts: Arc::default() }
     }
 
     /// Serves an editor over a pair of streams, one JSON message a line, until it closes its end. Then its sessions end: those whose
@@ -106,8 +134,10 @@ impl AcpServer {
                     Some(IncomingMessage::Notification { method, params }) => self.receive(&method, &params),
                     Some(IncomingMessage::Request { id, method, params }) => {
                         let (server, connection) = (self.clone(), connection.clone());
+                        // A cancel that comes after a prompt is for it, however far that is.
+                        let cancels = self.cancels_of(&method, &params);
                         work.spawn(async move {
-                            match server.answer(&connection, &method, params).await {
+                            match server.answer(&connection, &method, params, cancels).await {
                                 Err(error) => connection.reply(id, Err(error)).await,
                                 Ok(AcpAnswer { result, begins }) => {
                                     connection.reply(id, Ok(result)).await;
@@ -121,6 +151,12 @@ impl AcpServer {
                 },
                 // Of what is done nothing is left to know.
                 Some(_) = work.join_next() => {}
+                // It reads no more: it is gone, whoever else has the other stream.
+                Some(end) = ends.join_next() => {
+                    work.shutdown().await;
+                    self.end_sessions().await;
+                    return end.unwrap_or(Ok(()));
+                }
             }
         }
         work.shutdown().await;
@@ -129,13 +165,51 @@ impl AcpServer {
         ends.join_next().await.map_or(Ok(()), |end| end.unwrap_or(Ok(())))
     }
 
+    /// Begins to count the cancels of the session that a prompt is for.
+    fn cancels_of(&self, method: &str, params: &Value) -> Option<watch::Receiver<u64>> {
+        let id = params["sessionId"].as_str().filter(|_| method == "session/prompt")?;
+        self.open_sessions().get(id).map(|session| session.cancels.subscribe())
+    }
+
+    /// Has a session begin by a request, and opens it. If the editor leaves meanwhile, it ends as the others do.
+    async fn begin_session(&self, path: &str, body: Value) -> RouteResult<Value> {
+        let (answer, answered) = oneshot::channel();
+        let (server, path) = (self.clone(), path.to_owned());
+        let start = async move {
+            let begun = match server.api.post(&path, &body).await {
+                Ok(session) => match server.hold(&session).await {
+                    Ok(()) => Ok(session),
+                    Err(problem) => {
+                        server.end_session(session["sessionId"].as_str().unwrap_or_default()).await;
+                        Err(problem)
+                    }
+                },
+                Err(problem) => Err(problem),
+            };
+            // An editor that has left wants no answer.
+            let _ = answer.send(begun);
+        };
+        {
+            let mut starts = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
+            while starts.try_join_next().is_some() {}
+            starts.spawn(start);
+        }
+        answered.await.unwrap_or_else(|_| Err(ProblemDetails::failed("the start broke off")))
+    }
+
     /// Ends what the editor leaves behind.
     async fn end_sessions(&self) {
-        let open: Vec<String> = self.open_sessions().drain().map(|(id, _)| id).collect();
+        let mut starts = std::mem::take(&mut *self.starts.lock().unwrap_or_else(PoisonError::into_inner));
+        while starts.join_next().await.is_some() {}
+        let open: Vec<_> = self.open_sessions().drain().collect();
         let mut ends = JoinSet::new();
-        for id in open {
+        for (id, session) in open {
             let server = self.clone();
-            ends.spawn(async move { server.end_session(&id).await });
+            ends.spawn(async move {
+                server.end_session(&id).await;
+                // It is held until then.
+                drop(session);
+            });
         }
         while ends.join_next().await.is_some() {}
     }

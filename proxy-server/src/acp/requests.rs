@@ -1,14 +1,16 @@
 //! Requests of the editor.
 
-use futures_util::FutureExt as _;
 use serde_json::{Map, Value, json};
+use tokio::sync::watch;
 
 use super::{
     AcpServer, EditorSession,
     connection::{AcpConnection, AcpError},
+    prompt_table::{PromptStage, PromptTable, SentPrompt, TurnOutcome},
     prompts::parts,
-    turn::{EventFollower, TurnOutcome},
-    updates::{BUILD, commands},
+    settings::SessionSettings,
+    turn::EventFollower,
+    updates::commands,
 };
 use crate::api_client::{encode, last_offset, session_path};
 
@@ -18,8 +20,8 @@ const VERSION: u64 = 1;
 /// Most sessions on a page of the list.
 const PAGE: usize = 100;
 
-/// Modes that agents have in common.
-const MODES: [(&str, &str); 2] = [(BUILD, "Build"), ("plan", "Plan")];
+/// Statuses of sessions that can be loaded.
+const LOADABLE: &str = "starting,idle,busy,suspended";
 
 /// Answer to a request, and the session whose events the editor is told from then on.
 pub(super) struct AcpAnswer {
@@ -34,19 +36,23 @@ pub(super) struct OpenedSession {
     session: EditorSession,
     /// Slash commands that the agent offers already.
     commands: Value,
+    /// What the agent asks already.
+    open_permissions: Value,
 }
 
 impl OpenedSession {
     /// Begins to tell of its events. The editor knows its id now.
     pub(super) async fn begin(self) {
-        let Self { follower, from, session, commands: offered } = self;
+        let Self { follower, from, session, commands: offered, open_permissions } = self;
         if offered.as_array().is_some_and(|offered| !offered.is_empty()) {
             let update =
                 json!({ "sessionUpdate": "available_commands_update", "availableCommands": commands(&offered) });
             let params = json!({ "sessionId": follower.session, "update": update });
             follower.connection.notify("session/update", params).await;
         }
-        session.follow(tokio::spawn(follower.follow(from)));
+        session.prompts.send_modify(PromptTable::open);
+        let follower = tokio::spawn(async move { follower.follow(from, &open_permissions).await });
+        session.follower.set(&follower);
     }
 }
 
@@ -63,6 +69,7 @@ impl AcpServer {
         connection: &AcpConnection,
         method: &str,
         params: Value,
+        cancels: Option<watch::Receiver<u64>>,
     ) -> Result<AcpAnswer, AcpError> {
         match method {
             "initialize" => Ok(initialize().into()),
@@ -72,13 +79,13 @@ impl AcpServer {
             "session/resume" => self.load(connection, &params, false).await,
             "session/fork" => self.fork(connection, &params).await,
             "session/list" => Ok(self.list(&params).await?.into()),
-            "session/prompt" => Ok(self.prompt(&params).await?.into()),
+            "session/prompt" => Ok(self.prompt(&params, cancels).await?.into()),
             "session/set_mode" => Ok(self.set(&params, "mode", text(&params, "modeId")?).await?.into()),
             "session/set_model" => Ok(self.set(&params, "model", text(&params, "modelId")?).await?.into()),
             "session/set_config_option" => {
                 self.set(&params, text(&params, "configId")?, text(&params, "value")?).await?;
-                let session = self.api.get(&session_path(text(&params, "sessionId")?, "")).await?;
-                Ok(json!({ "configOptions": config_options(&session) }).into())
+                let settings = SessionSettings::read(&self.api, text(&params, "sessionId")?).await?;
+                Ok(json!({ "configOptions": settings.config_options() }).into())
             }
             "session/close" => Ok(self.close(&params).await?.into()),
             method => Err(AcpError::unknown_method(method)),
@@ -90,7 +97,7 @@ impl AcpServer {
         if method == "session/cancel"
             && let Some(session) = params["sessionId"].as_str().and_then(|id| self.opened(id).ok())
         {
-            session.cancelled.notify_one();
+            session.cancels.send_modify(|cancels| *cancels += 1);
         }
     }
 
@@ -125,13 +132,9 @@ impl AcpServer {
 
     async fn start(&self, connection: &AcpConnection, config: Map<String, Value>) -> Result<AcpAnswer, AcpError> {
         self.check_room()?;
-        let session = self.api.post("/v1/sessions", &Value::Object(config)).await?;
-        Ok(self.opens(
-            connection,
-            &session,
-            last_offset(&session),
-            Map::from_iter([("sessionId".to_owned(), session["sessionId"].clone())]),
-        ))
+        let session = self.begin_session("/v1/sessions", Value::Object(config)).await?;
+        let result = Map::from_iter([("sessionId".to_owned(), session["sessionId"].clone())]);
+        Ok(self.opens(connection, &session, last_offset(&session), result).await)
     }
 
     /// Opens a session that there is, whose conversation the editor is told where it asks for that.
@@ -143,17 +146,19 @@ impl AcpServer {
             // Its servers are kept nowhere.
             let servers = params["mcpServers"].as_array().map_or(&[][..], Vec::as_slice);
             let servers = servers.iter().map(mcp_server).collect::<Result<Vec<_>, _>>()?;
-            session = self.api.post(&session_path(id, "/resume"), &json!({ "mcpServers": servers })).await?;
+            session = self.begin_session(&session_path(id, "/resume"), json!({ "mcpServers": servers })).await?;
+        } else if session["status"] != "ended" {
+            self.hold(&session).await?;
         }
         let until = last_offset(&session);
-        let mut answer = self.opens(connection, &session, until, Map::new());
+        let mut answer = self.opens(connection, &session, until, Map::new()).await;
         if replays && let Some(opened) = &mut answer.begins {
             opened.follower.replay(until).await?;
         }
         Ok(answer)
     }
 
-    fn opens(
+    async fn opens(
         &self,
         connection: &AcpConnection,
         session: &Value,
@@ -161,26 +166,31 @@ impl AcpServer {
         mut result: Map<String, Value>,
     ) -> AcpAnswer {
         let id = session["sessionId"].as_str().unwrap_or_default().to_owned();
-        if let Some(modes) = modes(session) {
-            result.insert("modes".to_owned(), modes);
+        let settings = SessionSettings::of(&self.api, session).await;
+        for (name, offered) in [("modes", settings.modes()), ("models", settings.models())] {
+            result.extend(offered.map(|offered| (name.to_owned(), offered)));
         }
-        result.insert("configOptions".to_owned(), config_options(session));
+        result.insert("configOptions".to_owned(), settings.config_options());
         let opened = self.open(&id);
-        let follower = EventFollower::new(self.api.clone(), connection.clone(), id, opened.ends.clone());
-        let begins = OpenedSession { follower, from, session: opened, commands: session["commands"].clone() };
+        let follower = EventFollower::new(self.api.clone(), connection.clone(), id, opened.prompts.clone());
+        let (commands, open_permissions) = (session["commands"].clone(), session["openPermissions"].clone());
+        let begins = OpenedSession { follower, from, session: opened, commands, open_permissions };
         AcpAnswer { result: Value::Object(result), begins: Some(begins) }
     }
 
     /// Lists the sessions that can be loaded.
     async fn list(&self, params: &Value) -> Result<Value, AcpError> {
-        let mut path = format!("/v1/sessions?limit={PAGE}");
+        let mut path = format!("/v1/sessions?sort=-id&status={LOADABLE}");
         if let Some(agent) = self.template.get("agent").and_then(Value::as_str).filter(|agent| !agent.is_empty()) {
             path = format!("{path}&agent={}", encode(agent));
         }
         let sessions = self.api.get(&path).await?;
-        let wanted = params["cwd"].as_str();
-        let is_shown =
-            |session: &&Value| session["status"] != "ended" && wanted.is_none_or(|cwd| session["cwd"] == cwd);
+        let (wanted, after) = (params["cwd"].as_str(), params["cursor"].as_str());
+        // The cursor is the last id of the page before; ids descend.
+        let is_shown = |session: &&Value| {
+            wanted.is_none_or(|cwd| session["cwd"] == cwd)
+                && after.is_none_or(|after| session["sessionId"].as_str().is_some_and(|id| id < after))
+        };
         let shown = |session: &Value| {
             let mut entry =
                 json!({ "sessionId": session["sessionId"], "cwd": session["cwd"], "updatedAt": session["heartbeat"] });
@@ -192,45 +202,61 @@ impl AcpServer {
             }
             entry
         };
-        let sessions: Vec<Value> = sessions.as_array().into_iter().flatten().filter(is_shown).map(shown).collect();
-        Ok(json!({ "sessions": sessions }))
+        let mut sessions: Vec<&Value> = sessions.as_array().into_iter().flatten().filter(is_shown).collect();
+        let has_more = sessions.len() > PAGE;
+        sessions.truncate(PAGE);
+        let next = sessions.last().filter(|_| has_more).map(|last| last["sessionId"].clone());
+        let mut list = json!({ "sessions": sessions.into_iter().map(shown).collect::<Vec<_>>() });
+        if let Some(next) = next {
+            list["nextCursor"] = next;
+        }
+        Ok(list)
     }
 
     /// Has the agent answer a prompt. The reply comes when the turn has ended.
-    async fn prompt(&self, params: &Value) -> Result<Value, AcpError> {
+    async fn prompt(&self, params: &Value, cancels: Option<watch::Receiver<u64>>) -> Result<Value, AcpError> {
         let id = text(params, "sessionId")?;
         let session = self.opened(id)?;
         let parts = parts(&params["prompt"])?;
-        // A cancel that came when no turn ran is for none.
-        let _ = session.cancelled.notified().now_or_never();
-        let mut ends = session.ends.subscribe();
-        let request = json!({ "parts": parts, "mode": "queue" });
+        let mut cancels = cancels.unwrap_or_else(|| session.cancels.subscribe());
+        session.wait_held().await;
+        let mut prompt = SentPrompt::new(&session.prompts);
+        let request = json!({ "parts": parts, "mode": "queue", "metadata": prompt.metadata() });
         let accepted = self.api.post(&session_path(id, "/prompt"), &request).await?;
-        let Some(turn) = accepted["turn"].as_u64() else {
+        if accepted["turn"].is_null() {
             return Err(AcpError::invalid(
                 "this agent has no turns, so an editor cannot wait for their ends".to_owned(),
             ));
-        };
-        let has_ended = async {
-            let ended = ends.wait_for(|ends| ends.of(turn).is_some()).await;
-            ended.ok().and_then(|ends| ends.of(turn))
-        };
-        let aborts = async {
-            loop {
-                session.cancelled.notified().await;
-                if let Err(problem) = self.api.post(&session_path(id, "/abort"), &json!({})).await {
-                    tracing::info!(why = problem.detail, "a turn that the editor cancelled could not be aborted");
+        }
+        // What the editor's last cancel is still to do.
+        let (mut is_cancelled, mut drops, mut aborts) = (false, false, false);
+        loop {
+            match prompt.stage() {
+                // Whatever came of it: the editor has cancelled it.
+                PromptStage::Ended(TurnOutcome::Failed(_)) if is_cancelled => {
+                    return Ok(json!({ "stopReason": "cancelled" }));
                 }
+                PromptStage::Ended(TurnOutcome::Ended(reason)) => return Ok(json!({ "stopReason": reason })),
+                PromptStage::Ended(TurnOutcome::Failed(why)) => return Err(AcpError::failed(why)),
+                PromptStage::Queued { offset } if std::mem::take(&mut drops) => {
+                    // Its turn may begin before, and is aborted then.
+                    if let Err(problem) = self.api.delete(&session_path(id, &format!("/queue/{offset}"))).await {
+                        tracing::debug!(why = problem.detail, "a prompt that the editor cancelled did not wait");
+                    }
+                    continue;
+                }
+                PromptStage::Running if std::mem::take(&mut aborts) => {
+                    if let Err(problem) = self.api.post(&session_path(id, "/abort"), &json!({})).await {
+                        tracing::info!(why = problem.detail, "a turn that the editor cancelled could not be aborted");
+                    }
+                    continue;
+                }
+                PromptStage::Sent | PromptStage::Queued { .. } | PromptStage::Running => {}
             }
-        };
-        let outcome = tokio::select! {
-            outcome = has_ended => outcome,
-            never = aborts => never,
-        };
-        match outcome {
-            Some(TurnOutcome::Ended(reason)) => Ok(json!({ "stopReason": reason })),
-            Some(TurnOutcome::Failed(why)) => Err(AcpError::failed(why)),
-            None => Err(AcpError::failed("the session is not followed any more".to_owned())),
+            tokio::select! {
+                () = prompt.changed() => {}
+                Ok(()) = cancels.changed() => (is_cancelled, drops, aborts) = (true, true, true),
+            }
         }
     }
 
@@ -254,9 +280,11 @@ impl AcpServer {
 
     async fn close(&self, params: &Value) -> Result<Value, AcpError> {
         let id = text(params, "sessionId")?;
-        self.opened(id)?;
+        let session = self.opened(id)?;
         self.open_sessions().remove(id);
         self.end_session(id).await;
+        // It is held until then.
+        drop(session);
         Ok(json!({}))
     }
 }
@@ -273,39 +301,6 @@ fn initialize() -> Value {
         "agentInfo": { "name": "agent-proxy", "title": "agent-proxy", "version": env!("CARGO_PKG_VERSION") },
         "authMethods": [],
     })
-}
-
-/// Modes to choose from, where the agent tells the one that it is in.
-fn modes(session: &Value) -> Option<Value> {
-    let current = session["currentMode"].as_str()?;
-    let mut available: Vec<Value> = MODES.iter().map(|(id, name)| json!({ "id": id, "name": name })).collect();
-    if !MODES.iter().any(|(id, _)| *id == current) {
-        available.insert(0, json!({ "id": current, "name": current }));
-    }
-    Some(json!({ "currentModeId": current, "availableModes": available }))
-}
-
-/// Settings that the editor can show: those whose value the agent tells.
-fn config_options(session: &Value) -> Value {
-    let option = |(id, name, category, member): (&str, &str, &str, &str)| {
-        let current = session[member].as_str()?;
-        let mut values = vec![json!({ "value": current, "name": current })];
-        if id == "thinking" {
-            values.extend(
-                ["off", "low", "medium", "high"]
-                    .iter()
-                    .filter(|level| **level != current)
-                    .map(|level| json!({ "value": level, "name": level })),
-            );
-        }
-        Some(
-            json!({ "id": id, "name": name, "category": category, "type": "select", "currentValue": current, "options": values }),
-        )
-    };
-    [("model", "Model", "model", "currentModel"), ("thinking", "Thinking", "thought_level", "currentThinking")]
-        .into_iter()
-        .filter_map(option)
-        .collect()
 }
 
 /// MCP server of the editor, as sessions take it.

@@ -1,55 +1,32 @@
 //! A session's events, passed on to the editor as they come.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{collections::HashMap, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::{
     sync::watch,
     task::{AbortHandle, JoinSet},
+    time::Instant,
 };
 
 use super::{
     connection::AcpConnection,
+    prompt_table::{PromptStage, PromptTable, TurnOutcome, token_of},
+    settings::SessionSettings,
+    tool_contents::ToolContents,
     updates::{kind, options, stop_reason, updates},
 };
 use crate::{
+    ProblemDetails,
     api_client::{ApiClient, LineStream, session_path},
     requests::RouteResult,
 };
 
-/// Ends of turns that are remembered, for a prompt that asks late.
-const MOST_ENDS: usize = 32;
+/// Pause before a daemon that does not answer is asked again.
+pub(super) const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 
-/// How a turn ended.
-#[derive(Clone, Debug)]
-pub(super) enum TurnOutcome {
-    /// By itself, for this reason.
-    Ended(&'static str),
-    /// By an error.
-    Failed(String),
-}
-
-/// Turns of a session that have ended.
-#[derive(Clone, Debug, Default)]
-pub(super) struct TurnEnds {
-    ends: BTreeMap<u64, TurnOutcome>,
-    /// Why the session has no more turns.
-    over: Option<String>,
-}
-
-impl TurnEnds {
-    /// Returns how the turn has ended; `None` while it runs, or waits.
-    pub(super) fn of(&self, turn: u64) -> Option<TurnOutcome> {
-        self.ends.get(&turn).cloned().or_else(|| self.over.clone().map(TurnOutcome::Failed))
-    }
-
-    fn add(&mut self, turn: u64, outcome: TurnOutcome) {
-        self.ends.insert(turn, outcome);
-        while self.ends.len() > MOST_ENDS {
-            self.ends.pop_first();
-        }
-    }
-}
+/// Time for a daemon to come back. Afterwards prompts have failed.
+const RECONNECT_TIME: Duration = Duration::from_secs(30);
 
 /// Passes on a session's events.
 pub(super) struct EventFollower {
@@ -57,12 +34,24 @@ pub(super) struct EventFollower {
     pub(super) connection: AcpConnection,
     /// Whole id of the session.
     pub(super) session: String,
-    pub(super) ends: watch::Sender<TurnEnds>,
-    /// Turn that runs, with what is known of its end.
-    running: Option<(u64, Option<TurnOutcome>)>,
+    pub(super) prompts: watch::Sender<PromptTable>,
+    /// Turn that runs.
+    running: Option<RunningTurn>,
+    /// Time since which the daemon does not answer.
+    lost: Option<Instant>,
+    contents: ToolContents,
     /// Requests that the editor shows, by their ids.
     asked: HashMap<String, AbortHandle>,
-    questions: JoinSet<()>,
+    /// Tells the editor the settings, after a change.
+    refresh: Option<AbortHandle>,
+    tasks: JoinSet<()>,
+}
+
+/// Turn that runs, with what is known of its end.
+struct RunningTurn {
+    /// Prompt of the editor's that began it.
+    token: Option<String>,
+    end: Option<TurnOutcome>,
 }
 
 impl EventFollower {
@@ -70,39 +59,68 @@ impl EventFollower {
         api: ApiClient,
         connection: AcpConnection,
         session: String,
-        ends: watch::Sender<TurnEnds>,
+        prompts: watch::Sender<PromptTable>,
     ) -> Self {
-        Self { api, connection, session, ends, running: None, asked: HashMap::new(), questions: JoinSet::new() }
+        Self {
+            api,
+            connection,
+            session,
+            prompts,
+            running: None,
+            lost: None,
+            contents: ToolContents::default(),
+            asked: HashMap::new(),
+            refresh: None,
+            tasks: JoinSet::new(),
+        }
     }
 
-    /// Follows the session from an offset to its end.
-    pub(super) async fn follow(mut self, from: u64) {
-        let why = match self.pass_on(from).await {
-            Ok(()) => "the session has ended".to_owned(),
-            Err(problem) => problem.detail,
+    /// Follows the session from an offset to its end, over restarts of the daemon. The editor is asked first what is open.
+    pub(super) async fn follow(mut self, mut from: u64, open_permissions: &Value) {
+        open_permissions.as_array().into_iter().flatten().for_each(|request| self.ask(request));
+        let why = loop {
+            match self.pass_on(&mut from).await {
+                Ok(()) => break "the session has ended".to_owned(),
+                Err(problem) if is_final(&problem) => break problem.detail,
+                Err(problem) => {
+                    if self.lost.get_or_insert_with(Instant::now).elapsed() > RECONNECT_TIME {
+                        self.prompts.send_modify(|prompts| prompts.fail_all(&problem.detail));
+                    }
+                    tokio::time::sleep(RECONNECT_PAUSE).await;
+                }
+            }
         };
-        self.ends.send_modify(|ends| ends.over = Some(why));
+        self.prompts.send_modify(|prompts| prompts.close(why));
     }
 
-    async fn pass_on(&mut self, from: u64) -> RouteResult<()> {
+    /// Passes on the events after an offset, to the session's end.
+    async fn pass_on(&mut self, from: &mut u64) -> RouteResult<()> {
         let path = session_path(&self.session, &format!("/events?follow=true&raw=false&from={from}"));
         let mut events = self.api.lines(&path).await?;
+        self.lost = None;
         while let Some(event) = events.next().await? {
             self.take(&event).await;
-            while self.questions.try_join_next().is_some() {}
+            *from = offset(&event).unwrap_or(*from);
+            while self.tasks.try_join_next().is_some() {}
         }
-        Ok(())
+        let session = self.api.get(&session_path(&self.session, "")).await?;
+        match session["status"].as_str() {
+            Some("ended") => Ok(()),
+            _ => Err(ProblemDetails::new("no-daemon", "the daemon has ended")),
+        }
     }
 
     /// Tells the editor of what was before: the conversation up to an offset, with its prompts.
     pub(super) async fn replay(&self, until: u64) -> RouteResult<()> {
         let path = session_path(&self.session, "/events?raw=false");
         let mut events: LineStream = self.api.lines(&path).await?;
+        let mut contents = ToolContents::default();
         while let Some(event) = events.next().await? {
             if offset(&event).is_some_and(|offset| offset > until) {
                 break;
             }
-            for update in updates(&event, true) {
+            for mut update in updates(&event, true) {
+                contents.complete(&mut update);
                 self.tell(update).await;
             }
         }
@@ -111,11 +129,30 @@ impl EventFollower {
 
     async fn take(&mut self, event: &Value) {
         let (turn, payload) = (event["metadata"]["turn"].as_u64(), &event["payload"]);
-        for update in updates(event, false) {
+        let own = token_of(event).filter(|token| self.prompts.borrow().has(token));
+        for mut update in updates(event, own.is_none()) {
+            self.contents.complete(&mut update);
             self.tell(update).await;
         }
         match event["type"].as_str().unwrap_or_default() {
-            "turn:started" => self.running = turn.map(|turn| (turn, None)),
+            "agent:action:prompt:called" => {
+                if let (Some(token), Some(offset)) = (own, offset(event)) {
+                    self.prompts.send_modify(|prompts| prompts.set(token, PromptStage::Queued { offset }));
+                }
+            }
+            "action:failed" => {
+                let (action, error) = (payload["action"].as_str(), payload["error"].as_str());
+                self.prompts.send_if_modified(|prompts| {
+                    prompts.fail_queued(action.unwrap_or_default(), error.unwrap_or_default())
+                });
+            }
+            "turn:started" => {
+                self.ended("another turn has begun");
+                if let Some(token) = own {
+                    self.prompts.send_modify(|prompts| prompts.set(token, PromptStage::Running));
+                }
+                self.running = turn.map(|_| RunningTurn { token: own.map(str::to_owned), end: None });
+            }
             "stream:complete" => self.ends_as(TurnOutcome::Ended(stop_reason(&payload["stopReason"]))),
             "stream:error" => {
                 let message = payload["message"].as_str().unwrap_or("the agent failed").to_owned();
@@ -124,6 +161,7 @@ impl EventFollower {
             "session:idle" => self.ended("the turn ended without a word"),
             "session:suspended" => self.ended("the session was suspended"),
             "session:ended" => self.ended("the session has ended"),
+            "session:model" | "session:mode" | "session:thinking" => self.refresh(),
             "permission:requested" => self.ask(payload),
             "permission:resolved" => {
                 // Somebody else was first.
@@ -136,17 +174,33 @@ impl EventFollower {
     }
 
     fn ends_as(&mut self, outcome: TurnOutcome) {
-        if let Some((_, end)) = &mut self.running {
+        if let Some(turn) = &mut self.running {
             // An error that the agent got over is followed by an end.
-            *end = Some(outcome);
+            turn.end = Some(outcome);
         }
     }
 
     fn ended(&mut self, otherwise: &str) {
-        if let Some((turn, end)) = self.running.take() {
-            let outcome = end.unwrap_or_else(|| TurnOutcome::Failed(otherwise.to_owned()));
-            self.ends.send_modify(|ends| ends.add(turn, outcome));
-        }
+        let Some(RunningTurn { token: Some(token), end }) = self.running.take() else { return };
+        let outcome = end.unwrap_or_else(|| TurnOutcome::Failed(otherwise.to_owned()));
+        self.prompts.send_modify(|prompts| prompts.set(&token, PromptStage::Ended(outcome)));
+    }
+
+    /// Tells the editor the settings, one of which has changed.
+    fn refresh(&mut self) {
+        let (api, connection, session) = (self.api.clone(), self.connection.clone(), self.session.clone());
+        let refresh = self.tasks.spawn(async move {
+            match SessionSettings::read(&api, &session).await {
+                Ok(settings) => {
+                    let options = settings.config_options();
+                    let update = json!({ "sessionUpdate": "config_option_update", "configOptions": options });
+                    connection.notify("session/update", json!({ "sessionId": session, "update": update })).await;
+                }
+                Err(problem) => tracing::debug!(why = problem.detail, "failed to read the settings of a session"),
+            }
+        });
+        // What was read before the change counts no more.
+        self.refresh.replace(refresh).iter().for_each(AbortHandle::abort);
     }
 
     /// Has the editor's user answer a permission request, as one of those who may.
@@ -157,27 +211,48 @@ impl EventFollower {
         if !request["input"].is_null() {
             tool_call["rawInput"] = request["input"].clone();
         }
-        let params =
-            json!({ "sessionId": self.session, "toolCall": tool_call, "options": options(&request["options"]) });
+        let options = options(&request["options"]);
+        let offered: Vec<String> = options
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|option| option["optionId"].as_str())
+            .map(str::to_owned)
+            .collect();
+        let params = json!({ "sessionId": self.session, "toolCall": tool_call, "options": options });
         let (api, connection) = (self.api.clone(), self.connection.clone());
         let path = session_path(&self.session, &format!("/permissions/{}", crate::api_client::encode(&id)));
-        let question = self.questions.spawn(async move {
+        let question = self.tasks.spawn(async move {
             let Some(answer) = connection.request("session/request_permission", params).await else { return };
             let outcome = &answer["outcome"];
+            // Anything but an option that was offered allows nothing.
             let answer = match (outcome["outcome"].as_str(), outcome["optionId"].as_str()) {
-                (Some("selected"), Some(option)) => json!({ "option": option }),
-                _ => json!("cancelled"),
+                (Some("selected"), Some(option)) if offered.iter().any(|offered| offered == option) => {
+                    json!({ "option": option })
+                }
+                (Some("cancelled"), _) => json!("cancelled"),
+                _ => {
+                    tracing::warn!(%outcome, "the editor answered a permission request with none of its options");
+                    json!("cancelled")
+                }
             };
             if let Err(problem) = api.post(&path, &json!({ "answer": answer })).await {
                 tracing::info!(why = problem.detail, "an answer of the editor was not taken");
             }
         });
-        self.asked.insert(id, question);
+        if let Some(before) = self.asked.insert(id, question) {
+            before.abort();
+        }
     }
 
     async fn tell(&self, update: Value) {
         self.connection.notify("session/update", json!({ "sessionId": self.session, "update": update })).await;
     }
+}
+
+/// Returns true for a problem that does not go away: the session is gone, or the daemon does not let us.
+pub(super) fn is_final(problem: &ProblemDetails) -> bool {
+    (400..500).contains(&problem.status)
 }
 
 /// Offset of an event.

@@ -2,16 +2,13 @@
 
 use serde_json::{Value, json};
 
-/// Mode of an agent that works; the other one that we know plans.
-pub(super) const BUILD: &str = "build";
-
-/// Returns the updates that an event is for an editor. Of the past (`replays`) the prompts are told, too: who sent them knows them.
-pub(super) fn updates(event: &Value, replays: bool) -> Vec<Value> {
+/// Returns the updates that an event is for an editor. Its own prompts are not told (`tells_prompt`): it shows them already.
+pub(super) fn updates(event: &Value, tells_prompt: bool) -> Vec<Value> {
     let payload = &event["payload"];
     let text = |kind: &str| json!({ "sessionUpdate": kind, "content": { "type": "text", "text": payload["text"] } });
     match event["type"].as_str().unwrap_or_default() {
-        "turn:started" if replays => vec![json!({
-            "sessionUpdate": "user_message_chunk", "content": { "type": "text", "text": payload["prompt"] }
+        "turn:started" if tells_prompt => vec![json!({
+            "sessionUpdate": "user_message_chunk", "content": { "type": "text", "text": prompt(payload) }
         })],
         // Somebody typed it on the agent's own screen.
         "terminal:prompted" => vec![text("user_message_chunk")],
@@ -56,6 +53,13 @@ pub(super) fn updates(event: &Value, replays: bool) -> Vec<Value> {
         })],
         _ => Vec::new(),
     }
+}
+
+/// Text of a prompt, with a line for each of its other parts.
+fn prompt(payload: &Value) -> String {
+    let attachments = payload["attachments"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let text = payload["prompt"].as_str().filter(|text| !text.is_empty());
+    text.into_iter().chain(attachments).collect::<Vec<_>>().join("\n")
 }
 
 /// Slash commands, as the protocol has them.
@@ -201,7 +205,9 @@ mod tests {
         ] {
             assert_eq!(of(kind, payload), expected, "{kind}");
         }
-        let replayed = updates(&json!({ "type": "turn:started", "payload": { "prompt": "x" } }), true);
+        let payload = json!({ "prompt": "x", "attachments": ["image/png (3 bytes)"] });
+        let replayed = updates(&json!({ "type": "turn:started", "payload": payload }), true);
         assert_eq!(replayed[0]["sessionUpdate"], "user_message_chunk");
+        assert_eq!(replayed[0]["content"]["text"], "x\nimage/png (3 bytes)");
     }
 }

@@ -3,6 +3,8 @@
 mod configuration;
 mod document;
 mod durable_streams;
+#[cfg(feature = "acp")]
+mod editor;
 mod events;
 mod holds;
 mod idempotency;
