@@ -1801,19 +1801,19 @@ export interface components {
              * @description Kind of action, as in the event.
              * @default
              */
-            kind?: string;
+            kind: string;
             /** @description Command line, if the action runs one. */
             command: string | null;
             /**
              * @description Paths that the action would touch, if the agent names them, in the agent's form.
              * @default []
              */
-            paths?: string[];
+            paths: string[];
             /**
              * @description Details as the agent gave them, such as the text that would be written; `null` if it did not. Of more than 128 KiB the long texts are cut, and say so: the event has all.
              * @default null
              */
-            input?: unknown;
+            input: unknown;
             /** @description Possible answers. */
             options: components["schemas"]["PermissionOption"][];
         };
@@ -3274,19 +3274,19 @@ export interface components {
              * @description Kind of action, as in the event.
              * @default
              */
-            kind?: string;
+            kind: string;
             /** @description Command line, if the action runs one. */
             command: string | null;
             /**
              * @description Paths that the action would touch, if the agent names them, in the agent's form.
              * @default []
              */
-            paths?: string[];
+            paths: string[];
             /**
              * @description Details as the agent gave them, such as the text that would be written; `null` if it did not. Of more than 128 KiB the long texts are cut, and say so: the event has all.
              * @default null
              */
-            input?: unknown;
+            input: unknown;
             /** @description Possible answers. */
             options: components["schemas"]["PermissionOption"][];
         };

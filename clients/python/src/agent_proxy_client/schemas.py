@@ -1556,10 +1556,10 @@ class SessionPermission(TypedDict):
     id: str
     title: str
     tool: str
-    kind: NotRequired[str]
+    kind: str
     command: str | None
-    paths: NotRequired[list[str]]
-    input: NotRequired[Any]
+    paths: list[str]
+    input: Any
     options: list[PermissionOption]
 
 
@@ -1729,10 +1729,10 @@ class OpenPermission(TypedDict):
     id: str
     title: str
     tool: str
-    kind: NotRequired[str]
+    kind: str
     command: str | None
-    paths: NotRequired[list[str]]
-    input: NotRequired[Any]
+    paths: list[str]
+    input: Any
     options: list[PermissionOption]
 
 
