@@ -421,8 +421,8 @@ pub enum Error {
         /// Description of its death.
         reason: String,
     },
-    /// The fork server has died.
-    #[error("the fork server has died: its sessions were ended; build another manager (a daemon: restart it)")]
+    /// The fork server has died, and another one has not taken its place yet.
+    #[error("the fork server has died: its sessions were ended; another one is being started: try again")]
     ForkServerDied,
     /// The session has ended.
     #[error("session {session} has ended: {reason}")]

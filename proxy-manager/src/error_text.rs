@@ -206,7 +206,7 @@ pub fn error_text(error: &Error) -> String {
             words(reason)
         ),
         Error::ForkServerDied => {
-            "the fork server has died, and its sessions were ended: start the daemon again".to_owned()
+            "the fork server has died, and its sessions were ended: try again, another one is being started".to_owned()
         }
         Error::VersionMismatch { ours, theirs } => format!(
             "this program speaks protocol version {ours} and the one on disk {theirs}: it was replaced while it ran; start \

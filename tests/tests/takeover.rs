@@ -367,6 +367,50 @@ async fn a_resume_waits_for_a_suspension() {
     manager.shutdown().await;
 }
 
+/// A start and a resume whose fork server dies before it has forked for them begin once more, with the next one.
+#[tokio::test]
+async fn a_start_goes_on_with_the_next_fork_server() {
+    use agent_proxy_tests::lasting::{Lasting, Mode, Speaker};
+    let scratch = tempfile::tempdir().expect("a directory");
+    let (child, dir) = (env!("CARGO_BIN_EXE_proxy-child").into(), scratch.path().to_owned());
+    let speaker = Speaker::Fake(env!("CARGO_BIN_EXE_fake-agent").into());
+    let id = proxy_manager::SessionId::mint();
+    let lasting = Lasting { speaker, child, dir, id: id.clone(), detaches: false, mode: Mode::Idle };
+    lasting.furnish().expect("furnished");
+    let manager = soon("a manager", lasting.builder().build()).await.expect("built");
+
+    let (started, first) = while_it_dies(&manager, manager.start_session(lasting.config(&id))).await;
+    let session = started.expect("started");
+    assert_ne!(manager.fork_server(), first);
+    let prompted = session.prompt(lasting.first(), proxy_manager::PromptMode::Refuse).await.expect("prompted");
+    soon("the turn's end", prompted.wait()).await.expect("ended");
+
+    soon("a suspend", manager.suspend_session(&id, KillOptions::NOW)).await.expect("suspended");
+    let (resumed, second) = while_it_dies(&manager, manager.resume_session(&id)).await;
+    let session = resumed.expect("resumed");
+    assert_ne!(manager.fork_server(), second);
+    let prompted = session.prompt(lasting.first(), proxy_manager::PromptMode::Refuse).await.expect("prompted");
+    soon("the turn's end", prompted.wait()).await.expect("ended");
+    let receipt = soon("a kill", session.kill(KillOptions::NOW)).await.expect("killed");
+    assert!(receipt.is_empty(), "{receipt:?}");
+    manager.shutdown().await;
+}
+
+/// What a start comes to whose order the fork server has in its socket when it dies; which one it was, too.
+async fn while_it_dies<T>(manager: &ProxyManager, start: impl Future<Output = T>) -> (T, ProcessId) {
+    let fork_server = manager.fork_server();
+    signal(fork_server, Signal::Stop);
+    until("it is stopped", || (system::state(fork_server.pid) == Some('T')).then_some(()));
+    let dies = async {
+        while !manager.list_sessions().iter().any(|session| session.state == SessionState::Starting) {
+            tokio::task::yield_now().await;
+        }
+        signal(fork_server, Signal::Kill);
+    };
+    let (started, ()) = soon("a start", async { tokio::join!(start, dies) }).await;
+    (started, fork_server)
+}
+
 /// Where no fork server can be started the manager says so, ends what it had, and starts one as soon as it can.
 #[tokio::test]
 async fn a_manager_without_a_fork_server_says_so_and_recovers() {

@@ -220,7 +220,10 @@ impl<'a> ForkServer<'a> {
         self.ensure_spare();
         loop {
             let ready = self.wait()?;
-            if !self.own_limits.restore_now_and_then() {
+            // Before a request each time: a session that it began with too little would end with it.
+            let is_fine =
+                if ready.control { self.own_limits.restore() } else { self.own_limits.restore_now_and_then() };
+            if !is_fine {
                 // Without it the proxies end their sessions, and the host those of dead proxies; it starts another one.
                 return Err(std::io::Error::other("somebody lowered its resource limits, and they cannot be raised"));
             }

@@ -94,6 +94,12 @@ impl ForkServers {
         }
     }
 
+    /// Returns true unless fork servers could not be started lately.
+    pub(crate) fn can_be_replaced(&self) -> bool {
+        let current = self.current.borrow();
+        !current.is_closed && current.error.is_none()
+    }
+
     /// Returns the reason why sessions cannot be started now, if there is one.
     pub(crate) fn trouble(&self) -> Option<String> {
         let current = self.current.borrow();

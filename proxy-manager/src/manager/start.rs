@@ -39,7 +39,7 @@ const FORGET_TIMEOUT: Duration = Duration::from_secs(1);
 impl ProxyManager {
     /// Starts a session and returns when its agent is ready. If the start fails, or this future is dropped, everything
     /// started is ended, and nothing is kept of the session: its id is free again. (Unless something survived: the
-    /// session then stays listed, with its receipt.)
+    /// session then stays listed, with its receipt.) A start whose fork server dies begins once more, with the next one.
     ///
     /// # Errors
     /// [`Error::DuplicateSession`] (also if a session with that id has left a home: delete it; [`Lifecycle::replace`]
@@ -108,8 +108,21 @@ impl ProxyManager {
         }
         // Reserved before anything is created: a refused start must not touch another session's files.
         let _reserved = self.inner.session_table.reserve(&config.session_id)?;
+        let again = config.clone();
         // Boxed: callers join several starts, and unoptimized code copies a future whenever it is moved.
-        Box::pin(self.begin_with_commands(config, takes_warm)).await
+        match Box::pin(self.begin_with_commands(config, takes_warm)).await {
+            Err(error) if self.is_worth_another_try(&error, &again.session_id) => {
+                Box::pin(self.begin_with_commands(again, takes_warm)).await
+            }
+            begun => begun,
+        }
+    }
+
+    /// Returns true if a start failed because its fork server died, nothing of it is left, and another one takes its place.
+    fn is_worth_another_try(&self, error: &Error, id: &SessionId) -> bool {
+        matches!(error, Error::ForkServerDied)
+            && self.inner.fork_servers.can_be_replaced()
+            && self.inner.session_table.get(id).is_err()
     }
 
     /// Starts like [`ProxyManager::start_session`], for a reserved id.

@@ -411,7 +411,10 @@ impl ProxyManager {
         // What earlier managers accepted comes first.
         session.queue().loaded(self.inner.deadlines.control).await;
         let _one_at_a_time = self.lock_resume(id, session.lives()).await?;
-        let resumed = self.resume_locked(id, by, take_back, options, visit).await;
+        let mut resumed = self.resume_locked(id, by, take_back, options.clone(), visit.clone()).await;
+        if matches!(resumed, Err(Error::ForkServerDied)) && self.inner.fork_servers.can_be_replaced() {
+            resumed = self.resume_locked(id, by, take_back, options, visit).await;
+        }
         if let Err(error @ Error::NativeSessionMissing { .. }) = &resumed {
             // It never will be.
             self.inner.session_table.get(id)?.give_up_queue(error);

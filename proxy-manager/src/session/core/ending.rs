@@ -116,6 +116,10 @@ impl SessionCore {
         self.perform(step, now);
         let error = if self.ending.is_guard_dead() {
             Error::ForkServerDied
+        } else if self.proxy.is_none() {
+            // It has not said hello: there may be none, and its end of the socket was in the hands of a fork server that died.
+            // Either the fork server's word comes, or its death.
+            return;
         } else {
             let reason = "it closed its connection".to_owned();
             Error::ProxyDied { session: self.id.clone(), reason }
