@@ -13,6 +13,12 @@ use tokio::time::{Instant, timeout_at};
 use crate::api_client::{ApiClient, LineStream};
 use crate::requests::RouteResult;
 
+/// Most bytes of an answer that a result has: its end. Models read no more, and clients take less.
+const LONGEST_TEXT: usize = 256 << 10;
+
+/// Most errors that a result has.
+const MOST_ERRORS: usize = 100;
+
 /// Longest text of a progress notification, in characters.
 const LONGEST_PROGRESS: usize = 200;
 
@@ -35,6 +41,8 @@ pub(super) struct TurnWait<'a> {
 #[derive(Default)]
 pub(super) struct TurnReport {
     text: String,
+    /// Bytes of the answer before `text`.
+    omitted: usize,
     turn: Option<u64>,
     stop_reason: Value,
     usage: Value,
@@ -92,7 +100,7 @@ impl TurnWait<'_> {
             "session_id": self.session,
             "turn": report.turn.or(self.turn),
             "status": end.name(),
-            "text": report.text,
+            "text": report.shown_text(self.from),
             "stop_reason": report.stop_reason,
             "usage": report.usage,
             "tool_calls": report.tool_calls,
@@ -154,22 +162,44 @@ impl TurnReport {
     fn add(&mut self, kind: &str, payload: &Value) {
         match kind {
             "stream:text" if payload["parent"].is_null() => {
-                self.text.push_str(payload["text"].as_str().unwrap_or_default())
+                self.text.push_str(payload["text"].as_str().unwrap_or_default());
+                // Now and then: each time takes as long as the text.
+                if self.text.len() > 2 * LONGEST_TEXT {
+                    self.bound_text();
+                }
             }
             "stream:voided" => {
-                let left = self
-                    .text
-                    .len()
-                    .saturating_sub(usize::try_from(payload["textBytes"].as_u64().unwrap_or(0)).unwrap_or(usize::MAX));
+                let voided = usize::try_from(payload["textBytes"].as_u64().unwrap_or(0)).unwrap_or(usize::MAX);
+                let left = self.text.len().saturating_sub(voided);
+                self.omitted = self.omitted.saturating_sub(voided.saturating_sub(self.text.len()));
                 self.text.truncate(self.text.floor_char_boundary(left));
             }
             "stream:tool_start" => self.tool_calls += 1,
-            "stream:error" => self.errors.push(payload.clone()),
+            "stream:error" if self.errors.len() < MOST_ERRORS => self.errors.push(payload.clone()),
             "stream:complete" => {
                 self.stop_reason = payload["stopReason"].clone();
                 self.usage = payload["usage"].clone();
             }
             _ => {}
+        }
+    }
+
+    /// Leaves the beginning of the text out, where it is too long.
+    fn bound_text(&mut self) {
+        let excess = self.text.ceil_char_boundary(self.text.len().saturating_sub(LONGEST_TEXT));
+        self.text.drain(..excess);
+        self.omitted += excess;
+    }
+
+    /// Returns the answer, or its end and where the rest of it is: in the events after `from`.
+    fn shown_text(&mut self, from: u64) -> String {
+        self.bound_text();
+        match self.omitted {
+            0 => std::mem::take(&mut self.text),
+            omitted => format!(
+                "[the first {omitted} bytes are left out: coding_agent_read_events from {from} on has them]\n{}",
+                self.text
+            ),
         }
     }
 }
@@ -219,5 +249,38 @@ impl Progress {
         progress.message = Some(message.chars().take(LONGEST_PROGRESS).collect());
         // A client that is gone gets no result either.
         let _ = self.client.notify_progress(progress).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_answer_is_its_end_and_says_so() {
+        let mut report = TurnReport::default();
+        let line = format!("{}\n", "ä".repeat(500));
+        let lines = 5 * LONGEST_TEXT / line.len();
+        for _ in 0..lines {
+            report.add("stream:text", &json!({ "text": line }));
+            assert!(report.text.len() <= 2 * LONGEST_TEXT);
+        }
+        report.add("stream:text", &json!({ "text": "the end, voided" }));
+        report.add("stream:voided", &json!({ "textBytes": ", voided".len() }));
+        for _ in 0..2 * MOST_ERRORS {
+            report.add("stream:error", &json!({ "message": "no" }));
+        }
+        let text = report.shown_text(7);
+        let omitted = lines * line.len() + "the end".len() - report.text.len();
+        let first = format!("[the first {omitted} bytes are left out: coding_agent_read_events from 7 on has them]\n");
+        assert!(text.starts_with(&first) && text.ends_with("\nthe end"), "{}", &text[..first.len()]);
+        assert!(text.len() <= LONGEST_TEXT + first.len() && report.errors.len() == MOST_ERRORS);
+    }
+
+    #[test]
+    fn a_short_answer_is_whole() {
+        let mut report = TurnReport::default();
+        report.add("stream:text", &json!({ "text": "done" }));
+        assert_eq!(report.shown_text(0), "done");
     }
 }
