@@ -238,6 +238,7 @@ pub fn router(manager: ProxyManager, options: ServerOptions) -> Router {
         webhooks,
         answer_time: answer_time.unwrap_or(request_bounds::ANSWER_TIME),
         starters,
+        holds: routes::HeldSessions::default(),
         #[cfg(feature = "fleet")]
         fleet,
     };
@@ -274,6 +275,7 @@ pub(crate) struct ServerParts {
     answer_time: Duration,
     /// Callers who have started the sessions that live.
     starters: access::SessionStarters,
+    holds: routes::HeldSessions,
     #[cfg(feature = "fleet")]
     fleet: Option<FleetGateway>,
 }

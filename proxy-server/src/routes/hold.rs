@@ -1,7 +1,12 @@
-//! Route `hold`: a session that lasts no longer than its client's connection.
+//! Route `hold`: a session that lasts no longer than its clients' connections.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
 
 use axum::{
-    extract::Path,
+    extract::{Path, State},
     http::Method,
     response::{IntoResponse as _, Response},
 };
@@ -21,26 +26,60 @@ use crate::{
 api_routes! { "Lifecycle", ApiState;
     /// Holds a session for as long as the connection lasts.
     ///
-    /// When the connection breaks, the session is suspended, or killed if its conversation cannot go on later. The answer lasts as long as the
-    /// session, also while that is suspended. Its first line says that the session is held, its last one that it has ended. Every 15 s an empty
+    /// When the connection breaks, and no other one holds the session, that is suspended, or killed if its conversation cannot go on later. The
+    /// answer lasts as long as the session, also while that is suspended. Its first line says that the session is held, its last one that it has ended. Every 15 s an empty
     /// line comes. An answer that ends without that last line broke off on the server's side, and ends nothing.
     get "/v1/sessions/{id}/hold" hold: lines::<HoldLine>(200, "The session is held, and at last ended.") problems(SESSION);
 }
 
+/// Sessions that are held.
+#[derive(Debug, Default)]
+pub(crate) struct HeldSessions(Mutex<BTreeMap<SessionId, Weak<HoldShare>>>);
+
+/// What the holders of a session share: the last one that leaves is who had it alone.
+#[derive(Debug)]
+struct HoldShare;
+
+impl HeldSessions {
+    /// Returns the share of another holder.
+    fn share(&self, id: &SessionId) -> Arc<HoldShare> {
+        let mut sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.retain(|_, share| share.strong_count() > 0);
+        if let Some(share) = sessions.get(id).and_then(Weak::upgrade) {
+            return share;
+        }
+        let share = Arc::new(HoldShare);
+        sessions.insert(id.clone(), Arc::downgrade(&share));
+        share
+    }
+}
+
 /// Holds a session until it ends, or until the client leaves.
-async fn hold(caller: Caller, method: Method, Path(id): Path<String>) -> RouteResult<Response> {
+async fn hold(
+    caller: Caller,
+    State(state): State<ApiState>,
+    method: Method,
+    Path(id): Path<String>,
+) -> RouteResult<Response> {
     let id = caller.unended_id(&id)?;
     let session = caller.manager.session(&id)?;
     let events = session.subscribe_from(session.info().last_offset);
     let (sender, response) = stream::response(NDJSON);
     // An answer without a body holds nothing.
     if method != Method::HEAD {
-        tokio::spawn(keep(caller.manager, id, events, sender));
+        let share = state.holds.share(&id);
+        tokio::spawn(keep(caller.manager, id, share, events, sender));
     }
     Ok(response.into_response())
 }
 
-async fn keep(manager: ProxyManager, id: SessionId, mut events: Subscription, client: BodySender) {
+async fn keep(
+    manager: ProxyManager,
+    id: SessionId,
+    share: Arc<HoldShare>,
+    mut events: Subscription,
+    client: BodySender,
+) {
     // A client that has left is seen below.
     let _ = client.send(line(true)).await;
     let mut batch = Vec::new();
@@ -61,7 +100,9 @@ async fn keep(manager: ProxyManager, id: SessionId, mut events: Subscription, cl
             _ = heartbeat.tick() => drop(client.send("\n".into()).await),
         }
     }
-    release(&manager, &id).await;
+    if Arc::into_inner(share).is_some() {
+        release(&manager, &id).await;
+    }
 }
 
 /// Suspends a session that nobody holds any more, or kills one that cannot go on later.

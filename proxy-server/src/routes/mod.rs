@@ -40,7 +40,7 @@ use axum::{
 
 use self::socket::SocketState;
 pub use self::stop::{StopMode, StopOrder, StopProgress, StopRequests};
-pub(crate) use self::{document::DOCUMENT, page::is_public};
+pub(crate) use self::{document::DOCUMENT, hold::HeldSessions, page::is_public};
 #[cfg(feature = "fleet")]
 pub(crate) use self::{events::last_event_id, sessions::start_key};
 use crate::{

@@ -50,6 +50,25 @@ async fn a_session_whose_holder_leaves_is_suspended_or_killed() {
 }
 
 #[tokio::test]
+async fn a_session_lasts_as_long_as_its_last_holder() {
+    let api = keeping().await;
+    let body = r#"{"sessionId":"s-1","agent":"kept","cwd":"/"}"#;
+    assert_eq!(api.json("POST /v1/sessions", body).await.0, StatusCode::CREATED);
+    api.turn("s-1", "say plum").await;
+    let (first, second) = (hold(&api, "s-1").await, hold(&api, "s-1").await);
+    drop(first);
+    for _ in 0..10 {
+        drop(hold(&api, "s-1").await);
+    }
+    api.turn("s-1", "say still here").await;
+    let events = text(api.send("GET /v1/sessions/s-1/events?type=session:suspended", &[], "").await).await;
+    assert!(!events.contains("session:suspended"), "{events}");
+    drop(second);
+    until(&api, "s-1", "session:suspended").await;
+    api.end().await;
+}
+
+#[tokio::test]
 async fn a_hold_ends_with_its_session() {
     let api = ApiUnderTest::new().await;
     api.start("s-1").await;
