@@ -5,7 +5,9 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 use ipc_protocol::{Event, ProcessId};
 use nix::sys::signal::Signal;
 
-use crate::harness::{DEADLINE, PROGRAM, Place, gone, is_there, names, not_run, parent, process, signalled};
+use crate::harness::{
+    DEADLINE, PROGRAM, Place, gone, is_there, names, not_run, parent, process, signalled, stands_still,
+};
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).expect("it is there").permissions().mode() & 0o7777
@@ -68,9 +70,13 @@ fn what_a_crash_of_everything_left_is_ended_by_the_next_daemon() {
     let proxy: ProcessId = serde_json::from_value(session["proxy"].clone()).expect("a process");
     let fork_server = process(parent(proxy.pid));
     let held = [fork_server, proxy].map(|id| registry::PidFd::open(id).expect("alive"));
-    // Stopped first: none sees the others die.
+    // Stopped first: none sees the others die. A process with several threads goes on until one of them takes the signal.
     daemon.signal(Signal::SIGSTOP);
-    held.iter().for_each(|held| held.signal(ipc_protocol::Signal::Stop).expect("stopped"));
+    stands_still(daemon.pid());
+    for held in &held {
+        held.signal(ipc_protocol::Signal::Stop).expect("stopped");
+        stands_still(held.id().pid);
+    }
     held.iter().for_each(|held| held.signal(ipc_protocol::Signal::Kill).expect("killed"));
     daemon.end(Signal::SIGKILL);
     gone(fork_server);
@@ -239,6 +245,7 @@ fn a_daemon_that_is_stopped_is_named_with_what_helps() {
     daemon.run(&["start", "--id", "s", "--agent", "command", "--", "cat"]).exits(0);
     let (pid, helps) = (daemon.pid(), format!("`kill -CONT {}` lets it go on", daemon.pid()));
     daemon.signal(Signal::SIGSTOP);
+    stands_still(pid);
     let commands = [&["sessions"][..], &["stop", "--now"], &["stop", "--timeout", "1s"], &["restart"], &["kill", "s"]];
     let asked: Vec<_> = commands.iter().map(|args| (args, place.spawn(args))).collect();
     let examined = place.spawn(&["doctor"]);

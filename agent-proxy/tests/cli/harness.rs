@@ -481,6 +481,20 @@ pub(crate) fn is_there(id: ProcessId) -> bool {
     registry::identify(id.pid).is_ok_and(|now| now == id)
 }
 
+/// Waits until a process that was sent a stop has stopped.
+#[track_caller]
+pub(crate) fn stands_still(pid: u32) {
+    let begin = Instant::now();
+    loop {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it is there");
+        if stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')) {
+            return;
+        }
+        assert!(begin.elapsed() < DEADLINE, "process {pid} goes on: {stat}");
+        thread::yield_now();
+    }
+}
+
 /// Whether a run ended by a signal.
 pub(crate) fn signalled(ran: &Ran) -> Option<i32> {
     ran.status.signal()
