@@ -410,6 +410,8 @@ impl ProxyManager {
         let session = self.inner.session_table.get(id)?;
         // What earlier managers accepted comes first.
         session.queue().loaded(self.inner.deadlines.control).await;
+        // A suspension that is about to return, its event having been read, would cancel this. One that takes longer does.
+        let _ = timeout(self.inner.deadlines.control, session.lives().wait_no_end_requested()).await;
         let _one_at_a_time = self.lock_resume(id, session.lives()).await?;
         let mut resumed = self.resume_locked(id, by, take_back, options.clone(), visit.clone()).await;
         if matches!(resumed, Err(Error::ForkServerDied)) && self.inner.fork_servers.can_be_replaced() {

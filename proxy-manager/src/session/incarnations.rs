@@ -99,6 +99,12 @@ impl SessionIncarnations {
         EndWish(self, reason)
     }
 
+    /// Resolves when no caller wants the session ended or suspended any more.
+    pub(crate) async fn wait_no_end_requested(&self) {
+        // Fails only without the session.
+        let _ = self.current.subscribe().wait_for(|now| now.end_reasons.is_empty()).await;
+    }
+
     /// Resolves with the reason when a caller wants the session ended or suspended, and `session` is the latest
     /// incarnation.
     pub(crate) async fn wait_end_requested(&self, session: &ManagedSession) -> EndReason {

@@ -39,7 +39,8 @@ async fn a_session_whose_holder_leaves_is_suspended_or_killed() {
     drop(hold(&api, "s-1").await);
     // A hold lasts over a resume.
     let held = hold(&api, "s-1").await;
-    assert_eq!(api.json("POST /v1/sessions/s-1/resume", "{}").await.0, StatusCode::OK);
+    let (status, answer) = api.json("POST /v1/sessions/s-1/resume", "{}").await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
     api.turn("s-1", "say resumed").await;
     drop(held);
     let events = api.send("GET /v1/sessions/s-1/events?follow=true&type=session:suspended", &[], "").await;
