@@ -13,7 +13,7 @@ use agents::{
 use api_types::InstalledAgent;
 use ipc_protocol::ErrorChain;
 use proxy_manager::{
-    AgentSessionConfig, ChildProgram, EndReason, Event, ExitStatus, KillOptions, ProxyManager, Timeouts,
+    AgentSessionConfig, ChildProgram, EndReason, Error, Event, ExitStatus, KillOptions, ProxyManager, Timeouts,
 };
 use proxy_server::{
     ProblemDetails,
@@ -102,6 +102,19 @@ async fn asked_version(manager: &ProxyManager, command: Vec<String>) -> VersionA
     };
     let session = match manager.start_session(config).await {
         Ok(session) => session,
+        // Not the program's fault.
+        Err(
+            error @ (Error::ForkServerDied
+            | Error::ProxyDied { .. }
+            | Error::Deadline { .. }
+            | Error::FdsExhausted { .. }
+            | Error::TooManySessions { .. }
+            | Error::ContainmentUnavailable { .. }
+            | Error::ShutDown),
+        ) => {
+            tracing::warn!(error = %ErrorChain(&error), "failed to start a program that was to tell its version");
+            return VersionAnswer::Unclear;
+        }
         Err(error) => return VersionAnswer::Failed(ErrorChain(&error).to_string()),
     };
     let mut events = session.subscribe_from(0);

@@ -103,7 +103,9 @@ pub(crate) fn error_text(text: impl Display) {
 /// Reports a problem on standard error: as a sentence, or as a problem object.
 pub(crate) fn problem(problem: &ProblemDetails, as_json: bool) {
     if as_json && let Ok(text) = serde_json::to_string(problem) {
-        return error_line(text);
+        let text = if io::stderr().is_terminal() { printable_json(&text) } else { text };
+        // Not broken between words: it is one line of JSON.
+        return error_text(format_args!("{text}\n"));
     }
     // Much of it is an agent's own words.
     error_line(format_args!("{} {}", TermStyle::stderr().red("error:"), printable(&problem.detail, true)));

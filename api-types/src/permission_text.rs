@@ -8,6 +8,8 @@ use crate::{OpenPermission, printable};
 const MAX_LINES: usize = 2_000;
 /// Most characters of a line that are shown.
 const MAX_CHARS: usize = 16_000;
+/// Longest name, in characters, beside which its text is: that of a longer one is below it.
+const MAX_NAME: usize = 40;
 /// Lines that are shown around a change.
 const CONTEXT: usize = 3;
 /// Members of an input with a text before and after a change.
@@ -21,7 +23,7 @@ impl OpenPermission {
     ///
     /// What is too long ends in a line that says how much is missing, and where it is.
     pub fn details(&self) -> Vec<String> {
-        let mut lines = RequestLines { title: &self.title, command: self.command.as_deref(), lines: Vec::new() };
+        let mut lines = RequestLines::of(self);
         if let Some(command) = self.command.as_deref().filter(|command| *command != self.title) {
             lines.field("", "command", command);
         }
@@ -31,11 +33,13 @@ impl OpenPermission {
             lines.field("", "path", path);
         }
         match &input {
+            // Nested too deep to be read.
+            Value::Null if self.input.as_str() != "null" => lines.field("", "input", self.input.as_str()),
             Value::Null => {}
             Value::Object(members) => lines.members("", members),
             other => lines.value("", "input", other),
         }
-        bounded(lines.lines, &self.id)
+        lines.end()
     }
 }
 
@@ -44,17 +48,59 @@ struct RequestLines<'a> {
     title: &'a str,
     command: Option<&'a str>,
     lines: Vec<String>,
+    /// Lines that were too many.
+    missing: usize,
+    /// Where the rest of what is too long can be read.
+    whole: String,
 }
 
-impl RequestLines<'_> {
+impl<'a> RequestLines<'a> {
+    fn of(request: &'a OpenPermission) -> Self {
+        Self {
+            title: &request.title,
+            command: request.command.as_deref(),
+            lines: Vec::new(),
+            missing: 0,
+            whole: format!("see the event permission:requested of {}", printable(&request.id, false)),
+        }
+    }
+
+    /// Adds a line, or counts it. What is too long is cut at once: a long name before each of many lines would be gigabytes.
+    fn push(&mut self, line: impl FnOnce() -> String) {
+        if self.lines.len() == MAX_LINES {
+            self.missing += 1;
+            return;
+        }
+        let mut line = line();
+        if let Some((cut, _)) = line.char_indices().nth(MAX_CHARS) {
+            let missing = line[cut..].chars().count();
+            line.truncate(cut);
+            line.push_str(&format!(" … {missing} more characters: {}", self.whole));
+        }
+        self.lines.push(line);
+    }
+
+    fn end(mut self) -> Vec<String> {
+        if self.missing > 0 {
+            self.lines.push(format!("… {} more lines: {}", self.missing, self.whole));
+        }
+        self.lines
+    }
+
     /// Adds a text with its name; its further lines are below its first.
     fn field(&mut self, indent: &str, name: &str, text: &str) {
-        let name = printable(name, false);
-        let below = " ".repeat(name.chars().count() + 2);
-        let mut parts = text.strip_suffix('\n').unwrap_or(text).split('\n').map(line);
-        let first = parts.next().filter(|first| !first.is_empty()).unwrap_or_else(|| "\"\"".to_owned());
-        self.lines.push(format!("{indent}{name}  {first}"));
-        self.lines.extend(parts.map(|part| format!("{indent}{below}{part}")));
+        let is_long = name.chars().nth(MAX_NAME).is_some();
+        let name = if self.lines.len() == MAX_LINES { String::new() } else { printable(name, false) };
+        let below = " ".repeat(if is_long { 2 } else { name.chars().count() + 2 });
+        let mut parts = text.strip_suffix('\n').unwrap_or(text).split('\n');
+        let first = parts.next().filter(|first| !first.is_empty()).unwrap_or("\"\"");
+        if is_long {
+            self.push(|| format!("{indent}{name}"));
+            self.push(|| format!("{indent}{below}{}", line(first)));
+        } else {
+            self.push(|| format!("{indent}{name}  {}", line(first)));
+        }
+        parts.for_each(|part| self.push(|| format!("{indent}{below}{}", line(part))));
     }
 
     fn value(&mut self, indent: &str, name: &str, value: &Value) {
@@ -62,7 +108,7 @@ impl RequestLines<'_> {
             Value::Null => {}
             Value::String(text) => self.field(indent, name, text),
             Value::Object(members) => {
-                self.lines.push(format!("{indent}{}", printable(name, false)));
+                self.push(|| format!("{indent}{}", printable(name, false)));
                 self.members(&format!("{indent}  "), members);
             }
             Value::Array(values) if values.iter().all(|value| !value.is_object() && !value.is_array()) => {
@@ -70,7 +116,9 @@ impl RequestLines<'_> {
             }
             Value::Array(values) => {
                 for (at, value) in values.iter().enumerate() {
-                    self.value(indent, &format!("{name} {}", at + 1), value);
+                    let is_counted = self.lines.len() == MAX_LINES;
+                    let name = if is_counted { String::new() } else { format!("{name} {}", at + 1) };
+                    self.value(indent, &name, value);
                 }
             }
             other => self.field(indent, name, &other.to_string()),
@@ -100,6 +148,12 @@ impl RequestLines<'_> {
 
     /// Adds a change, without what stays far from it.
     fn change(&mut self, indent: &str, old: &str, new: &str) {
+        let last_newline = match (old.ends_with('\n'), new.ends_with('\n')) {
+            _ if old.is_empty() || new.is_empty() => None,
+            (true, false) => Some("(without the newline at the end)"),
+            (false, true) => Some("(with a newline at the end)"),
+            _ => None,
+        };
         let (old, new): (Vec<&str>, Vec<&str>) =
             (old.split_terminator('\n').collect(), new.split_terminator('\n').collect());
         let head = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
@@ -107,7 +161,7 @@ impl RequestLines<'_> {
         let tail = old_rest.iter().rev().zip(new_rest.iter().rev()).take_while(|(old, new)| old == new).count();
         let (old_rest, new_rest) = (&old_rest[..old_rest.len() - tail], &new_rest[..new_rest.len() - tail]);
         let mut add =
-            |sign: &str, text: &str| self.lines.push(format!("{indent}{sign} {}", line(text)).trim_end().to_owned());
+            |sign: &str, text: &str| self.push(|| format!("{indent}{sign} {}", line(text)).trim_end().to_owned());
         let same = |lines: usize| format!("({lines} more as before)");
         if head > CONTEXT {
             add(" ", &same(head - CONTEXT));
@@ -120,6 +174,7 @@ impl RequestLines<'_> {
         if tail > CONTEXT {
             add(" ", &same(tail - CONTEXT));
         }
+        last_newline.into_iter().for_each(|text| add("+", text));
     }
 }
 
@@ -133,27 +188,12 @@ fn has_text(value: &Value, text: &str) -> bool {
     match value {
         Value::String(found) => found == text,
         Value::Array(values) => values.iter().any(|value| has_text(value, text)),
-        Value::Object(members) => members.iter().any(|(name, value)| name == text || has_text(value, text)),
+        Value::Object(members) => {
+            // A member without a value is not shown.
+            members.iter().any(|(name, value)| (name == text && !value.is_null()) || has_text(value, text))
+        }
         _ => false,
     }
-}
-
-/// Leaves out what is too much, and says so.
-fn bounded(mut lines: Vec<String>, id: &str) -> Vec<String> {
-    let whole = format!("see the event permission:requested of {}", printable(id, false));
-    let missing = lines.len().saturating_sub(MAX_LINES);
-    lines.truncate(MAX_LINES);
-    for line in &mut lines {
-        if let Some((cut, _)) = line.char_indices().nth(MAX_CHARS) {
-            let missing = line[cut..].chars().count();
-            line.truncate(cut);
-            line.push_str(&format!(" … {missing} more characters: {whole}"));
-        }
-    }
-    if missing > 0 {
-        lines.push(format!("… {missing} more lines: {whole}"));
-    }
-    lines
 }
 
 #[cfg(test)]
@@ -225,6 +265,45 @@ mod tests {
                 "  + all",
             ]
         );
+    }
+
+    #[test]
+    fn a_long_name_is_not_before_each_line_of_its_text() {
+        let name = "n".repeat(1 << 16);
+        for value in [json!("\n".repeat(1 << 15)), json!(vec![json!({}); 1 << 14])] {
+            let lines = details("x", None, &json!({ &name: value }));
+            let bytes: usize = lines.iter().map(String::len).sum();
+            assert!(lines.len() == MAX_LINES + 1 && bytes <= (MAX_LINES + 1) * (MAX_CHARS + 100), "{bytes}");
+            assert!(lines.last().is_some_and(|line| line.contains(" more lines: ")), "{:?}", lines.last());
+        }
+        let lines = details("x", None, &json!({ "n".repeat(MAX_NAME + 1): "one\ntwo" }));
+        assert_eq!(lines[2..], ["n".repeat(MAX_NAME + 1), "  one".to_owned(), "  two".to_owned()]);
+    }
+
+    #[test]
+    fn nothing_hides_in_what_is_not_shown() {
+        // A member without a value is left out, its name too.
+        assert!(details("x", None, &json!({ "/a": null })).contains(&"path  /a".to_owned()));
+        let deep = format!("{}\"rm\"{}", "[".repeat(200), "]".repeat(200));
+        let request = OpenPermission {
+            input: Json::new(deep.clone()).expect("JSON"),
+            ..OpenPermission::from(&ipc_protocol::PermissionRequest {
+                id: "permission-1".into(),
+                tool_call_id: None,
+                title: "x".into(),
+                tool: "x".into(),
+                kind: "other".into(),
+                command: None,
+                paths: Vec::new(),
+                input: Json::null(),
+                options: Vec::new(),
+                parent: None,
+            })
+        };
+        assert_eq!(request.details(), [format!("input  {deep}")]);
+        let change = |old: &str, new: &str| details("x", None, &json!({ "oldText": old, "newText": new }));
+        assert_eq!(change("a", "a\n")[2..], ["  a", "+ (with a newline at the end)"]);
+        assert_eq!(change("a\n", "a")[2..], ["  a", "+ (without the newline at the end)"]);
     }
 
     #[test]

@@ -1,13 +1,18 @@
 //! Moment of `--since`.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Seconds from 1970 to the year 10000, which cannot be written.
+const END_OF_TIMES: u64 = 253_402_300_800;
 
 /// Parses a time ago (`10m`) or a moment: a date, a date and a time, or RFC 3339. Without a zone it is UTC, as listings print it.
 pub(super) fn parse(text: &str) -> Result<SystemTime, String> {
     if let Ok(ago) = humantime::parse_duration(text) {
-        return SystemTime::now().checked_sub(ago).ok_or_else(|| format!("{text} ago is before all times"));
+        // Nothing was before 1970.
+        return Ok(SystemTime::now().checked_sub(ago).unwrap_or(UNIX_EPOCH).max(UNIX_EPOCH));
     }
-    moment(text.trim()).ok_or_else(|| {
+    let writable = UNIX_EPOCH..UNIX_EPOCH + Duration::from_secs(END_OF_TIMES);
+    moment(text.trim()).filter(|moment| writable.contains(moment)).ok_or_else(|| {
         format!("{text:?} is neither a time ago, as in 10m, nor a moment, as in 2026-01-31, '2026-01-31 14:00' or 2026-01-31T14:00:00Z")
     })
 }
@@ -66,6 +71,9 @@ mod tests {
         assert_eq!(parse("2026-11-28"), Ok(noon - Duration::from_secs(12 * 3600)));
         let ago = parse("1h 30m").expect("a time ago").elapsed().expect("it is past");
         assert!(ago >= Duration::from_secs(5400) && ago < Duration::from_secs(5460), "{ago:?}");
+        for ago in ["60y", "10000y"] {
+            assert_eq!(parse(ago), Ok(UNIX_EPOCH), "{ago}");
+        }
         for text in [
             "noon",
             "",
@@ -78,6 +86,8 @@ mod tests {
             "2026-11-28 12:00+1:00",
             "2026-11-28 12:00+24:00",
             "2026-11-28 12:00 UTC",
+            "1970-01-01T00:00+01:00",
+            "9999-12-31T23:30-01:00",
         ] {
             assert!(parse(text).is_err_and(|why| why.contains("2026-01-31 14:00")), "{text}");
         }

@@ -29,7 +29,9 @@ pub(super) async fn export(client: &DaemonClient, args: &ExportArgs) -> Result<(
             (Some(file), Some(path)) => {
                 batch.iter().try_for_each(|line| writeln!(file, "{line}")).map_err(|error| failed(path, &error))?;
             }
-            _ => term::out(batch.iter().map(|line| format!("{line}\n")).collect::<String>())?,
+            _ => {
+                term::out(batch.iter().map(|line| term::json_for_stdout(&line.to_string()) + "\n").collect::<String>())?
+            }
         }
     }
     match (file, path) {

@@ -17,6 +17,7 @@ use rustix::{
 
 use super::DoctorCheck;
 use crate::{
+    command_failure::CommandFailure,
     configuration::{self, places},
     installed_agents::installed,
     socket_path::SocketPath,
@@ -173,7 +174,14 @@ pub(super) async fn agents(child: ChildProgram, directory: Option<&Path>) -> Vec
         Err(problem) => return vec![DoctorCheck::missing("configuration", problem.detail, "change what it names")],
     };
     let places = places();
-    let installed = installed(&configuration.catalog, Some(child)).await.unwrap_or_default();
+    let (installed, trouble) = match installed(&configuration.catalog, Some(child)).await {
+        Ok(installed) => (installed, None),
+        Err(failure) => {
+            let why =
+                if let CommandFailure::Problem(problem) = failure { problem.detail } else { "it broke off".to_owned() };
+            (Vec::new(), Some(DoctorCheck::note("agent", format!("none was started to see that it runs: {why}"), None)))
+        }
+    };
     let lacks = |id: &str| {
         let agent = installed.iter().find(|agent| agent.id == id).filter(|agent| agent.enabled)?;
         (!agent.missing.is_empty()).then(|| agent.missing.join("; "))
@@ -195,7 +203,7 @@ pub(super) async fn agents(child: ChildProgram, directory: Option<&Path>) -> Vec
             (None, _) => note(format!("{}: not found", row.id), "`agent-proxy agents` says what installs it"),
         }
     };
-    configuration.catalog.rows().iter().filter(|row| !row.cmd.is_empty()).map(check).collect()
+    configuration.catalog.rows().iter().filter(|row| !row.cmd.is_empty()).map(check).chain(trouble).collect()
 }
 
 #[cfg(test)]

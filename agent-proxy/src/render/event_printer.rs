@@ -54,8 +54,8 @@ pub(crate) struct EventPrinter {
     last_text: Instant,
     /// Command that answers permission requests, if they are not answered here; the request's id and the answer follow it.
     answers_with: Option<String>,
-    /// Permission request that no policy has answered at once, and the time it came.
-    unanswered: Option<(String, Instant)>,
+    /// Permission requests that nobody has answered, and the time each came. Those that were told to wait are not among them.
+    unanswered: Vec<(String, Instant)>,
     /// True while the spinner is below the unfinished line, where the answer does not go on.
     is_below: bool,
 }
@@ -83,7 +83,7 @@ impl EventPrinter {
             column: 0,
             last_text: Instant::now(),
             answers_with: None,
-            unanswered: None,
+            unanswered: Vec::new(),
             is_below: false,
         }
     }
@@ -124,17 +124,16 @@ impl EventPrinter {
         }
     }
 
-    /// Says once how a request is answered that waits for a user, and rings the bell.
+    /// Says once how each request is answered that no policy has answered at once, and rings the bell.
     fn call_user(&mut self) {
-        let (Some(command), Some((_, since))) = (&self.answers_with, &self.unanswered) else { return };
-        if since.elapsed() < POLICY_TIME {
-            return;
+        let Some(command) = self.answers_with.clone() else { return };
+        // The first is the oldest.
+        while self.unanswered.first().is_some_and(|(_, since)| since.elapsed() >= POLICY_TIME) {
+            let (id, _) = self.unanswered.remove(0);
+            let id = shlex::try_quote(&id).map(Cow::into_owned).unwrap_or_default();
+            self.print_whole("?", &format!("it waits: {command} shows all of it\n{command} {id} allow|deny answers"));
+            term::ring_bell();
         }
-        let Some((id, _)) = self.unanswered.take() else { return };
-        let id = shlex::try_quote(&id).map(Cow::into_owned).unwrap_or_default();
-        let text = format!("it waits: {command} shows all of it\n{command} {id} allow|deny answers");
-        self.print_whole("?", &text);
-        term::ring_bell();
     }
 
     fn draw(&mut self) {
@@ -187,12 +186,12 @@ impl EventPrinter {
             }
             Event::PermissionRequested(request) => {
                 self.print_whole("?", &format!("permission {}: {}", request.id, request.title));
-                self.unanswered = Some((request.id.clone(), Instant::now()));
+                self.unanswered.push((request.id.clone(), Instant::now()));
             }
             Event::PermissionResolved { id, option, by } => {
                 let answer = option.as_deref().unwrap_or("cancelled");
                 self.print_whole("?", &format!("answered: {answer}, by {}", resolved_by(by)));
-                self.unanswered.take_if(|(open, _)| open == id);
+                self.unanswered.retain(|(open, _)| open != id);
             }
             Event::Plan { .. } => self.print_note("-", &format!("plan: {}", detail(event))),
             Event::Error { .. } | Event::ActionFailed { .. } | Event::SessionGap(_) | Event::Log { .. } => {

@@ -96,15 +96,16 @@ impl CallDetails {
     }
 }
 
-/// Returns whether these are changes whose new texts are all in the input.
+/// Returns whether these are changes whose new texts are all in the input. That a file is emptied is in none.
 fn has_texts(input: &Value, changes: &Value) -> bool {
-    let is_known = |change: &Value| change["newText"].as_str().is_some_and(|text| has_text(input, text));
+    let is_known =
+        |change: &Value| change["newText"].as_str().is_some_and(|text| !text.is_empty() && has_text(input, text));
     changes.as_array().is_some_and(|changes| changes.iter().all(is_known))
 }
 
 fn has_text(value: &Value, text: &str) -> bool {
     match value {
-        Value::String(found) => found.contains(text),
+        Value::String(found) => found == text,
         Value::Array(values) => values.iter().any(|value| has_text(value, text)),
         Value::Object(members) => members.values().any(|value| has_text(value, text)),
         _ => false,
@@ -148,8 +149,14 @@ impl AcpToolCall {
         let mut details = self.details.clone();
         details.record(fields);
         if let (None, Some(content)) = (&fields.raw_input, &fields.content) {
-            // Whatever it is: the request is about it.
-            details.changes = serde_json::to_value(content).ok().map(|value| json(&value));
+            // Whatever it is: the request is about it. Changes that were told before are so still, unless there are others.
+            let has_changes = content.iter().any(|content| matches!(content, ToolCallContent::Diff(_)));
+            let mut all = match details.changes.take().filter(|_| !has_changes).map(|known| known.value()) {
+                Some(Value::Array(known)) => known,
+                known => known.into_iter().collect(),
+            };
+            all.extend(content.iter().filter_map(|content| serde_json::to_value(content).ok()));
+            details.changes = (!all.is_empty()).then(|| json(&Value::Array(all)));
         }
         details.document()
     }
@@ -363,4 +370,44 @@ fn tool_status(status: ToolCallStatus) -> ToolStatus {
 /// Returns the protocol's word for the kind of a tool.
 pub(super) fn kind(kind: ToolKind) -> String {
     word(&kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json as value;
+
+    use super::*;
+
+    fn fields(fields: Value) -> ToolCallUpdateFields {
+        serde_json::from_value(fields).expect("fields")
+    }
+
+    fn input(told: Value, asked: Value) -> Value {
+        let mut call = AcpToolCall::default();
+        call.record_details(&fields(told));
+        call.input_with(&fields(asked)).value()
+    }
+
+    #[test]
+    fn a_request_has_the_changes_that_its_input_has_not() {
+        let diff = |new: &str| value!({"type": "diff", "path": "/a", "oldText": "old", "newText": new});
+        // A file that is emptied, and a text that is a part of another one.
+        for new in ["", "a"] {
+            let told = value!({"rawInput": {"path": "/a"}, "content": [diff(new)]});
+            let all = input(told, value!({}));
+            assert_eq!(all, value!({"input": {"path": "/a"}, "content": [diff(new)]}));
+        }
+        let told = value!({"rawInput": {"path": "/a", "text": "new"}, "content": [diff("new")]});
+        assert_eq!(input(told, value!({})), value!({"path": "/a", "text": "new"}));
+    }
+
+    #[test]
+    fn other_words_of_a_request_take_no_change_away() {
+        let diff = |new: &str| value!({"type": "diff", "path": "/a", "oldText": "old", "newText": new});
+        let told = || value!({"content": [diff("new")]});
+        let words = value!({"type": "content", "content": {"type": "text", "text": "Proceed?"}});
+        assert_eq!(input(told(), value!({"content": []})), value!([diff("new")]));
+        assert_eq!(input(told(), value!({"content": [words]})), value!([diff("new"), words]));
+        assert_eq!(input(told(), value!({"content": [diff("other")]})), value!([diff("other")]));
+    }
 }

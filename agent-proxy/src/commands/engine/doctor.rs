@@ -10,7 +10,7 @@ use crate::{
     doctor::{self, CheckVerdict, DoctorCheck},
     render,
     socket_path::SocketPath,
-    term::{self, TermStyle},
+    term::{self, TermStyle, printable},
 };
 
 /// Runs all checks, and reports what is missing, with advice.
@@ -38,7 +38,7 @@ fn text(checks: &[DoctorCheck], style: TermStyle, width: Option<usize>) -> Strin
                 CheckVerdict::Note => "-",
                 CheckVerdict::Missing => "MISSING",
             };
-            vec![check.name.clone(), mark.to_owned(), check.found.clone()]
+            vec![check.name.clone(), mark.to_owned(), printable(&check.found, false)]
         })
         .collect();
     let mut text = render::wrapped_table(style, &["WHAT", "", "FOUND"], &[], rows, width);

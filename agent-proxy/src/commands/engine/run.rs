@@ -26,7 +26,7 @@ use crate::{
     commands::prompt::TurnOutcome,
     configuration, environment, prompting,
     render::{self, event_printer::EventPrinter},
-    term::{self, TermStyle},
+    term::{self, TermStyle, printable},
 };
 
 /// Runs one turn, then kills the session.
@@ -210,7 +210,7 @@ impl ForegroundSession {
                 typed = self.asker.typed(takes_ahead) => match typed {
                     TypedInput::Answer(id, answer) => {
                         if let Err(error) = self.session.respond_permission(&id, answer).await {
-                            term::error_line(format_args!("! {}", error_text(&error)));
+                            term::error_line(format_args!("! {}", printable(&error_text(&error), true)));
                         }
                     }
                     TypedInput::Interrupted => self.abort().await,
@@ -268,7 +268,7 @@ impl ForegroundSession {
         match aborted {
             Ok(_) => term::error_line("aborting the turn; Ctrl-C again kills the session"),
             Err(error) => {
-                let why = error_text(&error);
+                let why = printable(&error_text(&error), true);
                 term::error_line(format_args!("the turn cannot be aborted: {why}; Ctrl-C again kills the session"))
             }
         }
@@ -345,7 +345,7 @@ impl ForegroundSession {
             _ if self.restarts => "; it is resumed in a moment",
             _ => "",
         };
-        term::error_line(TermStyle::stderr().dim(format_args!("- suspended: {why}{next}")));
+        term::error_line(TermStyle::stderr().dim(format_args!("- suspended: {}{next}", printable(&why, true))));
     }
 
     /// Ends the session. Another Ctrl-C meanwhile ends the grace.

@@ -389,6 +389,9 @@ fn dialog(frame: &mut Frame<'_>, state: &mut TopState, style: TopStyle) {
     frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(format!(" {title} "))), area);
 }
 
+/// Most rows of a request's title that are always shown.
+const MAX_TITLE_ROWS: usize = 3;
+
 /// Formats a request: its head, as much of what it would do as there is room for, and its options.
 fn permission_lines(dialog: &mut PermissionDialog, width: usize, height: u16) -> Vec<Line<'static>> {
     let PermissionDialog { session, request, at, scroll, page } = dialog;
@@ -397,15 +400,30 @@ fn permission_lines(dialog: &mut PermissionDialog, width: usize, height: u16) ->
         .into_iter()
         .map(Line::raw)
         .collect();
-    lines.extend(fold(printable(&request.title, false), 2).into_iter().map(|row| Line::styled(row, BOLD)));
-    let mut below = Vec::new();
+    // A long one is scrolled with the rest.
+    let (title, mut details) = (fold(printable(&request.title, false), 2), Vec::new());
+    if title.len() <= MAX_TITLE_ROWS {
+        lines.extend(title.into_iter().map(|row| Line::styled(row, BOLD)));
+    } else {
+        details = title;
+    }
+    let (mut below, mut first_selected) = (Vec::new(), 0);
     for (place, option) in request.options.iter().enumerate() {
         let rows = fold(format!("{} {}", place + 1, printable(&option.name, false)), 2).into_iter();
         let style = if place == *at { SELECTED } else { Style::new() };
+        if place == *at {
+            first_selected = below.len();
+        }
         below.extend(rows.map(|row| Line::styled(format!("{row:<width$}"), style)));
     }
+    // As many as leave half of the room to what is asked.
+    let most = (usize::from(height) / 2).max(1);
+    if below.len() > most {
+        below = below.split_off(first_selected.min(below.len() - most));
+        below.truncate(most);
+    }
     below.push(Line::raw(clip("[y] allow  [n] deny  Enter: the option", width)));
-    let details = folded_details(&request.details(), Some(width));
+    details.extend(folded_details(&request.details(), Some(width)));
     // The border takes two rows.
     let room = usize::from(height).saturating_sub(2 + lines.len() + below.len());
     if details.len() <= room {
@@ -656,6 +674,33 @@ mod tests {
         assert!(!text.contains("to 200 of 200"), "{text}");
         press(&mut top, "home");
         assert!(screen(&mut top).join("\n").contains("command  step 0 x"));
+    }
+
+    #[test]
+    fn a_long_title_and_many_options_leave_the_keys_in_sight() {
+        let option = |number| PermissionOption {
+            id: format!("{number}"),
+            name: format!("option-{number}-{}", "x".repeat(200)),
+            kind: PermissionOptionKind::AllowOnce,
+        };
+        let title = (0..200).map(|number| format!("word-{number} and-more")).collect::<Vec<_>>().join(" ");
+        let request = OpenPermission { title, options: (0..64).map(option).collect(), ..asking() };
+        let mut top = state(vec![SessionRow { permissions: vec![request], ..row(1, RowPhase::Asking) }]);
+        press(&mut top, "a");
+        let mut seen = Vec::new();
+        for _ in 0..20 {
+            let text = screen(&mut top).join("\n");
+            assert!(text.contains("PgDn, PgUp") && text.contains("[y] allow"), "{text}");
+            seen.push(text);
+            press(&mut top, "pgdn");
+        }
+        let (first, last) = (&seen[0], &seen[19]);
+        assert!(first.contains("│word-0 and-more") && last.contains(" 49 of 49"), "{first}\n{last}");
+        for number in 0..64 {
+            let text = screen(&mut top).join("\n");
+            assert!(text.contains(&format!("option-{number}-")), "{number}: {text}");
+            press(&mut top, "down");
+        }
     }
 
     #[test]
