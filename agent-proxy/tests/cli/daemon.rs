@@ -77,7 +77,8 @@ fn what_a_crash_of_everything_left_is_ended_by_the_next_daemon() {
         held.signal(ipc_protocol::Signal::Stop).expect("stopped");
         stands_still(held.id().pid);
     }
-    held.iter().for_each(|held| held.signal(ipc_protocol::Signal::Kill).expect("killed"));
+    // The proxy first: the kernel continues what is stopped in a group that its parent's death orphans.
+    held.iter().rev().for_each(|held| held.signal(ipc_protocol::Signal::Kill).expect("killed"));
     daemon.end(Signal::SIGKILL);
     gone(fork_server);
     gone(proxy);
