@@ -1,15 +1,19 @@
 //! Supervisors that die together, are stopped or are struck by limits while the host lives: it ends what they left, says so
 //! with a receipt, and goes on with a new fork server. No call says that something ended which nobody has proven.
 
-use std::time::{Duration, Instant};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use agent_proxy_tests::{
+    lasting::{Lasting, Mode, Speaker},
     sessions::{self, all, event, family, shell, soon},
     system::{self, until},
 };
 use proxy_manager::{
-    AgentSessionConfig, Containment, EndReason, Error, Event, KillOptions, ProcessId, ProxyManager, Receipt,
-    SessionHandle, SessionState, Signal, Subscription,
+    AgentSessionConfig, Containment, EndReason, Error, Event, Json, KillOptions, NewEvent, ProcessId, ProxyManager,
+    Receipt, SessionHandle, SessionId, SessionState, Signal, Subscription,
 };
 use registry::PidFd;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
@@ -307,6 +311,16 @@ async fn the_end_can_be_read_when_kill_returns() {
     manager.shutdown().await;
 }
 
+/// A manager of an agent that keeps its conversations, and the session to start there.
+async fn lasting(dir: &Path) -> (Lasting, ProxyManager) {
+    let speaker = Speaker::Fake(env!("CARGO_BIN_EXE_fake-agent").into());
+    let (child, dir, id) = (env!("CARGO_BIN_EXE_proxy-child").into(), dir.to_owned(), SessionId::mint());
+    let lasting = Lasting { speaker, child, dir, id, detaches: false, mode: Mode::Idle };
+    lasting.furnish().expect("furnished");
+    let manager = soon("a manager", lasting.builder().build()).await.expect("built");
+    (lasting, manager)
+}
+
 /// What a future comes to at once.
 async fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = std::pin::pin!(future);
@@ -322,14 +336,9 @@ async fn now<T>(future: impl Future<Output = T>) -> Option<T> {
 /// Whoever resumes a session whose agent has just died waits for its end.
 #[tokio::test]
 async fn a_resume_after_the_agents_death_waits_for_the_end() {
-    use agent_proxy_tests::lasting::{Lasting, Mode, Speaker};
     let scratch = tempfile::tempdir().expect("a directory");
-    let (child, dir) = (env!("CARGO_BIN_EXE_proxy-child").into(), scratch.path().to_owned());
-    let speaker = Speaker::Fake(env!("CARGO_BIN_EXE_fake-agent").into());
-    let id = proxy_manager::SessionId::mint();
-    let lasting = Lasting { speaker, child, dir, id: id.clone(), detaches: false, mode: Mode::Idle };
-    lasting.furnish().expect("furnished");
-    let manager = soon("a manager", lasting.builder().build()).await.expect("built");
+    let (lasting, manager) = lasting(scratch.path()).await;
+    let id = lasting.id.clone();
     let session = soon("a start", manager.start_session(lasting.config(&id))).await.expect("started");
     let prompted = session.prompt(lasting.first(), proxy_manager::PromptMode::Refuse).await.expect("prompted");
     soon("the turn's end", prompted.wait()).await.expect("ended");
@@ -347,14 +356,9 @@ async fn a_resume_after_the_agents_death_waits_for_the_end() {
 /// The same of a session that was suspended by the death, and of one that is being suspended.
 #[tokio::test]
 async fn a_resume_waits_for_a_suspension() {
-    use agent_proxy_tests::lasting::{Lasting, Mode, Speaker};
     let scratch = tempfile::tempdir().expect("a directory");
-    let (child, dir) = (env!("CARGO_BIN_EXE_proxy-child").into(), scratch.path().to_owned());
-    let speaker = Speaker::Fake(env!("CARGO_BIN_EXE_fake-agent").into());
-    let id = proxy_manager::SessionId::mint();
-    let lasting = Lasting { speaker, child, dir, id: id.clone(), detaches: false, mode: Mode::Idle };
-    lasting.furnish().expect("furnished");
-    let manager = soon("a manager", lasting.builder().build()).await.expect("built");
+    let (lasting, manager) = lasting(scratch.path()).await;
+    let id = lasting.id.clone();
     let session = soon("a start", manager.start_session(lasting.config(&id))).await.expect("started");
     let prompted = session.prompt(lasting.first(), proxy_manager::PromptMode::Refuse).await.expect("prompted");
     soon("the turn's end", prompted.wait()).await.expect("ended");
@@ -370,14 +374,9 @@ async fn a_resume_waits_for_a_suspension() {
 /// A start and a resume whose fork server dies before it has forked for them begin once more, with the next one.
 #[tokio::test]
 async fn a_start_goes_on_with_the_next_fork_server() {
-    use agent_proxy_tests::lasting::{Lasting, Mode, Speaker};
     let scratch = tempfile::tempdir().expect("a directory");
-    let (child, dir) = (env!("CARGO_BIN_EXE_proxy-child").into(), scratch.path().to_owned());
-    let speaker = Speaker::Fake(env!("CARGO_BIN_EXE_fake-agent").into());
-    let id = proxy_manager::SessionId::mint();
-    let lasting = Lasting { speaker, child, dir, id: id.clone(), detaches: false, mode: Mode::Idle };
-    lasting.furnish().expect("furnished");
-    let manager = soon("a manager", lasting.builder().build()).await.expect("built");
+    let (lasting, manager) = lasting(scratch.path()).await;
+    let id = lasting.id.clone();
 
     let (started, first) = while_it_dies(&manager, manager.start_session(lasting.config(&id))).await;
     let session = started.expect("started");
@@ -393,6 +392,22 @@ async fn a_start_goes_on_with_the_next_fork_server() {
     soon("the turn's end", prompted.wait()).await.expect("ended");
     let receipt = soon("a kill", session.kill(KillOptions::NOW)).await.expect("killed");
     assert!(receipt.is_empty(), "{receipt:?}");
+    manager.shutdown().await;
+}
+
+/// A start on a stream that was there before is not tried again: its stream is closed, and keeps what was acknowledged.
+#[tokio::test]
+async fn what_was_written_before_a_start_outlives_its_failure() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let (lasting, manager) = lasting(scratch.path()).await;
+    let note = NewEvent { kind: "note".into(), version: 1, payload: Json::from(&"plum".into()), metadata: None };
+    assert_eq!(soon("a note", manager.append_to_stream(&lasting.id, note)).await.expect("written"), 1);
+    let (started, _) = while_it_dies(&manager, manager.start_session(lasting.config(&lasting.id))).await;
+    assert!(matches!(started, Err(Error::ForkServerDied)), "{started:?}");
+    works(&manager).await;
+    let kept = soon("the events", manager.read_all(0, 100)).await.expect("read");
+    let is_note = |event: &Event| matches!(event, Event::External { kind, .. } if **kind == *"note");
+    assert!(kept.iter().any(|(_, kept)| *kept.session == lasting.id && is_note(&kept.event)), "{kept:?}");
     manager.shutdown().await;
 }
 

@@ -108,13 +108,15 @@ impl ProxyManager {
         }
         // Reserved before anything is created: a refused start must not touch another session's files.
         let _reserved = self.inner.session_table.reserve(&config.session_id)?;
-        let again = config.clone();
+        // An earlier stream goes to the first try, which closes it.
+        let again = self.inner.free_streams.get(&config.session_id).is_none().then(|| config.clone());
         // Boxed: callers join several starts, and unoptimized code copies a future whenever it is moved.
-        match Box::pin(self.begin_with_commands(config, takes_warm)).await {
-            Err(error) if self.is_worth_another_try(&error, &again.session_id) => {
+        let begun = Box::pin(self.begin_with_commands(config, takes_warm)).await;
+        match (begun, again) {
+            (Err(error), Some(again)) if self.is_worth_another_try(&error, &again.session_id) => {
                 Box::pin(self.begin_with_commands(again, takes_warm)).await
             }
-            begun => begun,
+            (begun, _) => begun,
         }
     }
 
@@ -123,6 +125,7 @@ impl ProxyManager {
         matches!(error, Error::ForkServerDied)
             && self.inner.fork_servers.can_be_replaced()
             && self.inner.session_table.get(id).is_err()
+            && self.inner.streams.log.get().is_none_or(|log| log.head(id).is_none())
     }
 
     /// Starts like [`ProxyManager::start_session`], for a reserved id.

@@ -414,7 +414,8 @@ impl ProxyManager {
         let _ = timeout(self.inner.deadlines.control, session.lives().wait_no_end_requested()).await;
         let _one_at_a_time = self.lock_resume(id, session.lives()).await?;
         let mut resumed = self.resume_locked(id, by, take_back, options.clone(), visit.clone()).await;
-        if matches!(resumed, Err(Error::ForkServerDied)) && self.inner.fork_servers.can_be_replaced() {
+        let is_clean = || self.inner.session_table.get(id).is_ok_and(|latest| !latest.left_survivors());
+        if matches!(resumed, Err(Error::ForkServerDied)) && self.inner.fork_servers.can_be_replaced() && is_clean() {
             resumed = self.resume_locked(id, by, take_back, options, visit).await;
         }
         if let Err(error @ Error::NativeSessionMissing { .. }) = &resumed {

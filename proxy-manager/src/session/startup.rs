@@ -50,10 +50,15 @@ impl ManagedSession {
         }
     }
 
-    /// Ends the session, whose start nobody waits for any more: as one that was never ready, unless it was resumed.
+    /// Ends the session, whose start nobody waits for any more: as one that was never ready, unless it was resumed. One that has ended
+    /// stays so.
     pub(crate) fn abandon_start(&self, reason: EndReason) {
         if !self.is_resumed {
-            self.update_view(|view| view.state = SessionState::Starting);
+            self.update_view(|view| {
+                if view.state.stopped_by().is_none() {
+                    view.state = SessionState::Starting;
+                }
+            });
         }
         self.request_end(SessionTask::FAILED, reason);
     }

@@ -100,7 +100,9 @@ impl LifecyclePolicy {
             EndReason::AgentExited(_) if self.is_visit => SessionFate::Suspend,
             // Another manager can go on with it, and this one with another fork server.
             EndReason::Shutdown | EndReason::HostDied if is_durable => SessionFate::Suspend,
-            EndReason::ForkServerDied if !restarts && is_durable => SessionFate::Suspend,
+            EndReason::ForkServerDied if !restarts && (is_durable || self.is_resumed && !self.is_ready) => {
+                SessionFate::Suspend
+            }
             EndReason::ForkServerDied if !restarts => SessionFate::End,
             EndReason::Killed | EndReason::Shutdown | EndReason::HostDied => SessionFate::End,
             EndReason::AgentExited(Some(ExitStatus::Code(0))) if self.is_ready => SessionFate::End,
@@ -149,6 +151,19 @@ mod tests {
         let policy = LifecyclePolicy::new(&Lifecycle::default(), false, false);
         assert!(matches!(policy.fate(&unknown, true, &mut CrashHistory::default(), now), SessionFate::Suspend));
         assert!(matches!(fate(false), SessionFate::End));
+    }
+
+    #[test]
+    fn a_resume_that_fails_leaves_the_session_suspended_without_a_log_too() {
+        let fate = |is_resumed, is_ready| {
+            let mut policy = LifecyclePolicy::new(&Lifecycle::default(), is_resumed, false);
+            if is_ready {
+                policy.ready(Instant::now());
+            }
+            policy.fate(&EndReason::ForkServerDied, false, &mut CrashHistory::default(), Instant::now())
+        };
+        assert!(matches!(fate(true, false), SessionFate::Suspend));
+        assert!(matches!((fate(true, true), fate(false, true)), (SessionFate::End, SessionFate::End)));
     }
 
     #[test]

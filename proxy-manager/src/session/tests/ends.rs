@@ -103,6 +103,9 @@ async fn concurrent_kills_get_one_receipt_and_pending_calls_fail() {
     let last = last.expect("events");
     assert!(matches!(&last.event, Event::SessionEnded { reason: EndReason::Killed, receipt: Some(_) }), "{last:?}");
     assert_eq!(handle.info().last_offset, last.offset);
+    // A start that is dropped only now changes nothing.
+    handle.session().abandon_start(EndReason::Killed);
+    assert!(matches!(handle.info().state, SessionState::Ended { .. }));
     assert_eq!(soon(handle.processes()).await.expect("none"), []);
     assert!(matches!(soon(handle.ping()).await, Err(Error::Ended { .. })));
 }
