@@ -25,7 +25,7 @@ const ROLES: [(&str, Role); 10] = [
 
 /// Returns the least role for a route.
 pub(crate) fn role_for(method: &Method, path: &str) -> Role {
-    let named = ROLES.iter().find(|(route, _)| path.ends_with(route));
+    let named = ROLES.iter().find(|(route, _)| ends_with_route(path, route));
     match named {
         Some((_, role)) => *role,
         // Whoever is known may leave.
@@ -35,6 +35,14 @@ pub(crate) fn role_for(method: &Method, path: &str) -> Role {
         None if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) => Role::Read,
         None => Role::Operate,
     }
+}
+
+/// Returns true if a path, or the pattern that it has matched, ends as a route does.
+fn ends_with_route(path: &str, route: &str) -> bool {
+    let mut segments = path.rsplit('/');
+    route.trim_start_matches('/').rsplit('/').all(|wanted| {
+        segments.next().is_some_and(|segment| segment == wanted || (wanted.starts_with('{') && !segment.is_empty()))
+    })
 }
 
 /// Returns true for a request that changes something, or begins to: some do it by GET.
@@ -82,6 +90,11 @@ mod tests {
             (Method::POST, "/v1/fleet/sessions/{id}/take", Role::Admin),
             (Method::POST, "/v1/fleet/sessions/{id}/move", Role::Operate),
             (Method::POST, "/v1/logout", Role::Read),
+            // Where no router has matched it yet.
+            (Method::GET, "/v1/sessions/s-1/hold", Role::Operate),
+            (Method::GET, "/below/v1/sessions/s-1/terminal", Role::Operate),
+            (Method::POST, "/v1/fleet/nodes/a/drain", Role::Admin),
+            (Method::GET, "/v1/sessions/hold", Role::Read),
             (Method::GET, "/v1/profiles", Role::Read),
             (Method::PUT, "/v1/profiles/{name}", Role::Admin),
             (Method::DELETE, "/v1/models/{name}", Role::Admin),

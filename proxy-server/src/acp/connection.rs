@@ -96,7 +96,7 @@ pub(super) struct AcpConnection {
 }
 
 impl AcpConnection {
-    /// Reads and writes in tasks of their own, which end with the streams. Each says why it ended.
+    /// Reads and writes in tasks of their own, which end with the streams. The writer says why it ended.
     pub(super) fn start(
         input: impl AsyncRead + Send + Unpin + 'static,
         output: impl AsyncWrite + Send + Unpin + 'static,

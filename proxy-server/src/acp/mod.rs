@@ -118,7 +118,7 @@ impl AcpServer {
     /// conversation can go on are suspended, so that the editor can load them again; the others are killed.
     ///
     /// # Errors
-    /// Why the editor could not be served any more: what it sent was too long, or its end could not be read or written.
+    /// Why the editor could not be written to any more. One that cannot be read any more has closed its end.
     pub async fn serve_client(
         self,
         input: impl AsyncRead + Send + Unpin + 'static,

@@ -59,6 +59,13 @@ impl PromptTable {
         queued.map(|stage| *stage = PromptStage::Ended(TurnOutcome::Failed(error.to_owned()))).is_some()
     }
 
+    /// Returns the offsets of the prompts that wait.
+    pub(super) fn queued(&self) -> Vec<u64> {
+        let offset =
+            |stage: &PromptStage| if let PromptStage::Queued { offset } = stage { Some(*offset) } else { None };
+        self.prompts.values().filter_map(offset).collect()
+    }
+
     /// Notes that all prompts have failed.
     pub(super) fn fail_all(&mut self, why: &str) {
         for stage in self.prompts.values_mut().filter(|stage| !matches!(stage, PromptStage::Ended(_))) {

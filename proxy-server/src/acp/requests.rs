@@ -233,7 +233,9 @@ impl AcpServer {
         loop {
             match prompt.stage() {
                 // Whatever came of it: the editor has cancelled it.
-                PromptStage::Ended(TurnOutcome::Failed(_)) if is_cancelled => {
+                PromptStage::Ended(TurnOutcome::Failed(_))
+                    if is_cancelled || cancels.has_changed().unwrap_or(false) =>
+                {
                     return Ok(json!({ "stopReason": "cancelled" }));
                 }
                 PromptStage::Ended(TurnOutcome::Ended(reason)) => return Ok(json!({ "stopReason": reason })),
@@ -282,9 +284,17 @@ impl AcpServer {
         let id = text(params, "sessionId")?;
         let session = self.opened(id)?;
         self.open_sessions().remove(id);
-        self.end_session(id).await;
+        session.cancels.send_modify(|cancels| *cancels += 1);
+        // Else they would run once the session goes on.
+        let waiting = session.prompts.borrow().queued();
+        for offset in waiting {
+            if let Err(problem) = self.api.delete(&session_path(id, &format!("/queue/{offset}"))).await {
+                tracing::debug!(why = problem.detail, "a prompt of a session that is closed did not wait");
+            }
+        }
         // It is held until then.
-        drop(session);
+        self.end_session(id).await;
+        session.prompts.send_modify(|prompts| prompts.close("the session was closed".to_owned()));
         Ok(json!({}))
     }
 }

@@ -250,9 +250,10 @@ impl EventFollower {
     }
 }
 
-/// Returns true for a problem that does not go away: the session is gone, or the daemon does not let us.
+/// Returns true for a problem that does not go away: the session is gone, or the daemon does not let us. One that has too much to do
+/// just now (408, 429) will.
 pub(super) fn is_final(problem: &ProblemDetails) -> bool {
-    (400..500).contains(&problem.status)
+    (400..500).contains(&problem.status) && !matches!(problem.status, 408 | 429)
 }
 
 /// Offset of an event.

@@ -11,7 +11,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use ipc_protocol::ErrorChain;
-use proxy_manager::{KillOptions, ProxyManager, SessionId, SessionStatus, Subscription};
+use proxy_manager::{Error, KillOptions, ProxyManager, SessionId, SessionStatus, Subscription};
 use tokio::time::{Instant, interval_at};
 
 use crate::{
@@ -105,19 +105,17 @@ async fn keep(
     }
 }
 
-/// Suspends a session that nobody holds any more, or kills one that cannot go on later.
+/// Suspends a session that nobody holds any more, or kills one that cannot go on later. One that is suspended stays so: a resume or
+/// a restart that is under way is cancelled.
 async fn release(manager: &ProxyManager, id: &SessionId) {
-    if has_status(manager, id, SessionStatus::Suspended) {
-        return;
-    }
     tracing::info!(session = %id, "ending a session whose holder has left");
-    let Err(error) = manager.suspend_session(id, KillOptions::default()).await else { return };
-    tracing::debug!(session = %id, error = %ErrorChain(&error), "killing a session that cannot be suspended");
-    let killed = match manager.session(id) {
-        Ok(session) => session.kill(KillOptions::default()).await.map(drop),
-        Err(error) => Err(error),
+    let suspended = manager.suspend_session(id, KillOptions::default()).await;
+    let ended = match (suspended, manager.session(id)) {
+        (Err(Error::Unsupported { .. }), Ok(session)) => session.kill(KillOptions::default()).await.map(drop),
+        (Ok(_) | Err(Error::Ended { .. }), _) => Ok(()),
+        (Err(error), _) => Err(error),
     };
-    if let Err(error) = killed {
+    if let Err(error) = ended {
         tracing::warn!(session = %id, error = %ErrorChain(&error), "failed to end a session whose holder has left");
     }
 }

@@ -374,6 +374,29 @@ async fn a_cancel_is_for_all_prompts_before_it() {
     api.end().await;
 }
 
+#[tokio::test]
+async fn a_close_answers_the_prompts_and_what_waits_never_runs() {
+    let api = ApiUnderTest::durable().await;
+    let store = tempfile::tempdir().expect("a directory");
+    let (mut editor, _) = Editor::begun(&api, &["--store", store.path().to_str().expect("text")]).await;
+    let session = editor.session.clone();
+    editor.turn("say plum").await;
+    let first = editor.prompts("say begun\nwait").await;
+    editor.says("begun\n").await;
+    let second = editor.prompts("say never").await;
+    editor.until_queued(&api).await;
+    editor.open("session/close", json!({ "sessionId": session })).await;
+    for prompt in [first, second] {
+        assert_eq!(stop_reason(&editor.answer(prompt).await), "cancelled");
+    }
+    assert_eq!(status(&api, &session).await, "suspended");
+    editor.open("session/resume", json!({ "sessionId": session, "cwd": "/", "mcpServers": [] })).await;
+    assert_eq!(stop_reason(&editor.turn("say on").await), "end_turn");
+    assert!(!editor.text().contains("never"), "{}", editor.text());
+    editor.leaves().await;
+    api.end().await;
+}
+
 impl Editor {
     /// Waits until a prompt waits for its turn.
     async fn until_queued(&mut self, api: &ApiUnderTest) {

@@ -1,8 +1,9 @@
 //! Sessions that are held: they last no longer than their holder's connection.
 
 use axum::http::StatusCode;
+use proxy_manager::{AfterSuspension, SessionState};
 
-use crate::support::{ApiUnderTest, BodyReader, keeping, text};
+use crate::support::{ApiUnderTest, BodyReader, DEADLINE, keeping, text};
 
 async fn hold(api: &ApiUnderTest, id: &str) -> BodyReader {
     let answer = api.send(&format!("GET /v1/sessions/{id}/hold"), &[], "").await;
@@ -66,6 +67,34 @@ async fn a_session_lasts_as_long_as_its_last_holder() {
     assert!(!events.contains("session:suspended"), "{events}");
     drop(second);
     until(&api, "s-1", "session:suspended").await;
+    api.end().await;
+}
+
+/// A session that has crashed does not start again with nobody who holds it.
+#[tokio::test]
+async fn a_restart_that_waits_is_cancelled_with_the_last_holder() {
+    let api = keeping().await;
+    let body = r#"{"sessionId":"s-1","agent":"kept","cwd":"/","lifecycle":{"restart":{"onCrash":{"max":3,"backoffMs":60000}}}}"#;
+    let (status, answer) = api.json("POST /v1/sessions", body).await;
+    assert_eq!(status, StatusCode::CREATED, "{answer}");
+    api.turn("s-1", "say plum").await;
+    let held = hold(&api, "s-1").await;
+    assert_eq!(api.json("POST /v1/sessions/s-1/prompt", r#"{"text":"crash"}"#).await.0, StatusCode::ACCEPTED);
+    until(&api, "s-1", "session:suspended").await;
+    let id = "s-1".parse().expect("an id");
+    let next = || match api.manager.session(&id).expect("known").info().state {
+        SessionState::Suspended { next, .. } => next,
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(next(), AfterSuspension::Restart(_)), "{:?}", next());
+    drop(held);
+    tokio::time::timeout(DEADLINE, async {
+        while !matches!(next(), AfterSuspension::Resume) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .expect("it is cancelled");
     api.end().await;
 }
 
