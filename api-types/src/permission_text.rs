@@ -203,18 +203,21 @@ mod tests {
 
     use super::*;
 
-    fn details(title: &str, command: Option<&str>, input: &Value) -> Vec<String> {
-        let request = OpenPermission {
+    fn request(title: &str, command: Option<&str>, input: Json) -> OpenPermission {
+        OpenPermission {
             id: "permission-1".into(),
             title: title.into(),
             tool: "tool".into(),
             kind: "other".into(),
             command: command.map(str::to_owned),
             paths: vec!["/a".into(), "/b\u{1b}[2J".into()],
-            input: Json::from(input),
+            input,
             options: Vec::new(),
-        };
-        request.details()
+        }
+    }
+
+    fn details(title: &str, command: Option<&str>, input: &Value) -> Vec<String> {
+        request(title, command, Json::from(input)).details()
     }
 
     #[test]
@@ -285,22 +288,8 @@ mod tests {
         // A member without a value is left out, its name too.
         assert!(details("x", None, &json!({ "/a": null })).contains(&"path  /a".to_owned()));
         let deep = format!("{}\"rm\"{}", "[".repeat(200), "]".repeat(200));
-        let request = OpenPermission {
-            input: Json::new(deep.clone()).expect("JSON"),
-            ..OpenPermission::from(&ipc_protocol::PermissionRequest {
-                id: "permission-1".into(),
-                tool_call_id: None,
-                title: "x".into(),
-                tool: "x".into(),
-                kind: "other".into(),
-                command: None,
-                paths: Vec::new(),
-                input: Json::null(),
-                options: Vec::new(),
-                parent: None,
-            })
-        };
-        assert_eq!(request.details(), [format!("input  {deep}")]);
+        let nested = request("x", None, Json::new(deep.clone()).expect("JSON"));
+        assert_eq!(nested.details().last(), Some(&format!("input  {deep}")));
         let change = |old: &str, new: &str| details("x", None, &json!({ "oldText": old, "newText": new }));
         assert_eq!(change("a", "a\n")[2..], ["  a", "+ (with a newline at the end)"]);
         assert_eq!(change("a\n", "a")[2..], ["  a", "+ (without the newline at the end)"]);
