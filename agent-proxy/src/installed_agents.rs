@@ -45,7 +45,7 @@ pub(crate) async fn installed(
     let found: Vec<(&AgentSpec, FoundAgent)> =
         catalog.rows().iter().map(|row| (row, discovery::discover(row, &places))).collect();
     let commands: BTreeSet<Vec<String>> =
-        found.iter().flat_map(|(_, found)| [found.probe_command.clone(), node_command(found)]).flatten().collect();
+        found.iter().flat_map(|(_, found)| [found.version_command.clone(), node_command(found)]).flatten().collect();
     let versions = match child {
         Some(child) => Some(run_version_commands(child, commands).await?),
         None => None,

@@ -40,11 +40,9 @@ pub struct FoundAgent {
     pub version: Option<String>,
     /// The name of that package.
     pub package: Option<String>,
-    /// Command that prints the version, where no package has it.
-    pub version_command: Option<Vec<String>>,
     /// Command that prints the version, wherever it is known from: one that fails tells that the program does not run. A package may be
     /// there without its part for this platform.
-    pub probe_command: Option<Vec<String>>,
+    pub version_command: Option<Vec<String>>,
     /// Node.js that would run the agent, if it needs a version of Node.js.
     pub node: Option<NodeRuntime>,
     /// Files that mean that the agent is set up.
@@ -92,12 +90,11 @@ pub fn discover(spec: &AgentSpec, places: &SearchPaths) -> FoundAgent {
     let real = program.as_ref().map(|program| program.canonicalize().unwrap_or_else(|_| program.clone()));
     let packaged = real.as_deref().and_then(|real| packaged(real, spec));
     let (package, version) = packaged.map_or((None, None), |(package, version)| (Some(package), Some(version)));
-    let probe_command: Option<Vec<String>> =
+    let version_command: Option<Vec<String>> =
         program.as_ref().filter(|_| !spec.discovery.version_args.is_empty()).map(|program| {
             let program = program.to_string_lossy().into_owned();
             std::iter::once(program).chain(spec.discovery.version_args.iter().cloned()).collect()
         });
-    let version_command = probe_command.clone().filter(|_| version.is_none());
     let node = ProgramVersion::parse(&spec.discovery.min_node).and_then(|min| {
         let program = match real.as_deref().map(interpreter) {
             // An agent that is yet to be installed will be run by the `node` in PATH.
@@ -115,7 +112,6 @@ pub fn discover(spec: &AgentSpec, places: &SearchPaths) -> FoundAgent {
         version,
         package,
         version_command,
-        probe_command,
         node,
         files,
         mcp_files,
@@ -290,8 +286,8 @@ mod tests {
 
         let found = discover(&spec("22.19.0"), &places);
         assert_eq!(found.program, Some(at("bin/tool")));
-        assert_eq!((found.version.as_deref(), found.version_command), (Some("1.2.3"), None));
-        assert_eq!(found.probe_command, Some(vec![at("bin/tool").display().to_string(), "--version".into()]));
+        assert_eq!(found.version.as_deref(), Some("1.2.3"));
+        assert_eq!(found.version_command, Some(vec![at("bin/tool").display().to_string(), "--version".into()]));
         assert_eq!(found.package.as_deref(), Some("@x/tool"));
         // Another package may have a program of the same name.
         write(&at("lib/node_modules/@x/tool/package.json"), r#"{"name":"@y/tool-next","version":"2.0.0"}"#, 0o644);

@@ -69,14 +69,14 @@ pub fn describe(
     }
     // A program of a user's own row may know no such argument; that of a package does.
     if let (false, Some(command), Some(VersionAnswer::Failed(why))) =
-        (row.discovery.npm_package.is_empty(), &found.probe_command, answer(found.probe_command.clone()))
+        (row.discovery.npm_package.is_empty(), &found.version_command, answer(found.version_command.clone()))
     {
         let again =
             if row.install.is_empty() { String::new() } else { format!(": install it again with `{}`", row.install) };
         missing.push(format!("`{}` fails ({why}){again}", command.join(" ")));
     }
-    let asked = version(found.version_command.clone()).map(|version| version.to_string());
-    let version = found.version.or(asked);
+    let asked = || version(found.version_command.clone()).map(|version| version.to_string());
+    let version = found.version.clone().or_else(asked);
     let package = found.package.as_deref().unwrap_or(&row.discovery.npm_package);
     let program = version.as_ref().map(|version| format!("{package} {version}"));
     let tried = row.discovery.tried.clone();
@@ -143,7 +143,7 @@ mod tests {
             start_program: program.clone(),
             program,
             version: Some("1.2.3".into()),
-            probe_command: Some(command.clone()),
+            version_command: Some(command.clone()),
             ..FoundAgent::default()
         };
         let mut row = AgentSpec { required_env: Vec::new(), install: "npm install x".into(), ..row() };

@@ -1,6 +1,9 @@
 //! Commands `logs` and `wait`: what sessions say, and how they end.
 
-use std::io::{self, IsTerminal as _};
+use std::{
+    collections::VecDeque,
+    io::{self, IsTerminal as _},
+};
 
 use api_types::{
     ProblemDetails, ProgramExit, SessionInfo, SessionState,
@@ -41,7 +44,7 @@ pub(super) async fn logs(client: &DaemonClient, args: &LogsArgs, as_json: bool) 
             let mut most = args.lines.unwrap_or(1).saturating_mul(EVENTS_PER_LINE).max(LEAST_EVENTS);
             loop {
                 log = new_text();
-                let mut last = LastLines { most: lines, text: String::new() };
+                let mut last = LastLines::new(lines);
                 // More than the longest tail is everything.
                 let tail = if most > MAX_TAIL { String::new() } else { format!("&tail={most}") };
                 let mut count = 0_u32;
@@ -57,8 +60,9 @@ pub(super) async fn logs(client: &DaemonClient, args: &LogsArgs, as_json: bool) 
                     .await?;
                 // The first line of a part may be the end of a longer one.
                 if count < most || tail.is_empty() || last.is_full() {
-                    if !last.shown().is_empty() {
-                        term::out(last.shown())?;
+                    let shown = last.shown();
+                    if !shown.is_empty() {
+                        term::out(shown)?;
                     }
                     break;
                 }
@@ -111,34 +115,34 @@ impl LogEvents<'_> {
 #[derive(Debug)]
 struct LastLines {
     most: usize,
-    /// One line more than are wanted, at the most.
-    text: String,
+    /// One line more than are wanted, at the most, each with its end.
+    lines: VecDeque<String>,
 }
 
 impl LastLines {
+    fn new(most: usize) -> Self {
+        Self { most, lines: VecDeque::new() }
+    }
+
     fn push(&mut self, text: &str) {
-        self.text.push_str(text);
-        if let Some(at) = self.begin_of_last(self.most + 1) {
-            self.text.drain(..at);
+        for piece in text.split_inclusive('\n') {
+            match self.lines.back_mut().filter(|line| !line.ends_with('\n')) {
+                Some(line) => line.push_str(piece),
+                None => self.lines.push_back(piece.to_owned()),
+            }
+            if self.lines.len() > self.most.saturating_add(1) {
+                self.lines.pop_front();
+            }
         }
     }
 
     /// Returns true if there are more lines than are wanted.
     fn is_full(&self) -> bool {
-        self.begin_of_last(self.most).is_some_and(|at| at > 0)
+        self.lines.len() > self.most
     }
 
-    fn shown(&self) -> &str {
-        &self.text[self.begin_of_last(self.most).unwrap_or(0)..]
-    }
-
-    /// Place in the text at which its last lines begin; `None` if it has no more than these.
-    fn begin_of_last(&self, lines: usize) -> Option<usize> {
-        let whole = self.text.strip_suffix('\n').unwrap_or(&self.text);
-        if lines == 0 {
-            return Some(self.text.len());
-        }
-        whole.rmatch_indices('\n').nth(lines - 1).map(|(at, _)| at + 1)
+    fn shown(&self) -> String {
+        self.lines.iter().skip(self.lines.len().saturating_sub(self.most)).map(String::as_str).collect()
     }
 }
 
@@ -297,10 +301,10 @@ mod tests {
     #[test]
     fn the_last_lines_of_a_text() {
         let last = |most, pieces: &[&str]| {
-            let mut last = LastLines { most, text: String::new() };
+            let mut last = LastLines::new(most);
             pieces.iter().for_each(|piece| last.push(piece));
-            assert!(last.text.lines().count() <= most + 1, "{last:?}");
-            (last.shown().to_owned(), last.is_full())
+            assert!(last.lines.len() <= most + 1, "{last:?}");
+            (last.shown(), last.is_full())
         };
         assert_eq!(last(2, &["a\nb", "c\nd\n"]), ("bc\nd\n".to_owned(), true));
         assert_eq!(last(2, &["a\n", "b\n", "c"]), ("b\nc".to_owned(), true), "one that has no end yet is a line");
