@@ -4,6 +4,7 @@ use std::{io::Write, process::Stdio};
 
 use ipc_protocol::Event;
 use nix::sys::signal::Signal;
+use serde_json::json;
 
 use crate::{
     harness::{PROGRAM, Place, Running, envelope, gone, open_terminal, process},
@@ -442,6 +443,58 @@ fn what_is_typed_ahead_is_the_next_prompt_and_answers_nothing() {
     terminal.until("the turn was aborted\n> say edited");
     terminal.press("\x7f\r");
     terminal.until("\nedite\n>");
+    terminal.press("\x04");
+    terminal.end().0.exits(0);
+}
+
+#[test]
+fn a_question_between_two_turns_is_answered_there() {
+    let place = Place::new();
+    let now = place.directory.join("now");
+    let request = json!({
+        "jsonrpc": "2.0", "id": 900, "method": "session/request_permission",
+        "params": {
+            "sessionId": "fake-session", "toolCall": { "toolCallId": "late", "title": "Late" },
+            "options": [{ "optionId": "yes", "name": "Allow", "kind": "allow_once" }],
+        },
+    });
+    let waits = format!("(until [ -e {} ]; do sleep 0.05; done; echo '{request}') & exec \"$@\"", now.display());
+    let argv = [PROGRAM, "run", "--agent", "acp", "--", "/bin/sh", "-c", &waits, "sh", PROGRAM, "fake-agent"];
+    let mut terminal = Terminal::start(&place, &argv, &[]);
+    terminal.until_last(">");
+    terminal.press("say one\r");
+    terminal.until("\none\n>");
+    terminal.press("say tw");
+    terminal.until_last("> say tw");
+    std::fs::write(&now, "").expect("a file");
+    terminal.until("\nMay it? Late");
+    terminal.until_last("press Enter to answer; what is typed by then is held");
+    terminal.press("o\r");
+    terminal.until_last("  y = allow once, n = deny, or a number:");
+    terminal.press("y\r");
+    terminal.until("answered: yes, by");
+    // What was held is the next prompt.
+    terminal.until("\n> say two");
+    terminal.until("\ntwo\n>");
+    terminal.press("\x04");
+    terminal.end().0.exits(0);
+}
+
+#[test]
+fn a_line_that_is_handed_over_unended_holds_up_no_question() {
+    let place = Place::new();
+    let mut terminal = chat_on_terminal(&place, &[]);
+    terminal.paste("say begun\nsleep 1s\nask May I?");
+    terminal.press("\r");
+    terminal.until("\nbegun\n");
+    terminal.until("acp · 0 s");
+    terminal.press("say la\x04");
+    terminal.until("or a number:");
+    terminal.press("n\r");
+    terminal.until("\npermission: reject-once\n");
+    terminal.until_last("> say la");
+    terminal.press("st\r");
+    terminal.until("\nlast\n>");
     terminal.press("\x04");
     terminal.end().0.exits(0);
 }

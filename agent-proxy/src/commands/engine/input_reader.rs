@@ -124,6 +124,8 @@ impl InputReader {
                 // An answer, to a question that nobody asks any more.
                 (Some(InputPurpose::Answer(_)), InputPurpose::Answer(_)) => say_late(),
                 (Some(InputPurpose::Answer(_)), _) if is_answer(&text) => say_late(),
+                // The line that was edited when this question came.
+                (Some(InputPurpose::Prompt), InputPurpose::Answer(_)) if is_answer(&text) => {}
                 // A line that was typed before this question.
                 (_, InputPurpose::Answer(_)) => self.hold(text),
                 _ => return InputLine::Line(text),
@@ -257,24 +259,27 @@ impl InputThread {
             let polled = poll(&mut fds, timeout);
             (polled.is_ok() && !fds[0].revents().is_empty(), polled.is_ok() && !fds[1].revents().is_empty())
         };
+        let (mut typed, mut chunk) = (Vec::new(), [0; 4096]);
         loop {
             let (has_line, is_woken) = is_ready(None);
             if is_woken {
                 let _ = (&*wakes).read(&mut [0; 64]);
+                self.ahead.add(&typed);
                 return None;
             }
             if !has_line {
                 // Interrupted by a signal.
                 continue;
             }
-            let InputLine::Line(mut text) = read_plain() else { return Some(InputLine::End) };
-            text.insert_str(0, &self.ahead.take_begun());
-            while is_ready(Some(&Timespec::default())).0 {
-                let InputLine::Line(line) = read_plain() else { break };
-                text.push('\n');
-                text.push_str(&line);
+            match rustix::io::read(&stdin, &mut chunk) {
+                Ok(read @ 1..) => typed.extend_from_slice(&chunk[..read]),
+                _ => return Some(InputLine::End),
             }
-            return Some(InputLine::Line(text));
+            // Ctrl-D hands over a line that is not ended.
+            if typed.ends_with(b"\n") && !is_ready(Some(&Timespec::default())).0 {
+                let text = self.ahead.take_begun() + &String::from_utf8_lossy(&typed);
+                return Some(InputLine::Line(text.trim_end_matches('\n').to_owned()));
+            }
         }
     }
 }

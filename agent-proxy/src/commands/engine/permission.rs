@@ -27,7 +27,7 @@ pub(super) struct PermissionPrompter {
     is_interactive: bool,
 }
 
-/// What the user has typed while a turn runs.
+/// What the user has typed.
 #[derive(Debug)]
 pub(super) enum TypedInput {
     /// Answer to the request with this id.
@@ -36,6 +36,8 @@ pub(super) enum TypedInput {
     Interrupted,
     /// Line that is no answer.
     Line(String),
+    /// End of input.
+    End,
 }
 
 /// Prompt for the answer to a request.
@@ -91,9 +93,16 @@ impl PermissionPrompter {
         !self.open.is_empty()
     }
 
-    /// Reads the next prompt. May be dropped while it waits.
-    pub(super) async fn line(&mut self, prompt: &str) -> InputLine {
-        self.reader().next(InputPurpose::Prompt, prompt).await
+    /// Reads the next prompt; while a request is open, its answer. May be dropped while it waits.
+    pub(super) async fn line(&mut self, prompt: &str) -> TypedInput {
+        if self.is_asking() {
+            return self.typed(false).await;
+        }
+        match self.reader().next(InputPurpose::Prompt, prompt).await {
+            InputLine::Line(line) => TypedInput::Line(line),
+            InputLine::Interrupted => TypedInput::Interrupted,
+            InputLine::End => TypedInput::End,
+        }
     }
 
     /// Reads the next answer and, with `ahead`, what else is typed on a terminal while a turn runs. Else pends while no request is open.

@@ -7,9 +7,9 @@ mod tty;
 use std::{path::Path, sync::Arc};
 
 use proxy_manager::{
-    AbortPolicy, BudgetAction, ChildProgram, EndReason, Envelope, Error, Event, ExitStatus, KillOptions, Prompt,
-    PromptMode, ProxyManager, Receipt, Restart, SessionHandle, SessionState, Subscription, TimeoutAction, Turn,
-    TurnEnd,
+    AbortPolicy, BudgetAction, ChildProgram, EndReason, Envelope, Error, Event, ExitStatus, KillOptions,
+    PermissionAnswer, Prompt, PromptMode, ProxyManager, Receipt, Restart, SessionHandle, SessionState, Subscription,
+    TimeoutAction, Turn, TurnEnd,
 };
 use proxy_server::error_text;
 use proxy_server::{ProblemDetails, ProgramExit};
@@ -208,17 +208,22 @@ impl ForegroundSession {
                     InterruptLevel::End => return Ok(TurnWait::Interrupted),
                 },
                 typed = self.asker.typed(takes_ahead) => match typed {
-                    TypedInput::Answer(id, answer) => {
-                        if let Err(error) = self.session.respond_permission(&id, answer).await {
-                            term::error_line(format_args!("! {}", printable(&error_text(&error), true)));
-                        }
-                    }
+                    TypedInput::Answer(id, answer) => self.respond(&id, answer).await,
                     TypedInput::Interrupted => self.abort().await,
                     TypedInput::Line(line) => self.take_ahead(line).await,
+                    // The next prompt gets it.
+                    TypedInput::End => {}
                 },
                 // The answer is typed where the spinner would be.
                 never = EventPrinter::animate(self.printer.as_mut()), if !self.asker.is_asking() => match never {},
             }
+        }
+    }
+
+    /// Gives the agent the user's answer.
+    async fn respond(&self, id: &str, answer: PermissionAnswer) {
+        if let Err(error) = self.session.respond_permission(id, answer).await {
+            term::error_line(format_args!("! {}", printable(&error_text(&error), true)));
         }
     }
 

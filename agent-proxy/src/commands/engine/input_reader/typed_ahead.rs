@@ -47,7 +47,8 @@ impl TypedAhead {
         self.begun = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n");
     }
 
-    fn add(&mut self, bytes: &[u8]) {
+    /// Adds what was typed.
+    pub(super) fn add(&mut self, bytes: &[u8]) {
         let text = String::from_utf8_lossy(bytes);
         let mut characters = text.chars();
         while let Some(c) = characters.next() {

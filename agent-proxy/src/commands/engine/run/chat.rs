@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     command_failure::CommandFailure,
-    commands::engine::{input_reader::InputLine, interrupts::InterruptLevel},
+    commands::engine::{interrupts::InterruptLevel, permission::TypedInput},
     render::{self, event_printer::EventPrinter},
     term::{self, TermStyle, printable},
 };
@@ -85,12 +85,16 @@ impl ForegroundSession {
         let mut asked_to_end = false;
         loop {
             let text = match self.next_input().await? {
-                ChatInput::Typed(InputLine::Line(text)) if text.trim().is_empty() => continue,
-                ChatInput::Typed(InputLine::Line(text)) => text,
-                ChatInput::Typed(InputLine::End) => return self.hang_up().await,
+                ChatInput::Typed(TypedInput::Line(text)) if text.trim().is_empty() => continue,
+                ChatInput::Typed(TypedInput::Line(text)) => text,
+                ChatInput::Typed(TypedInput::Answer(id, answer)) => {
+                    self.respond(&id, answer).await;
+                    continue;
+                }
+                ChatInput::Typed(TypedInput::End) => return self.hang_up().await,
                 ChatInput::Ended => return self.session_ended(),
                 ChatInput::Interrupted(InterruptLevel::End) => return Ok(TurnWait::Interrupted),
-                ChatInput::Typed(InputLine::Interrupted) | ChatInput::Interrupted(InterruptLevel::Stop) => {
+                ChatInput::Typed(TypedInput::Interrupted) | ChatInput::Interrupted(InterruptLevel::Stop) => {
                     if std::mem::replace(&mut asked_to_end, true) {
                         return Ok(TurnWait::Interrupted);
                     }
@@ -303,9 +307,13 @@ impl ForegroundSession {
     async fn next_input(&mut self) -> Result<ChatInput, CommandFailure> {
         loop {
             let mut batch = Vec::new();
+            let was_asking = self.asker.is_asking();
             tokio::select! {
                 more = self.events.next_batch(&mut batch) => {
                     self.print(&batch).await?;
+                    if !was_asking && self.asker.is_asking() {
+                        term::error_line("press Enter to answer; what is typed by then is held");
+                    }
                     if !more || !self.takes_prompts() {
                         return Ok(ChatInput::Ended);
                     }
@@ -357,7 +365,7 @@ fn ends_session(problem: &ProblemDetails) -> bool {
 
 /// Input between two turns, from the user or the session.
 enum ChatInput {
-    Typed(InputLine),
+    Typed(TypedInput),
     Interrupted(InterruptLevel),
     /// The session has ended.
     Ended,
