@@ -72,6 +72,35 @@ async fn who_may_append_may_prompt_abort_and_end() {
     manager.shutdown().await;
 }
 
+/// Nothing is the turn's before there is one: all would be, the agent too.
+#[tokio::test]
+async fn an_abort_with_kill_leaves_the_agent_before_its_first_turn_and_in_one() {
+    let manager = builder().build().await.expect("built");
+    let session = manager.start_session(fake()).await.expect("started");
+    let mut events = session.subscribe();
+    let agent = session.info().processes.agent_process;
+    let abort = json!({"killTurn": true});
+    append(&manager, &session, "agent:action:abort:called", abort.clone()).await;
+    append(&manager, &session, "agent:action:prompt:called", json!({"content": "spawn exec sleep 1000\nwait"})).await;
+    event(&mut events, "the child", |envelope| match &envelope.event {
+        Event::Text { text } if text.starts_with("spawn ") => Some(()),
+        _ => None,
+    })
+    .await;
+    let started = session.processes().await.expect("listed");
+    let child = started.iter().find(|process| process.command.as_deref() == Some("sleep")).expect("it runs").id;
+    append(&manager, &session, "agent:action:abort:called", abort).await;
+    event(&mut events, "the end of what the turn started", |envelope| match &envelope.event {
+        Event::ProcessExited { process, .. } if *process == child => Some(()),
+        _ => None,
+    })
+    .await;
+    append(&manager, &session, "agent:action:prompt:called", json!({"content": "say still here"})).await;
+    text(&mut events, "still here").await;
+    assert_eq!(session.info().processes.agent_process, agent);
+    manager.shutdown().await;
+}
+
 #[tokio::test]
 async fn what_cannot_be_done_is_told_and_what_is_nobodys_passes() {
     let manager = builder().build().await.expect("built");
