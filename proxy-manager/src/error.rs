@@ -180,7 +180,7 @@ pub enum Error {
     },
     /// The child binary does not answer the handshake.
     #[error(
-        "{child:?} is not usable as child binary: {reason}; it must call proxy_child::run_if_child() first in main"
+        "{child:?} is not usable as child binary: {reason}; it must call run_if_child() (of agent_proxy_sdk, or proxy_child) first in main"
     )]
     ChildUnusable {
         /// Path of the binary.
@@ -192,7 +192,7 @@ pub enum Error {
     #[error(
         "{child:?} calls run_if_child() inside a tokio runtime, which is too late for a fork server: write, in place of \
          #[tokio::main] async fn main,\n\n\
-         fn main() {{\n    let token = proxy_child::run_if_child();\n    \
+         fn main() {{\n    let token = agent_proxy_sdk::run_if_child(); // or proxy_child::run_if_child()\n    \
          tokio::runtime::Runtime::new().expect(\"a runtime\").block_on(run(token));\n}}\n"
     )]
     ChildInRuntime {

@@ -892,7 +892,7 @@ async fn a_child_binary_inside_a_runtime_is_refused_with_what_to_write() {
     let error = soon("a refusal", built).await.expect_err("refused");
     assert!(matches!(&error, Error::ChildInRuntime { child } if child == program), "{error:?}");
     let text = error.to_string();
-    for part in ["inside a tokio runtime", "let token = proxy_child::run_if_child();", "block_on(run(token))"] {
+    for part in ["inside a tokio runtime", "let token = agent_proxy_sdk::run_if_child();", "block_on(run(token))"] {
         assert!(text.contains(part), "{part} in {text}");
     }
 }

@@ -126,6 +126,9 @@ impl ProxyManager {
     ///
     /// # Errors
     /// [`Error::Log`]: [`LogError::NoStream`] if there is no such stream.
+    ///
+    /// # Cancel safety
+    /// A dropped future has changed nothing.
     pub async fn read_byte_stream(&self, path: &str, from: u64, bytes: usize) -> Result<BytePage> {
         let log = self.inner.streams.log.get().ok_or(LogError::InMemory)?;
         let path = path.to_owned();

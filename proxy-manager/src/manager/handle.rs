@@ -244,6 +244,9 @@ impl SessionHandle {
     ///
     /// # Errors
     /// [`Error::Unsupported`] for an agent that takes none; else see [`SessionHandle::operate`].
+    ///
+    /// # Cancel safety
+    /// A dropped future may still take effect: the agent may have the request.
     pub async fn compact_with(&self, instructions: impl Into<String>) -> Result<Json> {
         self.operate(Operation::CompactWith { instructions: instructions.into() }).await
     }

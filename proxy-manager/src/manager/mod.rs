@@ -162,6 +162,9 @@ impl ManagerBuilder {
     /// [`Error::ChildInRuntime`] if the child binary calls `run_if_child` inside a runtime; [`Error::NoRuntime`] if this is called
     /// outside one, [`Error::RuntimeIncomplete`] in one without I/O or time (tokio tells of that by a panic, which is caught: with
     /// `panic = "abort"` the program ends there); [`Error::FdsExhausted`], [`Error::System`]. No process is left then.
+    ///
+    /// # Cancel safety
+    /// A dropped future leaves no process: the fork server ends with its connection.
     pub async fn build(self) -> Result<ProxyManager> {
         runtime::require_io()?;
         let cwd = std::env::current_dir().map_err(|error| Error::system("reading the working directory", error))?;
@@ -496,6 +499,9 @@ impl ProxyManager {
     ///
     /// # Errors
     /// As [`ProxyManager::read_all`].
+    ///
+    /// # Cancel safety
+    /// A dropped future has read nothing that the next call does not read.
     pub async fn follow_all(&self, start: FeedStart) -> Result<EventFeed> {
         let from = match start {
             FeedStart::After(from) => from,

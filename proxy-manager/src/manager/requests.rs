@@ -136,6 +136,9 @@ impl RequestGuard {
     ///
     /// # Errors
     /// The event log's. The request counts as interrupted then.
+    ///
+    /// # Cancel safety
+    /// A dropped future may still store the answer; else the request counts as interrupted.
     pub async fn answer(mut self, answer: String) -> Result<()> {
         self.record.answer = Some(answer);
         self.manager.put_request(&self.name, Some(&self.record)).await
@@ -145,6 +148,9 @@ impl RequestGuard {
     ///
     /// # Errors
     /// The event log's.
+    ///
+    /// # Cancel safety
+    /// A dropped future may still take effect; else the request counts as interrupted.
     pub async fn forget(self) -> Result<()> {
         self.manager.put_request(&self.name, None).await
     }
