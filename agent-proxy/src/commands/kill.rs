@@ -55,12 +55,13 @@ pub(super) fn report_kill(killed: Result<Receipt, ProblemDetails>, as_json: bool
         Ok(receipt) if receipt.is_empty() => print(&receipt, as_json),
         // The daemon reports survivors as a problem; but the receipt counts more than the status.
         Ok(receipt) => {
-            print(&receipt, as_json)?;
+            // The survivors matter more than a failure to print the receipt.
+            let _ = print(&receipt, as_json);
             Err(ProblemDetails::survivors(Box::new(receipt)).into())
         }
         Err(problem) => {
             if let Some(receipt) = &problem.receipt {
-                // The problem matters more than a failure to print the receipt.
+                // As above.
                 let _ = print(receipt, as_json);
             }
             Err(problem.into())

@@ -54,7 +54,7 @@ impl SelectedSessions {
     }
 
     /// Does `act` with each session, some at once, and gives `report` each result, in order. A problem that it returns
-    /// is printed.
+    /// is printed. Nobody who stops reading keeps the rest from being done.
     ///
     /// # Errors
     /// The worst problem, as an exit code where it is printed already.
@@ -69,7 +69,7 @@ impl SelectedSessions {
         T: Send + 'static,
         F: Future<Output = Result<T, ProblemDetails>> + Send + 'static,
     {
-        let mut worst = ProgramExit::Done;
+        let (mut worst, mut is_closed) = (ProgramExit::Done, false);
         for ids in self.ids.chunks(CONCURRENT) {
             let running: Vec<_> = ids.iter().map(|id| tokio::spawn(act(client.clone(), id.clone()))).collect();
             for (id, done) in ids.iter().zip(running) {
@@ -80,11 +80,16 @@ impl SelectedSessions {
                         term::problem(&problem, as_json);
                         worst = worst.worse(problem.exit());
                     }
+                    Err(CommandFailure::Closed) => is_closed = true,
                     Err(failure) => return Err(failure),
                 }
             }
         }
-        if worst == ProgramExit::Done { Ok(()) } else { Err(CommandFailure::Exit(worst)) }
+        match worst {
+            ProgramExit::Done if is_closed => Err(CommandFailure::Closed),
+            ProgramExit::Done => Ok(()),
+            worst => Err(CommandFailure::Exit(worst)),
+        }
     }
 }
 

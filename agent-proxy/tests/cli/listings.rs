@@ -123,6 +123,21 @@ fn a_listing_has_the_form_that_is_asked_for() {
     daemon.run(&["kill", "s"]).exits(0);
 }
 
+/// As in `kill --all | head`.
+#[test]
+fn all_are_killed_whether_anyone_reads_of_it() {
+    let place = Place::new();
+    let daemon = place.serve();
+    let ids: Vec<String> = (0..20).map(|n| format!("s-{n}")).collect();
+    for id in &ids {
+        daemon.run(&["start", "--id", id, "--agent", "command", "--", "cat"]).exits(0);
+    }
+    let mut killing = daemon.spawn(&["kill", "--all"]);
+    killing.close_stdout();
+    killing.end().exits(0);
+    assert_eq!(daemon.run(&["sessions", "--format", "{status}"]).exits(0).stdout, "ended\n".repeat(20));
+}
+
 #[test]
 fn each_of_several_sessions_is_done_and_reported() {
     let place = crate::lasting::place();
