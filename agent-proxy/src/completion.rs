@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use api_types::{InstalledAgent, ProblemDetails, SessionInfo, SessionState};
+use api_types::{InstalledAgent, ProblemDetails, SessionInfo, SessionState, WorkspaceInfo};
 use clap::{Arg, Command, ValueHint};
 use clap_complete::{
     CompleteEnv,
@@ -142,6 +142,8 @@ fn with_source(arg: Arg, command: &str, parent: &str, hide_flags: bool) -> Arg {
 enum ValueSource {
     /// Ids of the daemon's sessions in one of some states.
     Sessions(SessionChoice),
+    /// Ids of sessions with a workspace, of the daemon's and of those that ran in a terminal.
+    Workspaces,
     /// Open permission requests of the session that the line names.
     PermissionRequests,
     Agents,
@@ -200,6 +202,7 @@ impl ValueSource {
         let id = arg.get_id().as_str();
         if arg.is_positional() {
             return match (parent, command, id) {
+                (_, "diff" | "apply" | "drop", "id") => Some(Self::Workspaces),
                 (_, _, "id" | "ids") => Some(Self::Sessions(SessionChoice::of(command))),
                 (_, "ask", "question") => Some(Self::Sessions(SessionChoice::Live)),
                 (_, "permit", "request") => Some(Self::PermissionRequests),
@@ -240,6 +243,13 @@ impl ValueSource {
             Self::Sessions(choice) => {
                 let sessions = sessions().into_iter().filter(|session| choice.includes(&session.state));
                 sessions.map(|session| candidate(session.metadata.session_id.as_str(), &summary(&session))).collect()
+            }
+            Self::Workspaces => {
+                let mut workspaces = engine::workspaces::list();
+                let of_daemon: Option<Vec<WorkspaceInfo>> =
+                    ask_daemon(async |client| client.get("/v1/workspaces").await);
+                workspaces.extend(of_daemon.unwrap_or_default());
+                workspaces.iter().map(|found| candidate(found.session_id.as_str(), &found.source)).collect()
             }
             Self::PermissionRequests => permission_requests(),
             Self::Agents => named(&configured_names().agents),

@@ -149,6 +149,14 @@ pub(crate) mod workspaces {
     use api_types::{ProblemDetails, WorkspaceDiff, WorkspaceInfo, api::WorkspaceResult};
     use ipc_protocol::SessionId;
 
+    /// Returns the id as it is.
+    ///
+    /// # Errors
+    /// None.
+    pub(crate) fn resolve(session: &SessionId) -> Result<SessionId, ProblemDetails> {
+        Ok(session.clone())
+    }
+
     /// Lists the workspaces.
     pub(crate) fn list() -> Vec<WorkspaceInfo> {
         Vec::new()

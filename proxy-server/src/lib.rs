@@ -81,6 +81,7 @@ pub use self::{
     metrics::ServerMetrics,
     requests::MAX_BODY,
     routes::{StopMode, StopOrder, StopProgress, StopRequests},
+    session_ids::resolve_among,
     webhooks::{WebhookConfig, WebhookFile, WebhookRequest, WebhookSend, WebhookSender, Webhooks},
 };
 

@@ -30,7 +30,11 @@ pub(crate) fn resolve(
     resolve_among(given, remembered.chain(recorded))
 }
 
-fn resolve_among(given: SessionId, known: impl Iterator<Item = SessionId>) -> RouteResult<SessionId> {
+/// Resolves the beginning of a known id to the id. Text that no id begins with stays as it is.
+///
+/// # Errors
+/// `ambiguous-id` with the candidates.
+pub fn resolve_among(given: SessionId, known: impl Iterator<Item = SessionId>) -> Result<SessionId, ProblemDetails> {
     let mut found: Vec<SessionId> = known.filter(|id| id.as_str().starts_with(given.as_str())).collect();
     found.sort_unstable();
     found.dedup();

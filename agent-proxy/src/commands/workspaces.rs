@@ -26,7 +26,7 @@ pub(super) async fn list(global: &GlobalArgs, form: &ListingFormat) -> Result<()
 
 /// Prints the changes of a workspace as a patch.
 pub(super) async fn diff(global: &GlobalArgs, args: &WorkspaceDiffArgs, as_json: bool) -> Result<(), CommandFailure> {
-    let id = &args.id;
+    let id = &engine::workspaces::resolve(&args.id)?;
     let diff: WorkspaceDiff = match engine::workspaces::diff(id)? {
         Some(diff) => diff,
         None => client(global)?.get(&format!("/v1/sessions/{id}/workspace/diff")).await?,
@@ -52,6 +52,7 @@ pub(super) async fn diff(global: &GlobalArgs, args: &WorkspaceDiffArgs, as_json:
 
 /// Writes the changes of a workspace to the user's tree.
 pub(super) async fn apply(global: &GlobalArgs, id: &SessionId, as_json: bool) -> Result<(), CommandFailure> {
+    let id = &engine::workspaces::resolve(id)?;
     let result = match engine::workspaces::apply(id)? {
         Some(applied) => applied,
         None => client(global)?.post(&format!("/v1/sessions/{id}/workspace/apply"), &json!({})).await?,
@@ -61,6 +62,7 @@ pub(super) async fn apply(global: &GlobalArgs, id: &SessionId, as_json: bool) ->
 
 /// Removes a workspace with the changes in it.
 pub(super) async fn remove(global: &GlobalArgs, id: &SessionId, as_json: bool) -> Result<(), CommandFailure> {
+    let id = &engine::workspaces::resolve(id)?;
     let result = match engine::workspaces::remove(id)? {
         Some(removed) => removed,
         None => client(global)?.delete_json(&format!("/v1/sessions/{id}/workspace")).await?,

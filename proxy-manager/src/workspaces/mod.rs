@@ -323,6 +323,12 @@ impl WorkspaceStore {
         records.filter(|record| record.is_complete).map(|record| self.describe(record)).collect()
     }
 
+    /// Lists the sessions that have a workspace.
+    pub fn sessions(&self) -> Vec<SessionId> {
+        let records = self.directories().into_iter().filter_map(|directory| read_record(&directory));
+        records.filter(|record| record.is_complete).map(|record| record.session_id).collect()
+    }
+
     /// Describes the workspace of a session; `None` if there is none.
     pub fn find(&self, session: &SessionId) -> Option<WorkspaceInfo> {
         let record = read_record(&self.path(session)).filter(|record| record.is_complete)?;

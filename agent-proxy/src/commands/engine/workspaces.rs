@@ -1,7 +1,7 @@
 //! Workspaces of sessions that ran in a terminal.
 
 use proxy_manager::{Error, Event, SessionId, WorkspaceDiff, WorkspaceInfo, WorkspaceStore};
-use proxy_server::api::WorkspaceResult;
+use proxy_server::{ProblemDetails, api::WorkspaceResult, resolve_among};
 
 use crate::{environment, render::count, term};
 
@@ -13,6 +13,18 @@ fn local_store() -> Option<WorkspaceStore> {
 /// Returns the local store if it has the workspace of this session.
 fn local_store_of(session: &SessionId) -> Option<WorkspaceStore> {
     local_store().filter(|store| store.find(session).is_some())
+}
+
+/// Resolves the beginning of an id of a session whose workspace is here. What is none stays as it is.
+///
+/// # Errors
+/// `ambiguous-id`.
+pub(crate) fn resolve(session: &SessionId) -> Result<SessionId, ProblemDetails> {
+    let known = local_store().map_or_else(Vec::new, |store| store.sessions());
+    if known.contains(session) {
+        return Ok(session.clone());
+    }
+    resolve_among(session.clone(), known.into_iter())
 }
 
 /// Lists the workspaces.
