@@ -210,7 +210,7 @@ pub(crate) async fn serve(
         true => None,
         false => Some(logins.create_link(Identity::new("page", Role::Admin))?),
     };
-    announce(socket, (scheme, &addresses), link, &manager, as_json)?;
+    announce(socket, (scheme, &addresses), link, &manager, as_json);
     notify(NotifyState::Ready);
 
     let order = |mode| StopOrder { mode, detach: false };
@@ -439,7 +439,7 @@ fn announce(
     link: Option<LoginLink>,
     manager: &ProxyManager,
     as_json: bool,
-) -> Result<(), CommandFailure> {
+) {
     let links = link.map(|link| link.urls).unwrap_or_default();
     let (recovered, reattached) = (manager.recovered(), manager.reattached());
     let said = if as_json {
@@ -462,10 +462,9 @@ fn announce(
         }
         term::line(format_args!("listening on {}", socket.path.display()))
     };
-    match said {
-        // Nobody reads our output; the daemon serves clients all the same.
-        Err(CommandFailure::Closed) => Ok(()),
-        said => said,
+    // Nobody reads our output, or a disk is full: the daemon serves clients all the same.
+    if let Err(CommandFailure::Problem(problem)) = said {
+        tracing::warn!(problem.detail, "failed to say where the daemon listens");
     }
 }
 

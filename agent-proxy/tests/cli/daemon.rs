@@ -5,12 +5,26 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 use ipc_protocol::{Event, ProcessId};
 use nix::sys::signal::Signal;
 
+use crate::fleet::until;
 use crate::harness::{
-    DEADLINE, PROGRAM, Place, gone, is_there, names, not_run, parent, process, signalled, stands_still,
+    DEADLINE, PROGRAM, Place, Running, gone, is_there, names, not_run, parent, process, signalled, stands_still,
 };
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).expect("it is there").permissions().mode() & 0o7777
+}
+
+/// As on a full disk.
+#[test]
+fn a_daemon_that_cannot_say_where_it_listens_is_there_all_the_same() {
+    let place = Place::new();
+    let mut command = place.command(&["serve"]);
+    command.stdout(std::fs::OpenOptions::new().write(true).open("/dev/full").expect("there"));
+    let serving = Running::new(command);
+    let status = until("it answers", || Some(place.run(&["status"])).filter(|ran| ran.status.success()));
+    assert!(status.stdout.contains(&serving.pid().to_string()), "{}", status.stdout);
+    place.run(&["stop", "--now"]).exits(0);
+    serving.end();
 }
 
 #[test]
