@@ -12,7 +12,7 @@ use api_types::{
 use http_body_util::{BodyExt, Full};
 use hyper::{
     Method, Request, Response, StatusCode,
-    body::{Bytes, Incoming},
+    body::{Bytes, Frame, Incoming},
     client::conn::http1::SendRequest,
     header,
     upgrade::Upgraded,
@@ -30,6 +30,8 @@ const HEALTH_INTERVAL: Duration = Duration::from_secs(3);
 /// Time for the answer to a check, unless the daemon is seen to be stopped.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Silence of a stream after which the client checks the daemon's health.
+const SILENCE: Duration = Duration::from_secs(30);
 /// Longest line of a stream: the longest message of a proxy, and the overhead of JSON.
 const MAX_LINE: usize = 128 * 1024 * 1024;
 
@@ -175,7 +177,7 @@ impl DaemonClient {
     }
 
     fn lines(&self, response: Response<Incoming>) -> JsonLineStream {
-        JsonLineStream { body: response.into_body(), buffer: Vec::new(), at: 0, address: self.address.clone() }
+        JsonLineStream { body: response.into_body(), buffer: Vec::new(), at: 0, client: self.clone() }
     }
 
     /// Waits for an answer while the daemon responds to health checks.
@@ -332,7 +334,7 @@ pub(crate) struct JsonLineStream {
     buffer: Vec<u8>,
     /// Number of bytes of the buffer already returned.
     at: usize,
-    address: DaemonAddress,
+    client: DaemonClient,
 }
 
 impl JsonLineStream {
@@ -350,7 +352,8 @@ impl JsonLineStream {
     /// Returns all complete lines received so far, once there is at least one. `None` at the end.
     ///
     /// # Errors
-    /// `no-daemon` when the connection breaks, or the problem in the daemon's last line.
+    /// `no-daemon` when the connection breaks, `deadline` when the daemon does not say that it is well after a silence, or the problem in
+    /// the daemon's last line.
     pub(crate) async fn next_batch(&mut self) -> Result<Option<Vec<Value>>, ProblemDetails> {
         loop {
             let mut values = Vec::new();
@@ -378,10 +381,23 @@ impl JsonLineStream {
             if self.buffer.len() > MAX_LINE {
                 return Err(ProblemDetails::failed("the daemon sent a line without end"));
             }
-            match self.body.frame().await {
+            match self.frame().await? {
                 Some(Ok(frame)) => self.buffer.extend(frame.into_data().unwrap_or_default()),
-                Some(Err(error)) => return Err(lost(&self.address, &error)),
+                Some(Err(error)) => return Err(lost(&self.client.address, &error)),
                 None => return Ok(None),
+            }
+        }
+    }
+
+    async fn frame(&mut self) -> Result<Option<Result<Frame<Bytes>, hyper::Error>>, ProblemDetails> {
+        loop {
+            if let Ok(frame) = tokio::time::timeout(SILENCE, self.body.frame()).await {
+                return Ok(frame);
+            }
+            tokio::select! {
+                biased;
+                frame = self.body.frame() => return Ok(frame),
+                health = self.client.check_health() => health?,
             }
         }
     }
