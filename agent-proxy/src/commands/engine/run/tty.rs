@@ -17,11 +17,15 @@ use crate::{
     },
     configuration, environment, render,
     term::{self, TermStyle},
-    viewing::{LEAVE_LINE, RawTerminal, TerminalAnswers, ViewEnd, ViewOptions, view},
+    viewing::{EndSignals, LEAVE_LINE, RawTerminal, TerminalAnswers, ViewEnd, ViewOptions, view},
 };
 
 /// Agent of the catalog for any command.
 const COMMAND: &str = "command";
+/// What Ctrl-C types.
+const INTERRUPT: u8 = 3;
+/// Most that is typed ahead for a program, in bytes.
+const MAX_TYPED: usize = 64 * 1024;
 
 /// Runs the program to its end, then kills what it has left.
 pub(super) async fn run(child: ChildProgram, args: RunArgs, directory: Option<&Path>) -> Result<(), CommandFailure> {
@@ -82,12 +86,33 @@ async fn start_and_view(
     manager: &ProxyManager,
     config: AgentSessionConfig,
     terminal: &mut RawTerminal,
-    options: ViewOptions,
+    mut options: ViewOptions,
 ) -> Result<(SessionHandle, ViewEnd), CommandFailure> {
-    let session = manager.start_session(config).await?;
+    let mut ends = EndSignals::new().map_err(|error| ProblemDetails::failed(format!("handling signals: {error}")))?;
+    // Dropping the start ends what it began.
+    let session = tokio::select! {
+        started = manager.start_session(config) => started?,
+        () = ends.recv() => return Err(CommandFailure::Exit(ProgramExit::Interrupted)),
+        () = interrupt_key(terminal, &mut options.typed) => return Err(CommandFailure::Exit(ProgramExit::Interrupted)),
+    };
+    drop(ends);
     let connect = async || session.view_terminal().await.map_err(ProblemDetails::from);
     let end = view(connect, terminal, options).await?;
     Ok((session, end))
+}
+
+/// Takes what is typed, for the program, until it is Ctrl-C: no signal in this mode.
+async fn interrupt_key(terminal: &RawTerminal, typed: &mut Vec<u8>) {
+    let mut chunk = [0; 1024];
+    while typed.len() < MAX_TYPED {
+        match terminal.read(&mut chunk).await {
+            Ok(read) if chunk[..read].contains(&INTERRUPT) => return,
+            Ok(read @ 1..) => typed.extend_from_slice(&chunk[..read]),
+            // The terminal is gone, which is a signal.
+            _ => break,
+        }
+    }
+    std::future::pending().await
 }
 
 /// Ends the session, and prints its receipt in a line.
