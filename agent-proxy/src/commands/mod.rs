@@ -85,6 +85,8 @@ pub(crate) async fn run(cli: Cli, token: EngineToken) -> Result<(), CommandFailu
             };
             // Leaving here interrupts nothing: the daemon continues with the request.
             tokio::select! {
+                // First: until it has read what it reads from standard input, Ctrl-C ends the program.
+                biased;
                 done = run_client(other, &client, global.json) => done,
                 _ = tokio::signal::ctrl_c() => {
                     note.inspect(|text| term::error_line(text));
