@@ -181,6 +181,12 @@ pub(crate) fn columns() -> Option<usize> {
     columns_of(io::stdout())
 }
 
+/// Returns the rows of the terminal on standard output; `None` if that is no terminal.
+pub(crate) fn rows() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    (size.ws_row > 0).then_some(usize::from(size.ws_row))
+}
+
 fn columns_of(terminal: impl AsFd) -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(terminal).ok()?;
     (size.ws_col > 0).then_some(usize::from(size.ws_col))

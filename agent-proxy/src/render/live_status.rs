@@ -71,8 +71,12 @@ impl LiveStatus {
         if !io::stderr().is_terminal() || std::env::var_os("TERM").is_none_or(|term| term == "dumb") {
             return None;
         }
+        Some(Self::new(agent))
+    }
+
+    fn new(agent: &str) -> Self {
         let now = Instant::now();
-        Some(Self {
+        Self {
             agent: printable(agent, false),
             style: TermStyle::stderr(),
             asking: Vec::new(),
@@ -82,7 +86,7 @@ impl LiveStatus {
             begun: now,
             last_sign: now,
             waiting_for: None,
-        })
+        }
     }
 
     /// Records an event. What the manager emits of itself is no sign of life of the agent.
@@ -170,14 +174,27 @@ impl LiveStatus {
             return;
         }
         self.is_muted |= term::set_echo(false);
+        let lines = self.lines(term::rows().unwrap_or(usize::MAX), term::columns().unwrap_or(WIDTH));
+        term::error_text(format_args!("{}{}", self.eraser(), lines.join("\n")));
+        self.drawn = lines.len();
+    }
+
+    /// Returns the lines for a terminal of so many rows and columns: the last calls, and the spinner.
+    fn lines(&self, rows: usize, columns: usize) -> Vec<String> {
         // The picture, the blanks and the ellipsis take four columns.
-        let width = term::columns().unwrap_or(WIDTH).saturating_sub(5);
-        let mut lines: Vec<String> = self.calls.iter().map(|call| self.call_line(call, width)).collect();
+        let width = columns.saturating_sub(5);
+        // What has scrolled out of the terminal cannot be erased: one row stays for what is above.
+        let room = rows.saturating_sub(2).max(1);
+        let hidden = if self.calls.len() > room { self.calls.len() - room + 1 } else { 0 };
+        let mut lines = Vec::new();
+        if hidden > 0 {
+            lines.push(self.style.dim(format_args!("  {hidden} more")));
+        }
+        lines.extend(self.calls.iter().skip(hidden).map(|call| self.call_line(call, width)));
         let frame =
             FRAMES[usize::try_from(self.begun.elapsed().as_millis() / FRAME.as_millis()).unwrap_or(0) % FRAMES.len()];
         lines.push(format!("{frame} {}", self.style.dim(fit(&self.message(), width))));
-        term::error_text(format_args!("{}{}", self.eraser(), lines.join("\n")));
-        self.drawn = lines.len();
+        lines
     }
 
     /// Erases the lines; the cursor is where they began.
@@ -248,6 +265,21 @@ fn tail(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_more_lines_than_the_terminal_has_rows() {
+        let mut live = LiveStatus::new("acp");
+        live.style = TermStyle::PLAIN;
+        for n in 0..9 {
+            live.begin_call(&n.to_string(), &format!("call {n}"));
+        }
+        let first =
+            |rows| live.lines(rows, 80).iter().map(|line| line[..line.len().min(10)].to_owned()).collect::<Vec<_>>();
+        for (rows, shown) in [(24, 10), (11, 10), (10, 9), (4, 3), (3, 2), (1, 2)] {
+            assert_eq!(live.lines(rows, 80).len(), shown, "{rows}: {:?}", first(rows));
+        }
+        assert!(live.lines(4, 80)[0].contains("8 more") && live.lines(4, 80)[1].contains("call 8"), "{:?}", first(4));
+    }
 
     #[test]
     fn lines_fit() {
