@@ -7,6 +7,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::{
+    documented::documented,
     engine::Engine,
     harness::{DEADLINE, Daemon, Place, Ran, gone, process},
     lasting,
@@ -99,7 +100,8 @@ fn a_session_starts_where_its_label_is_and_any_node_answers_for_it() {
     // Its end is its owner's; once it is deleted it is nobody's.
     a.run(&["delete", "s-1"]).exits(0);
     until("its row is removed", || owner(&a, "s-1").is_none().then_some(()));
-    let node = rows(&a, "nodes").into_iter().find(|node| node["node"] == "b").expect("it is listed");
+    let nodes = documented("fleet nodes", rows(&a, "nodes").into());
+    let node = nodes.as_array().expect("rows").iter().find(|node| node["node"] == "b").expect("it is listed");
     assert_eq!((&node["labels"]["gpu"], &node["capacity"], &node["isSelf"]), (&json!("1"), &json!(5), &json!(false)));
 }
 
@@ -442,7 +444,7 @@ fn a_session_moves_with_its_conversation_and_its_events_go_on() {
     let (after, _) = texts(&b, "s-1", "0");
     assert_eq!(after, (1..=*after.last().expect("some")).collect::<Vec<_>>());
     assert!(after.len() > before.len());
-    let messages = b.run(&["fleet", "sessions", "--json"]).exits(0).json();
+    let messages = documented("fleet sessions", b.run(&["fleet", "sessions", "--json"]).exits(0).json());
     assert_eq!(messages[0]["epoch"], 2, "{messages}");
     // And away again, with all that the node has.
     let drained = b.run(&["fleet", "drain", "a", "--json"]).exits(0).json();

@@ -12,6 +12,7 @@ mod contract;
 mod crashes;
 mod daemon;
 mod demo;
+mod documented;
 mod durable;
 #[path = "../../../fleet/tests/engine/mod.rs"]
 mod engine;
@@ -35,6 +36,8 @@ mod release;
 mod run;
 mod service;
 mod sessions;
+#[path = "../docs/shape.rs"]
+mod shape;
 mod shells;
 mod streams;
 mod supervision;

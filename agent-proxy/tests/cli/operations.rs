@@ -2,6 +2,7 @@
 
 use ipc_protocol::{Event, ResolvedBy};
 
+use crate::documented::documented;
 use crate::harness::{PROGRAM, Place};
 
 /// Flags of the fake agent: it keeps conversations, and has modes.
@@ -24,7 +25,7 @@ fn settings_conversations_and_commands_of_its_own() {
     let native = info["nativeSessionId"].as_str().expect("an id").to_owned();
 
     assert!(daemon.run(&["state", "s", "--json"]).exits(0).json().is_object());
-    let listed = daemon.run(&["conversations", "s", "--json"]).exits(0).json();
+    let listed = documented("conversations", daemon.run(&["conversations", "s", "--json"]).exits(0).json());
     assert_eq!(listed[0]["id"], native.as_str());
     let reply = daemon.run(&["native", "s", r#"{"method":"session/list","params":{}}"#]).exits(0).stdout;
     assert!(reply.contains(&native), "{reply}");
@@ -93,7 +94,7 @@ fn a_turn_is_steered_and_a_request_answered_in_somebody_s_name() {
     }
     let open = daemon.run(&["permit", "s"]).exits(0).stdout;
     assert!(open.contains("May I?") && open.contains(&format!("agent-proxy permit s {request} allow|deny")), "{open}");
-    let open = daemon.run(&["permit", "s", "--json"]).exits(0).json();
+    let open = documented("permit", daemon.run(&["permit", "s", "--json"]).exits(0).json());
     assert_eq!((&open[0]["id"], &open[0]["title"]), (&request.as_str().into(), &"May I?".into()));
     assert_eq!(daemon.run(&["sessions", "--json"]).exits(0).json()[0]["openPermissions"], open);
     daemon.run(&["permit", "s", &request, "allow", "--reason", "because"]).exits(2);

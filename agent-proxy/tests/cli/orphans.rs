@@ -4,6 +4,7 @@ use std::{fs, io::Write as _, process::Stdio};
 
 use serde_json::Value;
 
+use crate::documented::documented;
 use crate::harness::{PROGRAM, Place, Running, not_run};
 
 /// Prints the next line of a program that tells that it is there.
@@ -127,6 +128,7 @@ fn an_orphan_is_ended_by_its_pid_and_what_has_a_terminal_lives_on() {
         }
     }
     let listed = machine.list();
+    documented("orphans", listed.clone().into());
     assert_eq!(pids(&listed), [u64::from(orphan)], "{listed:?}");
     let [found] = &listed[..] else { panic!("{listed:?}") };
     assert_eq!((&found["kind"], &found["name"]), (&"agent".into(), &"claude-code".into()));

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use ipc_protocol::{Event, ProcessOutcome, Receipt, StopReason};
 
+use crate::documented::documented;
 use crate::harness::{Place, gone, is_there, process};
 
 #[test]
@@ -292,6 +293,7 @@ fn turns_are_waited_for_refused_queued_and_aborted() {
     assert_eq!(daemon.run(&["prompt", "s", "say no", "--steer", "--json"]).exits(6).problem()["type"], "unsupported");
     let queued = daemon.run(&["prompt", "s", "say first in line", "--queue", "--no-wait", "--json"]).exits(0).json();
     assert_eq!(queued["turn"], 4, "it will be the fourth");
+    documented("queue", daemon.run(&["queue", "s", "--json"]).exits(0).json());
     let followed = daemon.spawn(&["prompt", "s", "say queued", "--queue"]);
     daemon.run(&["abort", "s"]).exits(0);
     assert_eq!(waiting.end().exits(130).stdout, "waiting\n");

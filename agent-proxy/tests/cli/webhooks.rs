@@ -20,6 +20,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::{
+    documented::documented,
     durable::{end, kills},
     harness::{DEADLINE, PROGRAM, Place},
     network::{bearer, send},
@@ -307,7 +308,7 @@ fn webhooks_are_taken_as_github_and_slack_sign_them() {
         (&json!("issues"), &json!(7))
     );
     assert_eq!(mentions[0]["payload"]["event"], "app_mention");
-    let listed = daemon.run(&["webhooks", "--json"]).exits(0).json();
+    let listed = documented("webhooks", daemon.run(&["webhooks", "--json"]).exits(0).json());
     let github = listed.as_array().expect("a list").iter().find(|one| one["name"] == "github").expect("there").clone();
     assert_eq!((&github["counts"]["accepted"], &github["counts"]["refused"]), (&json!(1), &json!(1)), "{github}");
     let table = daemon.run(&["webhooks"]).exits(0).stdout;

@@ -22,6 +22,7 @@ mod links;
 mod matching;
 mod names;
 mod page;
+mod shape;
 mod shell;
 
 use libtest_mimic::{Arguments, Failed, Trial};

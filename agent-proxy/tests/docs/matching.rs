@@ -1,9 +1,6 @@
 //! Comparison of an output with what a page shows.
 
-use serde_json::Value;
-
-/// Stands for any text of a line, for any lines, and for any members of an object.
-const ANY: &str = "…";
+use crate::shape::ANY;
 
 /// Compares lines. Pids, times and measures may differ, see [`normal`].
 pub(crate) fn lines(shown: &[String], printed: &str) -> bool {
@@ -66,31 +63,4 @@ fn measure(word: &str) -> String {
         rest = &rest[from + text.len()..];
     }
     out + rest
-}
-
-/// Compares members and types of JSON; `null` is like anything, since most members may be missing.
-///
-/// # Errors
-/// The first difference.
-pub(crate) fn shape(at: &str, shown: &Value, printed: &Value) -> Result<(), String> {
-    match (shown, printed) {
-        (Value::Null, _) | (_, Value::Null) => Ok(()),
-        (Value::Object(shown), Value::Object(printed)) => {
-            let open = shown.contains_key(ANY);
-            for (name, value) in shown.iter().filter(|(name, _)| *name != ANY) {
-                let now = printed.get(name).ok_or_else(|| format!("no member {at}.{name} any more"))?;
-                shape(&format!("{at}.{name}"), value, now)?;
-            }
-            let new = printed.keys().find(|name| !open && !shown.contains_key(*name));
-            new.map_or(Ok(()), |name| Err(format!("the page lacks the member {at}.{name}")))
-        }
-        (Value::Array(shown), Value::Array(printed)) => {
-            let Some(first) = shown.first() else { return Ok(()) };
-            printed.iter().try_for_each(|value| shape(&format!("{at}[]"), first, value))
-        }
-        (Value::String(_), Value::String(_))
-        | (Value::Number(_), Value::Number(_))
-        | (Value::Bool(_), Value::Bool(_)) => Ok(()),
-        _ => Err(format!("{at} is now {printed}")),
-    }
 }

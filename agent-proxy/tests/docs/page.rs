@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::matching;
+use crate::{matching, shape::shape};
 
 /// A page.
 #[derive(Clone, Debug)]
@@ -109,7 +109,7 @@ impl ShownCommand {
         };
         let shown: Value = serde_json::from_str(json).map_err(|error| format!("the page's JSON: {error}"))?;
         let printed: Value = serde_json::from_str(output).map_err(|error| format!("no JSON: {error}"))?;
-        matching::shape("", &shown, &printed)
+        shape("", &shown, &printed)
     }
 
     /// Lines of the page that show the output, and what they are to be.
