@@ -13,6 +13,8 @@ use ipc_protocol::{Event, ToolStatus};
 use tokio::time::{Interval, MissedTickBehavior};
 use unicode_width::UnicodeWidthChar;
 
+#[cfg(feature = "engine")]
+use super::edited_line::EditedLine;
 use super::{
     duration,
     event::{detail, output_size, resolved_by},
@@ -58,6 +60,19 @@ pub(crate) struct EventPrinter {
     unanswered: Vec<(String, Instant)>,
     /// True while the spinner is below the unfinished line, where the answer does not go on.
     is_below: bool,
+    /// The line that the user edits, to be erased before anything is written.
+    #[cfg(feature = "engine")]
+    edited: EditedState,
+}
+
+/// Line that is edited where events are written.
+#[cfg(feature = "engine")]
+#[derive(Debug, Default)]
+enum EditedState {
+    #[default]
+    None,
+    Shown(EditedLine),
+    Erased,
 }
 
 /// Assumed place of the cursor.
@@ -85,7 +100,25 @@ impl EventPrinter {
             answers_with: None,
             unanswered: Vec::new(),
             is_below: false,
+            #[cfg(feature = "engine")]
+            edited: EditedState::None,
         }
+    }
+
+    /// Tells of the line that the user edits on the terminal, if one is: what is written next comes in its place.
+    #[cfg(feature = "engine")]
+    pub(crate) fn set_edited(&mut self, line: Option<EditedLine>) {
+        self.edited = line.map_or(EditedState::None, EditedState::Shown);
+    }
+
+    /// Returns true if the line had to be erased, and begins the line in which it comes again.
+    #[cfg(feature = "engine")]
+    pub(crate) fn has_erased(&mut self) -> bool {
+        let has_erased = matches!(std::mem::take(&mut self.edited), EditedState::Erased);
+        if has_erased {
+            self.line_start();
+        }
+        has_erased
     }
 
     /// Sets the command that answers permission requests from elsewhere: no keyboard answers them here.
@@ -148,8 +181,13 @@ impl EventPrinter {
         live.draw();
     }
 
-    /// Erases the spinner, and returns to the end of the answer's unfinished line.
+    /// Erases the line that is edited and the spinner, and returns to the end of the answer's unfinished line.
     fn clear(&mut self) {
+        #[cfg(feature = "engine")]
+        if let EditedState::Shown(line) = &self.edited {
+            line.erase(term::columns().unwrap_or(WIDTH));
+            self.edited = EditedState::Erased;
+        }
         let Some(live) = &mut self.live else { return };
         live.clear();
         if std::mem::take(&mut self.is_below) {
@@ -286,6 +324,7 @@ impl EventPrinter {
         if let Some(live) = &mut self.live {
             return live.think(text);
         }
+        self.clear();
         if self.place == CursorPosition::InAnswer {
             self.line_start();
         }

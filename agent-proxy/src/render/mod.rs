@@ -1,6 +1,8 @@
 //! Formatting for a terminal.
 
 pub(crate) mod agents;
+#[cfg(feature = "engine")]
+pub(crate) mod edited_line;
 pub(crate) mod event;
 pub(crate) mod event_printer;
 pub(crate) mod fleet;

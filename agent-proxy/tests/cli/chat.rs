@@ -63,6 +63,26 @@ fn an_interrupt_aborts_the_turn_and_a_second_one_ends() {
     running.end().exits(130);
 }
 
+/// One without effect at the prompt is none of the next turn's. Without a line editor it is a signal.
+#[test]
+fn an_interrupt_between_two_turns_is_over_with_the_next_prompt() {
+    let place = Place::new();
+    let argv = [PROGRAM, "run", "--agent", "acp", "--", PROGRAM, "fake-agent"];
+    let mut terminal = Terminal::start(&place, &argv, &[("TERM", "dumb")]);
+    terminal.until_last(">");
+    terminal.press("\x03");
+    terminal.until("no turn runs");
+    terminal.press("run sleep 1000\r");
+    terminal.until("* sleep 1000");
+    terminal.press("\x03");
+    terminal.until("the turn was aborted");
+    terminal.until_last(">");
+    terminal.press("say three\r");
+    terminal.until("\nthree\n");
+    terminal.press("\x04");
+    terminal.end().0.exits(0);
+}
+
 #[test]
 fn a_command_gets_lines_and_the_end_of_its_input() {
     let place = Place::new();
@@ -415,6 +435,25 @@ fn all_of_a_request_is_shown_and_nothing_in_it_is_taken_for_ours() {
     terminal.end().0.exits(0);
 }
 
+/// An agent that is resumed begins the ids of its requests anew.
+#[test]
+fn a_request_after_a_resume_is_shown() {
+    let place = Place::new();
+    let mut terminal = chat_on_terminal(&place, &["--idle-suspend", "100ms"]);
+    for title in ["First?", "Second?"] {
+        terminal.press(&format!("ask {title}\r"));
+        terminal.until(&format!("\nMay it? {title}"));
+        terminal.until_last("  y = allow once, n = deny, or a number:");
+        terminal.press("n\r");
+        terminal.until("permission: reject-once\n");
+        terminal.until("suspended: it was idle; the next prompt resumes it\n>");
+        terminal.press("\x0c");
+        terminal.until_screen(">");
+    }
+    terminal.press("\x04");
+    terminal.end().0.exits(0);
+}
+
 #[test]
 fn what_is_typed_ahead_is_the_next_prompt_and_answers_nothing() {
     let place = Place::new();
@@ -468,7 +507,9 @@ fn a_question_between_two_turns_is_answered_there() {
     terminal.until_last("> say tw");
     std::fs::write(&now, "").expect("a file");
     terminal.until("\nMay it? Late");
-    terminal.until_last("press Enter to answer; what is typed by then is held");
+    // The line that is edited stays below.
+    terminal.until("\npress Enter to answer; what is typed by then is held\n> say tw");
+    assert!(!terminal.screen().contains("\n> say tw* Late"), "{}", terminal.screen());
     terminal.press("o\r");
     terminal.until_last("  y = allow once, n = deny, or a number:");
     terminal.press("y\r");
@@ -559,9 +600,31 @@ fn a_command_gets_each_line_as_it_is() {
         Terminal::start(&place, &[PROGRAM, "run", "--agent", "command", "--", "sed", "-u", "s/quit/left/"], &[]);
     terminal.until_last(">");
     terminal.press("/quit\r");
-    terminal.until("/left");
-    // What is typed while no prompt reads is the terminal's, which keeps no end of input. The answer may come behind the prompt.
-    terminal.until_prompts(">", 2);
+    terminal.until("\n> /quit\n/left\n>");
+    terminal.press("\x04");
+    terminal.end().0.exits(0);
+}
+
+#[test]
+fn output_comes_above_the_line_that_is_typed() {
+    let place = Place::new();
+    let now = place.directory.join("now");
+    let script = format!("until [ -e {} ]; do sleep 0.05; done; echo one; echo two; exec cat", now.display());
+    let argv = [PROGRAM, "run", "--agent", "command", "--", "/bin/sh", "-c", &script];
+    let mut terminal = Terminal::start(&place, &argv, &[]);
+    terminal.until_last(">");
+    let typed = "long ".repeat(20);
+    terminal.press(&typed);
+    // The second row of it.
+    terminal.until_last("g long long long long");
+    let before = terminal.screen();
+    std::fs::write(&now, "").expect("a file");
+    terminal.until("\none\ntwo\n> long long");
+    let screen = terminal.until_last("g long long long long");
+    assert_eq!(screen.matches("> long").count(), 1, "{before}\n---\n{screen}");
+    terminal.press("end\r");
+    terminal.until("\nlong long long long end\n");
+    terminal.until_last(">");
     terminal.press("\x04");
     terminal.end().0.exits(0);
 }

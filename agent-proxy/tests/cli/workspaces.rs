@@ -8,8 +8,9 @@ use nix::sys::signal::Signal;
 const ORDINARY: u32 = 65_534;
 
 use crate::{
+    documented::documented,
     durable::end,
-    harness::{Place, Ran, Running, not_run},
+    harness::{PROGRAM, Place, Ran, Running, not_run},
 };
 
 /// A place with a tree of the user's.
@@ -55,7 +56,7 @@ impl User {
 
     /// Id of the only workspace.
     fn only(&self) -> String {
-        let listed = self.run(&["workspaces", "--json"]).exits(0).json();
+        let listed = documented("workspaces", self.run(&["workspaces", "--json"]).exits(0).json());
         assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed}");
         listed[0]["sessionId"].as_str().expect("an id").to_owned()
     }
@@ -64,6 +65,18 @@ impl User {
 #[test]
 fn a_run_says_what_it_has_left_and_its_changes_are_applied_or_dropped() {
     changes_are_settled(&User::new());
+}
+
+/// As the session decides: else it would be denied what it has allowed already.
+#[test]
+fn relative_paths_of_rules_are_those_of_the_workspace() {
+    let user = User::new();
+    let cwd = user.tree.to_str().expect("UTF-8");
+    let agent = format!("sed -u \"s|@CWD|$PWD|\" | exec '{PROGRAM}' fake-agent");
+    let prompt = r#"ask-call {"title":"Edit","kind":"edit","locations":[{"path":"@CWD/directory/one"}]}"#;
+    let options = ["run", "--agent", "acp", "--workspace", "copy", "--cwd", cwd, "--allow", "path=directory/**"];
+    let ran = user.run(&[&options[..], &[prompt, "--", "/bin/sh", "-c", &agent]].concat()).exits(0);
+    assert_eq!(ran.stdout, "permission: allow-once\n", "{}", ran.stderr);
 }
 
 #[test]
@@ -84,7 +97,8 @@ fn changes_are_settled(user: &User) {
     let ran = user.work(&["run"], "echo after >file").exits(0);
     let id = user.only();
     assert!(ran.stderr.contains(&format!("workspace: 1 file changed; `agent-proxy diff {id}`")), "{}", ran.stderr);
-    assert_eq!(user.run(&["diff", &id, "--stat"]).exits(0).stdout, "modified file\n");
+    // The beginning that a listing shows is enough.
+    assert_eq!(user.run(&["diff", &id[..13], "--stat"]).exits(0).stdout, "modified file\n");
     assert!(user.run(&["diff", &id]).exits(0).stdout.contains("-before\n+after\n"));
     assert_eq!(user.file(), "before\n");
     user.run(&["apply", &id]).exits(0);
@@ -99,7 +113,7 @@ fn changes_are_settled(user: &User) {
     // A directory in the place of another one has nothing of that.
     user.work(&["run"], "rm -r directory; mkdir directory; echo 2 >directory/two").exits(0);
     let id = user.only();
-    user.run(&["apply", &id]).exits(0);
+    user.run(&["apply", &id[..13]]).exits(0);
     assert!(!user.tree.join("directory/one").exists() && user.tree.join("directory/two").exists());
     // One without changes goes by itself.
     user.work(&["run"], "cat file").exits(0);

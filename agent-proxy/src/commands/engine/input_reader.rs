@@ -6,9 +6,9 @@
 mod typed_ahead;
 
 use std::{
-    cell::RefCell,
     collections::VecDeque,
     io::{self, BufRead, IsTerminal, PipeReader, PipeWriter, Read, Write},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use rustix::{
@@ -22,7 +22,7 @@ use rustyline::{
 use tokio::sync::mpsc;
 
 use self::typed_ahead::TypedAhead;
-use crate::term;
+use crate::{render::edited_line::EditedLine, term};
 
 /// Longest line in bytes, beyond which it is split: a prompt has to fit into a message.
 const LONGEST: u64 = 1 << 20;
@@ -72,6 +72,8 @@ pub(super) struct InputReader {
     held: VecDeque<String>,
     /// True if these are to be edited first.
     edits_held: bool,
+    /// The prompt that is being edited.
+    edited: SharedLine,
     /// Terminal settings from before the editor.
     saved_terminal: Option<Termios>,
 }
@@ -83,9 +85,16 @@ impl InputReader {
         let (requests, asked) = std::sync::mpsc::channel();
         let (sender, lines) = mpsc::channel(1);
         let (wakes, waker) = io::pipe().ok().unzip();
+        let edited = SharedLine::default();
+        let thread = InputThread::new(edits, wakes, edited.clone());
         // The thread ends with the process: a blocked read delays no exit.
-        std::thread::spawn(move || InputThread::new(edits, wakes).run(&asked, &sender));
-        Self { requests, lines, pending: None, waker, held: VecDeque::new(), edits_held: false, saved_terminal }
+        std::thread::spawn(move || thread.run(&asked, &sender));
+        Self { requests, lines, pending: None, waker, held: VecDeque::new(), edits_held: false, edited, saved_terminal }
+    }
+
+    /// Returns the prompt that is being edited, as far as it was typed.
+    pub(super) fn edited(&self) -> Option<EditedLine> {
+        self.edited.lock().clone()
     }
 
     /// Reads the next line; `prompt` is shown on a terminal. May be dropped while it waits: the line is then for the next call with the
@@ -151,9 +160,12 @@ impl InputReader {
 }
 
 impl Drop for InputReader {
-    /// Restores the terminal: the thread may be within a line, with echo off.
+    /// Restores the terminal: the thread may be within a line, with echo off, and be told of pastes.
     fn drop(&mut self) {
         if let Some(before) = &self.saved_terminal {
+            if self.edited().is_some() {
+                term::error_text("\x1b[?2004l");
+            }
             let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
         }
     }
@@ -187,10 +199,10 @@ struct InputThread {
 type LineEditor = Editor<TypedText, MemHistory>;
 
 impl InputThread {
-    fn new(edits: bool, wakes: Option<PipeReader>) -> Self {
+    fn new(edits: bool, wakes: Option<PipeReader>, edited: SharedLine) -> Self {
         let is_terminal = io::stdin().is_terminal();
         let edits = edits && is_terminal && io::stdout().is_terminal();
-        let editor = edits.then(line_editor).flatten();
+        let editor = edits.then(|| line_editor(edited)).flatten();
         Self { is_terminal, edits, editor, wakes, ahead: TypedAhead::default() }
     }
 
@@ -237,7 +249,7 @@ impl InputThread {
         if self.is_terminal {
             self.ahead.take_typing();
         }
-        match self.edits.then(line_editor).flatten() {
+        match self.edits.then(|| line_editor(SharedLine::default())).flatten() {
             Some(mut editor) => read_edited(&mut editor, prompt, ""),
             None => {
                 if self.is_terminal {
@@ -284,15 +296,27 @@ impl InputThread {
     }
 }
 
-/// Knows the text of the line that is edited: Ctrl-C clears it first.
-#[derive(Debug, Default)]
-struct TypedText(RefCell<String>);
+/// The line that is edited, if one is.
+#[derive(Clone, Debug, Default)]
+struct SharedLine(Arc<Mutex<Option<EditedLine>>>);
+
+impl SharedLine {
+    fn lock(&self) -> MutexGuard<'_, Option<EditedLine>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes note of the text whenever it changes.
+#[derive(Debug)]
+struct TypedText(SharedLine);
 
 impl Hinter for TypedText {
     type Hint = String;
 
     fn hint(&self, line: &str, _pos: usize, _ctx: &Context<'_>) -> Option<String> {
-        line.clone_into(&mut self.0.borrow_mut());
+        if let Some(edited) = &mut *self.0.lock() {
+            line.clone_into(&mut edited.text);
+        }
         None
     }
 }
@@ -304,28 +328,27 @@ impl Highlighter for TypedText {}
 impl Validator for TypedText {}
 impl Helper for TypedText {}
 
-fn line_editor() -> Option<LineEditor> {
+fn line_editor(edited: SharedLine) -> Option<LineEditor> {
     let mut editor = Editor::with_history(Config::default(), MemHistory::new()).ok()?;
-    editor.set_helper(Some(TypedText::default()));
+    editor.set_helper(Some(TypedText(edited)));
     Some(editor)
 }
 
 /// Reads a line. Ctrl-C in a line with text clears it.
 fn read_edited(editor: &mut LineEditor, prompt: &str, begun: &str) -> InputLine {
     let mut begun = begun.to_owned();
+    let edited = editor.helper().map(|typed| typed.0.clone()).unwrap_or_default();
     loop {
-        if let Some(text) = editor.helper() {
-            text.0.replace(begun.clone());
-        }
-        match editor.readline_with_initial(prompt, (&begun, "")) {
+        *edited.lock() = Some(EditedLine { prompt: prompt.to_owned(), text: begun.clone() });
+        let read = editor.readline_with_initial(prompt, (&begun, ""));
+        let typed = edited.lock().take().unwrap_or_default();
+        match read {
             Ok(line) => {
                 // The history is for convenience only.
                 let _ = editor.add_history_entry(line.as_str());
                 return InputLine::Line(line);
             }
-            Err(ReadlineError::Interrupted) if editor.helper().is_some_and(|text| !text.0.borrow().is_empty()) => {
-                begun.clear();
-            }
+            Err(ReadlineError::Interrupted) if !typed.text.is_empty() => begun.clear(),
             Err(ReadlineError::Interrupted) => return InputLine::Interrupted,
             Err(_) => return InputLine::End,
         }

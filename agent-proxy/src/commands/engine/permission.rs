@@ -3,12 +3,16 @@
 use std::{
     collections::VecDeque,
     io::{self, IsTerminal},
+    path::Path,
 };
 
 use proxy_server::ProblemDetails;
 
 use super::input_reader::{InputLine, InputPurpose, InputReader};
-use crate::term::{self, TermStyle, folded_details, printable};
+use crate::{
+    render::edited_line::EditedLine,
+    term::{self, TermStyle, folded_details, printable},
+};
 use agents::permission::{CompiledPolicy, PolicyVerdict};
 use proxy_manager::{
     AgentSessionConfig, OpenPermission, PermissionAnswer, PermissionOption, PermissionOptionKind, PermissionRequest,
@@ -18,6 +22,8 @@ use proxy_manager::{
 #[derive(Debug)]
 pub(super) struct PermissionPrompter {
     policy: CompiledPolicy,
+    /// Configuration of the session, with its profile.
+    config: AgentSessionConfig,
     open: VecDeque<PermissionRequest>,
     /// Id of the request that the user has seen.
     shown: Option<String>,
@@ -50,10 +56,20 @@ impl PermissionPrompter {
     /// # Errors
     /// If one of its rules is invalid.
     pub(super) fn of(config: &AgentSessionConfig, talks: bool) -> Result<Self, ProblemDetails> {
-        let cwd = config.cwd.as_deref().unwrap_or("/");
-        let policy = CompiledPolicy::new(&config.permissions, config.permission_mode, cwd);
-        let policy = policy.map_err(|error| ProblemDetails::usage(error.to_string()))?;
-        Ok(Self { policy, open: VecDeque::new(), shown: None, lines: None, is_interactive: talks })
+        let policy = compile(config, config.cwd.as_deref().unwrap_or("/"))?;
+        let config = config.clone();
+        Ok(Self { policy, config, open: VecDeque::new(), shown: None, lines: None, is_interactive: talks })
+    }
+
+    /// Has relative paths of rules mean those in the session's workspace, which was made from the tree `source`: the session has them so.
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub(super) fn work_in(&mut self, source: &str, tree: &str) -> Result<(), ProblemDetails> {
+        let cwd = Path::new(self.config.cwd.as_deref().unwrap_or(source));
+        let cwd = Path::new(tree).join(cwd.strip_prefix(source).unwrap_or(Path::new("")));
+        self.policy = compile(&self.config, &cwd.to_string_lossy())?;
+        Ok(())
     }
 
     /// Returns true if a request is left to the user.
@@ -69,7 +85,7 @@ impl PermissionPrompter {
             term::error_line(format_args!(
                 "? denied: {title}: standard input and error are no terminal, so nobody can be asked; see --permission"
             ));
-            return Some(PermissionAnswer::Deny);
+            return Some(denial(&request.options));
         }
         self.open.push_back(request.clone());
         self.show();
@@ -79,6 +95,10 @@ impl PermissionPrompter {
     /// Removes a request that was answered otherwise, or whose turn has ended.
     pub(super) fn forget(&mut self, id: &str) {
         self.open.retain(|request| request.id != id);
+        // An agent that is started again begins its ids anew.
+        if self.shown.as_deref() == Some(id) {
+            self.shown = None;
+        }
     }
 
     /// Shows the first request, unless the user has seen it.
@@ -136,9 +156,14 @@ impl PermissionPrompter {
                 continue;
             };
             let id = request.id.clone();
-            self.open.pop_front();
+            self.forget(&id);
             return TypedInput::Answer(id, answer);
         }
+    }
+
+    /// Returns the prompt that is being edited, as far as it was typed.
+    pub(super) fn edited(&self) -> Option<EditedLine> {
+        self.lines.as_ref().and_then(InputReader::edited)
     }
 
     /// Holds a line that was typed ahead, for the next prompt.
@@ -156,6 +181,11 @@ impl PermissionPrompter {
     }
 }
 
+fn compile(config: &AgentSessionConfig, cwd: &str) -> Result<CompiledPolicy, ProblemDetails> {
+    let policy = CompiledPolicy::new(&config.permissions, config.permission_mode, cwd);
+    policy.map_err(|error| ProblemDetails::usage(error.to_string()))
+}
+
 /// Shows all of a request, and rings the bell: whoever waits for a turn looks elsewhere.
 fn print_request(request: &PermissionRequest) {
     let (style, width) = (TermStyle::stderr(), term::error_columns());
@@ -171,17 +201,25 @@ fn print_request(request: &PermissionRequest) {
     term::ring_bell();
 }
 
+/// Returns the answer that denies; without an option to reject it cancels the request.
+fn denial(options: &[PermissionOption]) -> PermissionAnswer {
+    if has(options, [PermissionOptionKind::RejectOnce, PermissionOptionKind::RejectAlways]) {
+        PermissionAnswer::Deny
+    } else {
+        PermissionAnswer::Cancelled
+    }
+}
+
+fn has(options: &[PermissionOption], kinds: [PermissionOptionKind; 2]) -> bool {
+    options.iter().any(|option| kinds.contains(&option.kind))
+}
+
 fn parse(line: &str, options: &[PermissionOption]) -> Option<PermissionAnswer> {
-    let has = |kinds: [PermissionOptionKind; 2]| options.iter().any(|option| kinds.contains(&option.kind));
     match line.to_ascii_lowercase().as_str() {
-        "y" | "yes" if has([PermissionOptionKind::AllowOnce, PermissionOptionKind::AllowAlways]) => {
+        "y" | "yes" if has(options, [PermissionOptionKind::AllowOnce, PermissionOptionKind::AllowAlways]) => {
             Some(PermissionAnswer::Allow)
         }
-        "n" | "no" if has([PermissionOptionKind::RejectOnce, PermissionOptionKind::RejectAlways]) => {
-            Some(PermissionAnswer::Deny)
-        }
-        // Without an option to reject, cancel the request.
-        "n" | "no" => Some(PermissionAnswer::Cancelled),
+        "n" | "no" => Some(denial(options)),
         number => {
             let option = options.get(number.parse::<usize>().ok()?.checked_sub(1)?)?;
             Some(PermissionAnswer::Option(option.id.clone()))

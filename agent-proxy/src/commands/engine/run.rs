@@ -9,7 +9,7 @@ use std::{path::Path, sync::Arc};
 use proxy_manager::{
     AbortPolicy, BudgetAction, ChildProgram, EndReason, Envelope, Error, Event, ExitStatus, KillOptions,
     PermissionAnswer, Prompt, PromptMode, ProxyManager, Receipt, Restart, SessionHandle, SessionState, Subscription,
-    TimeoutAction, Turn, TurnEnd,
+    TimeoutAction, Turn, TurnEnd, WorkspaceStep,
 };
 use proxy_server::error_text;
 use proxy_server::{ProblemDetails, ProgramExit};
@@ -25,7 +25,7 @@ use crate::{
     command_failure::CommandFailure,
     commands::prompt::TurnOutcome,
     configuration, environment, prompting,
-    render::{self, event_printer::EventPrinter},
+    render::{self, edited_line::EditedLine, event_printer::EventPrinter},
     term::{self, TermStyle, printable},
 };
 
@@ -299,7 +299,22 @@ impl ForegroundSession {
         }
     }
 
+    /// Prints events, above the prompt that is being edited.
     async fn print(&mut self, batch: &[Arc<Envelope>]) -> Result<(), CommandFailure> {
+        if let Some(live) = &mut self.printer {
+            live.set_edited(self.asker.edited());
+        }
+        self.print_events(batch).await?;
+        if let Some(live) = &mut self.printer
+            && live.has_erased()
+        {
+            // It may be longer by now.
+            self.asker.edited().inspect(EditedLine::draw);
+        }
+        Ok(())
+    }
+
+    async fn print_events(&mut self, batch: &[Arc<Envelope>]) -> Result<(), CommandFailure> {
         for envelope in batch {
             self.last_offset = envelope.offset;
             self.outcome.record(&envelope.event);
@@ -326,10 +341,15 @@ impl ForegroundSession {
                 }
                 Event::PermissionRequested(request) if asked => {
                     if let Some(answer) = self.asker.ask(request) {
-                        self.session.respond_permission(&request.id, answer).await?;
+                        self.respond(&request.id, answer).await;
+                    } else if self.asker.edited().is_some() {
+                        term::error_line("press Enter to answer; what is typed by then is held");
                     }
                 }
                 Event::PermissionResolved { id, .. } => self.asker.forget(id),
+                Event::SessionWorkspace { step: WorkspaceStep::Made, source, path, .. } => {
+                    self.asker.work_in(source, path)?;
+                }
                 _ => {}
             }
         }

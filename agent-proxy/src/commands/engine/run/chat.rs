@@ -103,6 +103,7 @@ impl ForegroundSession {
                 }
             };
             asked_to_end = false;
+            self.interrupts.reset();
             let entry = if self.has_commands() { ChatEntry::parse(&text) } else { ChatEntry::Prompt(text) };
             let done = match entry {
                 ChatEntry::Prompt(text) => self.turn(&text).await,
@@ -307,13 +308,9 @@ impl ForegroundSession {
     async fn next_input(&mut self) -> Result<ChatInput, CommandFailure> {
         loop {
             let mut batch = Vec::new();
-            let was_asking = self.asker.is_asking();
             tokio::select! {
                 more = self.events.next_batch(&mut batch) => {
                     self.print(&batch).await?;
-                    if !was_asking && self.asker.is_asking() {
-                        term::error_line("press Enter to answer; what is typed by then is held");
-                    }
                     if !more || !self.takes_prompts() {
                         return Ok(ChatInput::Ended);
                     }
