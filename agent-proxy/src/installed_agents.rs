@@ -16,7 +16,7 @@ use proxy_manager::{
     AgentSessionConfig, ChildProgram, EndReason, Error, Event, ExitStatus, KillOptions, ProxyManager, Timeouts,
 };
 use proxy_server::{
-    ProblemDetails,
+    ProblemDetails, ProgramExit,
     installed_agents::{VersionAnswer, describe, node_command},
 };
 use tokio::task::JoinSet;
@@ -69,6 +69,19 @@ async fn run_version_commands(
     let mut env = environment::base();
     env.0.insert("HOME".to_owned(), home.path().to_string_lossy().into_owned());
     let manager = ProxyManager::builder(child).base_env(env).build().await?;
+    let versions = tokio::select! {
+        versions = asked_versions(&manager, commands) => Ok(versions),
+        // The temporary home goes with it.
+        _ = tokio::signal::ctrl_c() => Err(CommandFailure::Exit(ProgramExit::Interrupted)),
+    };
+    manager.shutdown().await;
+    versions
+}
+
+async fn asked_versions(
+    manager: &ProxyManager,
+    commands: BTreeSet<Vec<String>>,
+) -> BTreeMap<Vec<String>, VersionAnswer> {
     let mut versions = BTreeMap::new();
     let mut running = JoinSet::new();
     let mut waiting = commands.into_iter();
@@ -83,11 +96,9 @@ async fn run_version_commands(
             Some(Ok((command, answer))) => _ = versions.insert(command, answer),
             // Only a bug in the task causes this; the version is unknown then.
             Some(Err(error)) => tracing::warn!("version query task failed: {error}"),
-            None => break,
+            None => return versions,
         }
     }
-    manager.shutdown().await;
-    Ok(versions)
 }
 
 /// Returns the first version that a command prints within [`VERSION_TIMEOUT`], or that it fails.

@@ -2,9 +2,10 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::harness::{Place, Running};
+use crate::harness::{Place, Running, TellingPipe, gone, names};
 
 fn program(path: &Path, text: &str) {
     fs::create_dir_all(path.parent().expect("in a directory")).expect("created");
@@ -90,6 +91,25 @@ fn what_is_installed_tells_its_version_and_leaves_nothing() {
     assert!(line("opencode").is_some_and(|line| line.contains(" ok ")), "{doctor}");
     let unasked = agents(&place, &["--no-run"]);
     assert!(agent(&unasked, "opencode")["version"].is_null() && agent(&unasked, "pi")["usable"] == true);
+}
+
+#[test]
+fn an_interrupt_while_programs_are_asked_leaves_nothing() {
+    let place = Place::new();
+    let asked = TellingPipe::new(place.directory.join("asked"));
+    let script = format!("#!/bin/sh\necho $$ >{}\nexec sleep 1000\n", asked.path());
+    program(&place.directory.join("bin/opencode"), &script);
+    std::os::unix::fs::symlink("/bin/sleep", place.directory.join("bin/sleep")).expect("linked");
+    let temporary = place.directory.join("tmp");
+    fs::create_dir(&temporary).expect("created");
+    let mut command = command(&place, &["agents"]);
+    command.env("TMPDIR", &temporary);
+    let running = Running::new(command);
+    let process = asked.process();
+    running.signal(Signal::SIGINT);
+    running.end().exits(130);
+    gone(process);
+    assert_eq!(names(&temporary), [""; 0]);
 }
 
 #[test]

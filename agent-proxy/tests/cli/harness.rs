@@ -466,6 +466,30 @@ pub(crate) fn parent(pid: u32) -> u32 {
     fields.split_whitespace().nth(1).expect("a parent").parse().expect("a pid")
 }
 
+/// A named pipe by which a program tells one thing.
+pub(crate) struct TellingPipe(PathBuf);
+
+impl TellingPipe {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("made");
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> std::path::Display<'_> {
+        self.0.display()
+    }
+
+    /// Waits until a program has written its pid there.
+    #[track_caller]
+    pub(crate) fn process(&self) -> ProcessId {
+        let (sender, told) = mpsc::channel();
+        let path = self.0.clone();
+        thread::spawn(move || sender.send(fs::read_to_string(path)));
+        let told = told.recv_timeout(DEADLINE).expect("it is written in time").expect("it is read");
+        process(told.trim().parse().expect("a pid"))
+    }
+}
+
 /// Waits until a process is dead.
 #[track_caller]
 pub(crate) fn gone(id: ProcessId) {

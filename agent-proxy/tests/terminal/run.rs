@@ -1,12 +1,12 @@
 //! `run --tty`.
 
-use std::{path::Path, sync::mpsc};
+use std::path::Path;
 
 use ipc_protocol::ProcessId;
 use nix::sys::signal::Signal;
 
 use crate::{
-    harness::{DEADLINE, PROGRAM, Place, gone, process},
+    harness::{PROGRAM, Place, TellingPipe, gone, process},
     window::{SIZE, Window},
 };
 
@@ -83,18 +83,11 @@ fn nothing_is_left_when_run_is_ended() {
 fn a_start_is_ended_by_the_key_and_by_a_signal() {
     let place = Place::new();
     for signal in [None, Some(Signal::SIGTERM)] {
-        let begun = place.directory.join("begun");
-        nix::unistd::mkfifo(&begun, nix::sys::stat::Mode::S_IRWXU).expect("made");
-        let hook = format!("echo $$ >{}; exec sleep 1000", begun.display());
+        let begun = TellingPipe::new(place.directory.join(signal.map_or("key", Signal::as_str)));
+        let hook = format!("echo $$ >{}; exec sleep 1000", begun.path());
         let argv = [PROGRAM, "run", "--tty", "--before-start", &hook, "--", "true"];
         let mut window = Window::start(&place, SIZE, &argv);
-        let (sender, told) = mpsc::channel();
-        std::thread::spawn({
-            let begun = begun.clone();
-            move || sender.send(std::fs::read_to_string(begun))
-        });
-        let pid = told.recv_timeout(DEADLINE).expect("the hook runs").expect("a pid");
-        let hook = process(pid.trim().parse().expect("a pid"));
+        let hook = begun.process();
         match signal {
             None => window.press("\x03"),
             Some(signal) => window.signal(signal),
@@ -102,7 +95,6 @@ fn a_start_is_ended_by_the_key_and_by_a_signal() {
         window.exits(130);
         window.assert_reset();
         gone(hook);
-        std::fs::remove_file(&begun).expect("there");
     }
 }
 
