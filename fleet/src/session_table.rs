@@ -72,7 +72,12 @@ impl SessionTable {
         let Ok(first) = text.parse::<SessionId>() else { return Vec::new() };
         let from = self.rows.range((Bound::Included(first), Bound::Unbounded));
         let matching = from.take_while(|(session, _)| session.as_str().starts_with(text));
-        matching.take(most).map(|(session, row)| owned(session, row)).collect()
+        // The beginning of a chosen id may be another one's whole id.
+        matching
+            .filter(|(session, _)| session.is_minted())
+            .take(most)
+            .map(|(session, row)| owned(session, row))
+            .collect()
     }
 
     /// Returns all sessions, in order.
@@ -132,14 +137,16 @@ mod tests {
     #[test]
     fn a_beginning_finds_its_sessions_in_order() {
         let mut table = SessionTable::default();
-        for (number, session) in ["ab-2", "ab-1", "abc", "b"].into_iter().enumerate() {
-            table.observe(&id(session), number as u64 + 1, Some(record("a")));
+        let minted = |first: &str| format!("{first:0<8}-7c41-7d3e-8a12-0123456789ab");
+        for (number, first) in ["ab2", "ab1", "abc", "b"].into_iter().enumerate() {
+            table.observe(&id(&minted(first)), number as u64 + 1, Some(record("a")));
         }
+        table.observe(&id("ab-1"), 9, Some(record("a")));
         let found = |text: &str, most| -> Vec<String> {
             table.beginning_with(text, most).into_iter().map(|owned| owned.session.to_string()).collect()
         };
-        assert_eq!(found("ab", 9), ["ab-1", "ab-2", "abc"]);
-        assert_eq!(found("ab-", 1), ["ab-1"], "bounded");
+        assert_eq!(found("ab", 9), ["ab1", "ab2", "abc"].map(minted), "none that was chosen");
+        assert_eq!(found("ab", 1), [minted("ab1")], "bounded");
         assert_eq!(found("x", 9), [""; 0]);
         assert_eq!(found("not an id", 9), [""; 0]);
     }

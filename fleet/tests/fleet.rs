@@ -153,7 +153,7 @@ async fn a_session_has_one_owner_however_many_claim_it() {
     let id = session("s.with.dots");
     a.claim(&id, &SessionFacts::default(), &BTreeMap::new()).await.expect("claimed");
     until("it is seen", async || b.owner(&id).is_some()).await;
-    assert_eq!(b.sessions_beginning_with("s.w", 9).len(), 1);
+    assert!(b.sessions_beginning_with("s.w", 9).is_empty(), "an id that was chosen is meant whole");
     // One that joins later knows all of them at once.
     let c = join(&engine, "c").await;
     assert_eq!(c.sessions().len(), 51);

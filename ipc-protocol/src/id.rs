@@ -49,6 +49,12 @@ impl SessionId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Returns true for an id of the form that [`SessionId::mint`] makes. The beginning of one may stand for it; the beginning of an id that
+    /// somebody has chosen, `job-1`, may be another one's whole id.
+    pub fn is_minted(&self) -> bool {
+        self.0.len() == 36 && uuid::Uuid::try_parse(&self.0).is_ok()
+    }
 }
 
 /// Error for text that is not a [`SessionId`].
@@ -178,6 +184,7 @@ mod tests {
     fn minted_ids_are_valid_and_differ() {
         let (a, b) = (SessionId::mint(), SessionId::mint());
         assert_ne!(a, b);
+        assert!(a.is_minted() && !SessionId::from_str("s-1").expect("valid").is_minted());
         assert_eq!(a.as_str().parse(), Ok(a));
     }
 }

@@ -1,4 +1,4 @@
-//! Ids of sessions in requests: whole ones, and unique beginnings of them.
+//! Ids of sessions in requests: whole ones, and unique beginnings of those that were minted.
 
 use proxy_manager::{ProxyManager, SessionFilter, SessionId};
 
@@ -7,8 +7,8 @@ use crate::{ProblemDetails, requests::RouteResult};
 /// Number of candidates that an error lists.
 const MAX_CANDIDATES: usize = 8;
 
-/// Resolves an id, or the beginning of one of a session that is seen, to the id. Text that no id begins with stays as it is: the call that
-/// follows says that there is no such session.
+/// Resolves an id, or the beginning of a minted one of a session that is seen, to the id. Text that none begins with stays as it is: the
+/// call that follows says that there is no such session.
 ///
 /// # Errors
 /// `usage` for text that is no id; `ambiguous-id` with the candidates.
@@ -30,12 +30,13 @@ pub(crate) fn resolve(
     resolve_among(given, remembered.chain(recorded))
 }
 
-/// Resolves the beginning of a known id to the id. Text that no id begins with stays as it is.
+/// Resolves the beginning of a known id that was minted to the id. Text that none begins with stays as it is: `job-1` never means `job-10`.
 ///
 /// # Errors
 /// `ambiguous-id` with the candidates.
 pub fn resolve_among(given: SessionId, known: impl Iterator<Item = SessionId>) -> Result<SessionId, ProblemDetails> {
-    let mut found: Vec<SessionId> = known.filter(|id| id.as_str().starts_with(given.as_str())).collect();
+    let mut found: Vec<SessionId> =
+        known.filter(|id| id.is_minted() && id.as_str().starts_with(given.as_str())).collect();
     found.sort_unstable();
     found.dedup();
     if found.len() > 1 {
@@ -59,22 +60,37 @@ mod tests {
         text.parse().expect("a valid id")
     }
 
+    /// As if it was minted.
+    fn minted(beginning: &str) -> String {
+        format!("{beginning:0<8}-cb51-7c4e-8f3a-0123456789ab")
+    }
+
     #[test]
     fn a_unique_beginning_is_the_id() {
-        let known = || ["ab-1", "ab-2", "c", "cd", "ab-1"].map(id).into_iter();
+        let (one, two) = (minted("ab1"), minted("ab2"));
+        let known = || [&*one, &*two, "c", "cd", &*one].map(id).into_iter();
         let resolved = |text: &str| resolve_among(id(text), known()).map(|id| id.to_string());
-        assert_eq!(resolved("ab-1"), Ok("ab-1".into()), "listed twice, and one");
-        assert_eq!(resolved("cd"), Ok("cd".into()));
+        assert_eq!(resolved("ab1"), Ok(one.clone()), "listed twice, and one");
+        assert_eq!(resolved(&two), Ok(two.clone()));
         assert_eq!(resolved("x"), Ok("x".into()), "the next call says that there is none");
         let problem = resolved("ab").expect_err("two");
         assert_eq!((problem.kind.as_str(), problem.exit().code()), ("ambiguous-id", 2));
-        assert!(problem.detail.contains("ab-1, ab-2: write more"), "{}", problem.detail);
+        assert!(problem.detail.contains(&format!("{one}, {two}: write more")), "{}", problem.detail);
+    }
+
+    /// Whoever kills `job-1`, which is gone, does not mean `job-10`.
+    #[test]
+    fn the_beginning_of_a_chosen_id_is_another_id() {
+        let known = || ["job-1x", "job-10"].map(id).into_iter();
+        for text in ["job-1", "job-", "j"] {
+            assert_eq!(resolve_among(id(text), known()), Ok(id(text)));
+        }
     }
 
     #[test]
     fn many_candidates_are_not_all_listed() {
-        let known = (10..40).map(|n| id(&format!("s-{n}")));
-        let detail = resolve_among(id("s-"), known).expect_err("many").detail;
-        assert!(detail.contains("s-17 and 22 more"), "{detail}");
+        let known = (10..40).map(|n| id(&minted(&format!("a{n}"))));
+        let detail = resolve_among(id("a"), known).expect_err("many").detail;
+        assert!(detail.contains(&format!("{} and 22 more", minted("a17"))), "{detail}");
     }
 }

@@ -1,6 +1,7 @@
 //! Listings: tables that fit the terminal, JSON, ids alone, or a template.
 
 use api_types::ProblemDetails;
+use ipc_protocol::SessionId;
 use serde_json::Value;
 
 use super::table;
@@ -183,8 +184,9 @@ fn fit(columns: &[(usize, &Column)], rows: &mut [Vec<String>], width: usize) {
     }
 }
 
-/// Shortens long ids to beginnings that tell them from each other.
+/// Shortens minted ids to beginnings that tell them from each other.
 pub(crate) fn short_ids(ids: &[&str]) -> Vec<String> {
+    let is_minted = |id: &str| id.parse::<SessionId>().is_ok_and(|id| id.is_minted());
     let mut sorted = ids.to_vec();
     sorted.sort_unstable();
     sorted.dedup();
@@ -193,6 +195,9 @@ pub(crate) fn short_ids(ids: &[&str]) -> Vec<String> {
         let at = sorted.partition_point(|other| other < id);
         let before = at.checked_sub(1).map_or(0, |before| common(sorted[before], id));
         let after = sorted.get(at + 1).map_or(0, |after| common(after, id));
+        if !is_minted(id) {
+            return (*id).to_owned();
+        }
         let needed = (before.max(after) + 1).max(SHORT_ID);
         // An id that would lose a few characters only stays whole.
         if needed + 2 < id.len() { id.get(..needed).unwrap_or(id).to_owned() } else { (*id).to_owned() }
@@ -271,19 +276,25 @@ mod tests {
 
     #[test]
     fn short_ids_tell_ids_apart() {
-        let ids = ["abcdefghijklmnop-1", "abcdefghijklmnop-2", "0123456789-0123456789", "s-1", "abcdefghijklm"];
-        let short = short_ids(&ids);
-        assert_eq!(short, ["abcdefghijklmnop-1", "abcdefghijklmnop-2", "0123456789-0", "s-1", "abcdefghijklm"]);
-        assert_eq!(short_ids(&["019ab3f2-7c41-7d3e-8a12-0123456789ab"]), ["019ab3f2-7c4"]);
+        let ids = [
+            "019ab3f2-7c41-7d3e-8a12-0123456789ab",
+            "019ab3f2-7c41-7d3e-9a12-0123456789ab",
+            "01aab3f2-7c41-7d3e-8a12-0123456789ab",
+            "job-with-a-long-name-of-my-own",
+        ];
+        assert_eq!(short_ids(&ids), ["019ab3f2-7c41-7d3e-8", "019ab3f2-7c41-7d3e-9", "01aab3f2-7c4", ids[3]]);
     }
 
     proptest::proptest! {
         #[test]
-        fn a_short_id_is_the_beginning_of_one_id(ids in proptest::collection::btree_set("[ab-]{1,40}", 1..20)) {
+        fn a_short_id_is_the_beginning_of_one_id(
+            ids in proptest::collection::btree_set("[ab]{8}-[ab]{4}-[ab]{4}-[ab]{4}-[ab]{12}|[ab-]{1,40}", 1..20),
+        ) {
             let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
             for (short, id) in short_ids(&ids).iter().zip(&ids) {
                 proptest::prop_assert!(id.starts_with(short.as_str()));
                 let others = ids.iter().filter(|other| *other != id && other.starts_with(short.as_str()));
+                let others = others.filter(|other| other.parse::<SessionId>().is_ok_and(|other| other.is_minted()));
                 proptest::prop_assert!(short == id || others.count() == 0);
             }
         }

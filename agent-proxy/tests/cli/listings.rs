@@ -81,19 +81,24 @@ fn a_table_fits_the_terminal_and_a_pipe_has_all_of_it() {
 fn a_beginning_of_several_ids_names_them() {
     let place = Place::new();
     let daemon = place.serve();
-    for id in ["job", "job-1", "job-2", "other"] {
+    for id in ["job-10", "other"] {
         daemon.run(&["start", "--id", id, "--agent", "command", "--", "cat"]).exits(0);
     }
-    let problem = daemon.run(&["kill", "job-", "--json"]).exits(2).problem();
+    let minted = || daemon.run(&["start", "--agent", "command", "--", "cat"]).exits(0).stdout.trim().to_owned();
+    let (one, two) = (minted(), minted());
+    let common: String = one.chars().zip(two.chars()).take_while(|(a, b)| a == b).map(|(a, _)| a).collect();
+    let problem = daemon.run(&["kill", &common, "--json"]).exits(2).problem();
     assert_eq!(problem["type"], "ambiguous-id");
-    assert!(problem["detail"].as_str().is_some_and(|text| text.contains("job-1, job-2")), "{problem}");
-    // A whole id is none of a beginning.
-    daemon.run(&["kill", "job"]).exits(0);
-    daemon.run(&["ps", "o"]).exits(0);
+    assert!(problem["detail"].as_str().is_some_and(|text| text.contains(&format!("{one}, {two}"))), "{problem}");
+    daemon.run(&["ps", &one[..=common.len()]]).exits(0);
+    // The beginning of an id that was chosen is another one.
+    daemon.run(&["kill", "job-1"]).exits(3);
+    daemon.run(&["delete", "job-1"]).exits(3);
     daemon.run(&["abort", "none"]).exits(3);
-    let ids = daemon.run(&["sessions", "-q"]).exits(0).stdout;
-    assert_eq!(ids.lines().collect::<Vec<_>>(), ["job", "job-1", "job-2", "other"]);
-    let resumed = ["start", "--agent", "command", "--resume", "session:job-", "--", "cat"];
+    let states = daemon.run(&["sessions", "--format", "{status}"]).exits(0).stdout;
+    assert_eq!(states, "idle\n".repeat(4));
+    let resumed = format!("session:{common}");
+    let resumed = ["start", "--agent", "command", "--resume", &resumed, "--", "cat"];
     assert_eq!(daemon.run(&[&["--json"], &resumed[..]].concat()).exits(2).problem()["type"], "ambiguous-id");
     daemon.run(&["kill", "--all"]).exits(0);
 }

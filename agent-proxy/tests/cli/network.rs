@@ -106,7 +106,13 @@ fn a_token_of_one_user_is_for_that_user_s_sessions() {
     }
     let listed = send(address, "GET /v1/sessions", &ada, "").body;
     assert_eq!(listed.as_array().expect("sessions").len(), 1, "{listed}");
-    assert_eq!(send(address, "GET /v1/sessions/of-a", &ada, "").status, 200, "the beginning of one id that it sees");
+    let minted = |user: &str| {
+        let start = ["start", "--user", user, "--agent", "command", "--", "cat"];
+        daemon.run(&start).exits(0).stdout.trim()[..35].to_owned()
+    };
+    for (beginning, status) in [(minted("ada"), 200), (minted("bob"), 404), ("of-a".to_owned(), 404)] {
+        assert_eq!(send(address, &format!("GET /v1/sessions/{beginning}"), &ada, "").status, status, "{beginning}");
+    }
     for request in [
         "GET /v1/sessions/of-bob",
         "GET /v1/sessions/of-bob/events",
@@ -148,7 +154,7 @@ fn a_token_of_one_user_is_for_that_user_s_sessions() {
         assert!([403, 404].contains(&answer.status), "{body}: {} {}", answer.status, answer.body);
     }
     let bob = daemon.run(&["sessions", "--json"]).exits(0).json();
-    assert_eq!(bob.as_array().expect("sessions").len(), 3, "nothing of bob's has changed: {bob}");
+    assert_eq!(bob.as_array().expect("sessions").len(), 5, "nothing of bob's has changed: {bob}");
 }
 
 #[test]

@@ -135,7 +135,7 @@ fn a_session_has_a_status_a_log_and_an_end_to_wait_for() {
     let daemon = place.serve();
     daemon.run(&["start", "--id", "talks", "--agent", "acp", "--", PROGRAM, "fake-agent"]).exits(0);
     daemon.run(&["prompt", "talks", "say hello\nsetsid exec sleep 600"]).exits(0);
-    let status = daemon.run(&["status", "tal"]).exits(0).stdout;
+    let status = daemon.run(&["status", "talks"]).exits(0).stdout;
     for part in ["talks\n", "  state      idle\n", "  agent      acp\n", "sleep 600  [left session]", "turn:started"] {
         assert!(status.contains(part), "{part} in {status}");
     }
