@@ -80,7 +80,7 @@ impl ManagedSession {
         if !self.is_suspended() || !self.incarnations.is_latest(self) {
             return None;
         }
-        self.queue.push(WaitingPrompt { accepted, prompt, ticket: None });
+        self.queue.push(WaitingPrompt { accepted, prompt, turn: None, ticket: None });
         Some(())
     }
 

@@ -109,6 +109,8 @@ pub(crate) fn name_of(kind: &str, offset: u64) -> String {
 pub(crate) struct WaitingPrompt {
     pub(crate) accepted: AcceptedPrompt,
     pub(crate) prompt: Prompt,
+    /// Number of its turn, as whoever sent it was told.
+    pub(crate) turn: Option<u64>,
     /// Prompt that waits for its turn.
     pub(crate) ticket: Option<TurnSender>,
 }
@@ -157,6 +159,11 @@ impl PromptQueue {
 
     pub(crate) fn push(&self, prompt: WaitingPrompt) {
         self.state().waiting.push_back(prompt);
+    }
+
+    /// Returns the number of the last turn that was promised to one that waits.
+    pub(crate) fn last_turn(&self) -> Option<u64> {
+        self.state().waiting.iter().rev().find_map(|prompt| prompt.turn)
     }
 
     pub(crate) fn pop(&self) -> Option<WaitingPrompt> {
@@ -269,7 +276,7 @@ impl PromptQueue {
         let mut state = self.state();
         for (accepted, prompt) in prompts.into_iter().rev() {
             state.outstanding.insert(accepted.offset, accepted.name.clone());
-            state.waiting.push_front(WaitingPrompt { accepted, prompt, ticket: None });
+            state.waiting.push_front(WaitingPrompt { accepted, prompt, turn: None, ticket: None });
         }
         drop(state);
         self.is_loaded.send_replace(true);

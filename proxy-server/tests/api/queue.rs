@@ -12,6 +12,27 @@ async fn queue(api: &ApiUnderTest, script: &str) {
     assert_eq!(status, StatusCode::ACCEPTED, "{answer}");
 }
 
+/// Whoever sent it was told the number of its turn, and reads that.
+#[tokio::test]
+async fn a_prompt_behind_a_dropped_one_has_the_turn_that_it_was_told() {
+    let api = ApiUnderTest::durable().await;
+    api.start("s-1").await;
+    queue(&api, "wait").await;
+    queue(&api, "say two").await;
+    let body = serde_json::json!({ "text": "say three", "mode": "queue", "wait": true }).to_string();
+    let third = api.send("POST /v1/sessions/s-1/prompt", &[], &body).await;
+    let (_, listed) = api.json("GET /v1/sessions/s-1/queue", "").await;
+    let second = format!("DELETE /v1/sessions/s-1/queue/{}", listed[0]["offset"].as_str().expect("an offset"));
+    assert_eq!(api.send(&second, &[], "").await.status(), StatusCode::NO_CONTENT);
+    let body = serde_json::json!({ "text": "say four", "mode": "queue" }).to_string();
+    let (_, fourth) = api.json("POST /v1/sessions/s-1/prompt", &body).await;
+    assert_eq!(fourth["turn"], 4, "{fourth}");
+    assert_eq!(api.send("POST /v1/sessions/s-1/abort", &[], "{}").await.status(), StatusCode::NO_CONTENT);
+    let third = tokio::time::timeout(DEADLINE, text(third)).await.expect("its turn");
+    assert!(third.contains("three\\n") && third.contains("\"turn\":3"), "{third}");
+    api.end().await;
+}
+
 #[tokio::test]
 async fn a_prompt_that_is_dropped_is_told_as_failed_and_never_begun() {
     let mut api = ApiUnderTest::durable().await;

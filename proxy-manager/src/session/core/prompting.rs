@@ -107,9 +107,11 @@ impl SessionCore {
             let (ticket, turn) = TurnTicket::new(Some(number));
             return self.begin_turn(number, prompt, metadata, Some(ticket), Some((reply, turn)), now);
         };
-        let number = self.turns + queued + 1;
-        let (ticket, turn) = TurnTicket::new(Some(number).filter(|_| self.has_turns));
-        self.queue.push(WaitingPrompt { accepted, prompt, ticket: Some(ticket) });
+        // One before it may be dropped: those behind it have the turns that they were told.
+        let number = (self.turns + queued).max(self.queue.last_turn().unwrap_or_default()) + 1;
+        let number = Some(number).filter(|_| self.has_turns);
+        let (ticket, turn) = TurnTicket::new(number);
+        self.queue.push(WaitingPrompt { accepted, prompt, turn: number, ticket: Some(ticket) });
         self.reply(reply, Ok(turn));
         self.next_turn(now);
     }
@@ -163,10 +165,11 @@ impl SessionCore {
     }
 
     /// Begins a prompt that is in the log. The agent gets it when the log has that: whatever dies, it is begun once.
-    fn begin_accepted(&mut self, WaitingPrompt { accepted, prompt, ticket }: WaitingPrompt, now: Instant) {
+    fn begin_accepted(&mut self, waiting: WaitingPrompt, now: Instant) {
+        let WaitingPrompt { accepted, prompt, turn: promised, ticket } = waiting;
         self.queue.settle(accepted.offset);
         let accepted = accepted.without_room();
-        let turn = if self.has_turns { self.turns + 1 } else { 0 };
+        let turn = if self.has_turns { promised.unwrap_or_default().max(self.turns + 1) } else { 0 };
         let (text, attachments) = (prompt.text(), prompt.attachments());
         let usage_wait = UsageWait::new(self.on_usage_limit, &prompt);
         let prompt = self.with_preamble(prompt);
