@@ -19,6 +19,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use ipc_protocol::ErrorChain;
 use proxy_manager::{OpenPermission, PermissionAnswer, ProxyManager, SessionId};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::{
     incoming::form_fields,
@@ -60,6 +61,9 @@ struct LinkGrant {
     session: SessionId,
     #[serde(rename = "r")]
     request: String,
+    /// What was asked, since an agent that is started again begins the ids of its requests anew.
+    #[serde(rename = "d", default)]
+    digest: String,
     #[serde(rename = "a")]
     allows: bool,
     /// End of its life, in seconds since 1970.
@@ -130,10 +134,12 @@ impl PermissionLinks {
     }
 
     /// Makes the links for a request, as of a time.
-    pub(super) fn create(&self, session: &SessionId, request: &str, now: SystemTime) -> LinkPair {
+    pub(super) fn create(&self, session: &SessionId, request: &OpenPermission, now: SystemTime) -> LinkPair {
         let expires_at = seconds_since_epoch(now + self.life);
+        let digest = digest(request);
         let link = |allows| {
-            let grant = LinkGrant { session: session.clone(), request: request.to_owned(), allows, expires_at };
+            let (session, digest) = (session.clone(), digest.clone());
+            let grant = LinkGrant { session, request: request.id.clone(), digest, allows, expires_at };
             let grant = URL_SAFE_NO_PAD.encode(serde_json::to_vec(&grant).unwrap_or_default());
             let signature = URL_SAFE_NO_PAD.encode(self.key.sign(&[grant.as_bytes()]));
             format!("{}{LINK_PATH}?token={grant}.{signature}", self.base_url)
@@ -216,8 +222,12 @@ impl PermissionLinks {
 /// Returns the request of a link, while it is open.
 fn open_request(manager: &ProxyManager, grant: &LinkGrant) -> Result<OpenPermission, LinkError> {
     let session = manager.session(&grant.session).map_err(|_| LinkError::Used)?;
-    let open = session.info().open_permissions.into_iter().find(|open| open.id == grant.request);
-    open.ok_or(LinkError::Used)
+    let mut open = session.info().open_permissions.into_iter();
+    open.find(|open| open.id == grant.request && digest(open) == grant.digest).ok_or(LinkError::Used)
+}
+
+fn digest(request: &OpenPermission) -> String {
+    URL_SAFE_NO_PAD.encode(&Sha256::digest(serde_json::to_vec(request).unwrap_or_default())[..16])
 }
 
 /// Formats all that an answer decides on.
@@ -241,6 +251,19 @@ pub(super) fn unknown_link() -> Response {
 mod tests {
     use super::*;
 
+    fn request() -> OpenPermission {
+        OpenPermission {
+            id: "permission-1".into(),
+            title: "ls …\u{202e}".into(),
+            tool: "<shell>".into(),
+            kind: "execute".into(),
+            command: Some("ls\nrm -rf <all>\u{1b}[1A".into()),
+            paths: vec!["/etc/passwd".into()],
+            input: ipc_protocol::Json::new(r#"{"content":"root::0"}"#).expect("JSON"),
+            options: Vec::new(),
+        }
+    }
+
     #[test]
     fn a_link_is_one_of_ours_until_it_expires() {
         let directory = tempfile::tempdir().expect("a directory");
@@ -251,7 +274,7 @@ mod tests {
         };
         let (links, now) = (open(None), SystemTime::now());
         let session: SessionId = "s-1".parse().expect("an id");
-        let LinkPair { allow, deny } = links.create(&session, "permission-1", now);
+        let LinkPair { allow, deny } = links.create(&session, &request(), now);
         let token = |link: &str| link.split_once("/v1/permission-link?token=").expect("a link").1.to_owned();
         let (allow, deny) = (token(&allow), token(&deny));
         assert_ne!(allow, deny);
@@ -273,18 +296,8 @@ mod tests {
 
     #[test]
     fn all_that_is_asked_for_is_on_the_page() {
-        let request = OpenPermission {
-            id: "permission-1".into(),
-            title: "ls …\u{202e}".into(),
-            tool: "<shell>".into(),
-            kind: "execute".into(),
-            command: Some("ls\nrm -rf <all>\u{1b}[1A".into()),
-            paths: vec!["/etc/passwd".into()],
-            input: ipc_protocol::Json::new(r#"{"content":"root::0"}"#).expect("JSON"),
-            options: Vec::new(),
-        };
         assert_eq!(
-            request_html(&"s-1".parse().expect("an id"), &request),
+            request_html(&"s-1".parse().expect("an id"), &request()),
             "<p>Session s-1 asks to use &lt;shell&gt;: ls …\\u{202e}</p><pre>command  ls\n         rm -rf &lt;all&gt;\\u{1b}[1A\n\
              path  /etc/passwd\ncontent  root::0</pre>"
         );

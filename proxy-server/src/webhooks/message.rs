@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use ipc_protocol::time_text;
-use proxy_manager::{Envelope, Event, Json, ProxyManager, SessionFilter, SessionRecord};
+use proxy_manager::{Envelope, Event, Json, OpenPermission, ProxyManager, SessionFilter, SessionRecord};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
@@ -115,7 +115,7 @@ pub(super) async fn of_event(
                 // As of the event: a message that is sent again has the same links.
                 data.insert(
                     "links".to_owned(),
-                    json!(links.create(&envelope.session, &request.id, envelope.created_at)),
+                    json!(links.create(&envelope.session, &OpenPermission::from(&**request), envelope.created_at)),
                 );
             }
         }
