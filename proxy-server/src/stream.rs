@@ -13,7 +13,10 @@ use proxy_manager::{
     StreamInfo, StreamOptions, Subscription, TurnStep, TurnStream,
 };
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
 
 use crate::{
     ProblemDetails,
@@ -323,6 +326,7 @@ pub(crate) async fn all_events(
         let mut body = EventBody::new(sender, selection, format, from);
         while !page.is_empty() {
             body.push_page(&page);
+            body.beat();
             if !body.send().await {
                 return;
             }
@@ -374,11 +378,13 @@ struct EventBody {
     seen: u64,
     /// What is sent next.
     text: Vec<u8>,
+    /// Time at which the client last heard something.
+    heard: Instant,
 }
 
 impl EventBody {
     fn new(sender: BodySender, selection: EventSelection, format: EventFormat, seen: u64) -> Self {
-        Self { sender, selection, format, seen, text: Vec::new() }
+        Self { sender, selection, format, seen, text: Vec::new(), heard: Instant::now() }
     }
 
     /// Takes an event, with its position among those of all sessions if given.
@@ -404,7 +410,19 @@ impl EventBody {
 
     /// Sends what was taken. Returns false for a client that has left.
     async fn send(&mut self) -> bool {
-        self.text.is_empty() || self.sender.send(std::mem::take(&mut self.text).into()).await.is_ok()
+        if self.text.is_empty() {
+            return true;
+        }
+        self.heard = Instant::now();
+        self.sender.send(std::mem::take(&mut self.text).into()).await.is_ok()
+    }
+
+    /// Takes a sign of life if it is time: a client that has selected nothing of much hears nothing else.
+    fn beat(&mut self) {
+        if self.format == EventFormat::ServerSent && self.text.is_empty() && self.heard.elapsed() >= HEARTBEAT {
+            self.text.extend_from_slice(b": heartbeat\n");
+            self.push_seen();
+        }
     }
 
     /// Waits while nothing happens: takes a sign of life from time to time. Returns false once the client has left.
@@ -414,9 +432,9 @@ impl EventBody {
             return false;
         }
         tokio::select! {
-            () = tokio::time::sleep(HEARTBEAT) => {
-                self.text.extend_from_slice(b": heartbeat\n");
-                self.push_seen();
+            // Of what was not selected nothing was heard.
+            () = tokio::time::sleep_until(self.heard + HEARTBEAT) => {
+                self.beat();
                 true
             }
             () = self.sender.closed() => false,
@@ -620,6 +638,25 @@ mod tests {
     fn envelope(offset: u64, event: Event) -> Arc<Envelope> {
         let session = Arc::new("s-1".parse().expect("a valid id"));
         Arc::new(Envelope { offset, created_at: std::time::UNIX_EPOCH, session, turn: None, metadata: None, event })
+    }
+
+    /// A reader takes one that hears nothing for 45 s for dead.
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_who_selects_nothing_of_much_hears_a_sign_of_life() {
+        let (sender, _response) = response(EVENT_STREAM);
+        let query: crate::event_filter::EventsQuery =
+            serde_json::from_value(json!({ "type": "permission:requested" })).expect("a query");
+        let selection = query.selection().expect("valid");
+        let mut body = EventBody::new(sender, selection, EventFormat::ServerSent, 0);
+        for offset in 1..=3 {
+            assert!(body.send().await && body.text.is_empty(), "{offset}");
+            let idle = tokio::time::timeout(Duration::from_secs(6), body.idle()).await;
+            assert_eq!(idle.is_ok(), offset == 3, "{offset}");
+            body.seen = offset;
+            body.push(&envelope(offset, Event::SessionIdle {}), None);
+        }
+        assert_eq!(body.text, b": heartbeat\nid: 2\n\n");
+        assert!(body.send().await && tokio::time::timeout(Duration::from_secs(14), body.idle()).await.is_err());
     }
 
     #[test]
