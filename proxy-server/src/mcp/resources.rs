@@ -19,7 +19,8 @@ const MOST: usize = 100;
 
 /// Lists the sessions, and the transcript of each.
 pub(super) async fn list(api: &ApiClient) -> Result<ListResourcesResult, ErrorData> {
-    let sessions = api.get(&format!("/v1/sessions?limit={MOST}")).await.map_err(|problem| failed(&problem))?;
+    let sessions =
+        api.get(&format!("/v1/sessions?sort=-startedAt&limit={MOST}")).await.map_err(|problem| failed(&problem))?;
     let mut resources = vec![
         Resource::new(format!("{SCHEME}sessions"), "sessions")
             .with_description("The sessions, as JSON.")

@@ -34,6 +34,8 @@ pub(super) struct TurnWait<'a> {
     pub(super) turn: Option<u64>,
     /// Offset after which its events come.
     pub(super) from: u64,
+    /// True for a turn that has ended: what the session was before it is read as well.
+    pub(super) is_past: bool,
     pub(super) deadline: Instant,
 }
 
@@ -127,6 +129,8 @@ impl TurnWait<'_> {
                 (None, _) => false,
             };
             match event["type"].as_str().unwrap_or_default() {
+                // It was resumed since then, for the turn.
+                "session:suspended" if self.is_past && report.turn.is_none() => {}
                 "session:ended" | "session:suspended" => return Ok(WaitEnd::SessionOver),
                 // A turn after ours: ours has ended, or was dropped.
                 "turn:started" if turn > self.turn && self.turn.is_some() => return Ok(WaitEnd::Completed),

@@ -128,7 +128,7 @@ impl McpTool for ListSessions {
     const EFFECT: ToolEffect = ToolEffect::Reads;
 
     async fn run(self, call: ToolCall) -> RouteResult<Value> {
-        let mut query = vec![("limit", self.limit.unwrap_or(50).to_string())];
+        let mut query = vec![("sort", "-startedAt".to_owned()), ("limit", self.limit.unwrap_or(50).to_string())];
         query.extend(self.status.map(|status| ("status", status)));
         query.extend(self.agent_type.map(|agent| ("agent", agent)));
         let sessions = call.api.get(&format!("/v1/sessions?{}", query_text(&query))).await?;

@@ -55,7 +55,7 @@ impl McpTool for SendMessage {
         if turn.is_none() || self.wait == Some(false) {
             return Ok(json!({ "session_id": id, "turn": turn, "status": "accepted", "next_offset": from }));
         }
-        TurnWait { api: &call.api, session: &id, turn, from, deadline }.follow(&call.context).await
+        TurnWait { api: &call.api, session: &id, turn, from, is_past: false, deadline }.follow(&call.context).await
     }
 
     fn text(result: &Value) -> String {
@@ -98,12 +98,26 @@ impl McpTool for WaitForTurn {
                 json!({ "session_id": id, "status": "completed", "session_status": status, "next_offset": last_offset(&session) }),
             );
         }
+        if self.from.is_none() && running.is_some() && self.turn.is_none_or(|turn| Some(turn) == running) {
+            // What it asked before is not read again.
+            let open = call.api.get(&format!("/v1/sessions/{id}/permissions")).await?;
+            if open.as_array().is_some_and(|open| !open.is_empty()) {
+                return Ok(json!({
+                    "session_id": id,
+                    "turn": running,
+                    "status": "waitingForPermission",
+                    "permissions": open,
+                    "next_offset": last_offset(&session),
+                }));
+            }
+        }
         let from = self.from.unwrap_or_else(|| if is_past { 0 } else { last_offset(&session) });
         TurnWait {
             api: &call.api,
             session: &id,
             turn: self.turn.or(running),
             from,
+            is_past,
             deadline: deadline(self.timeout_seconds),
         }
         .follow(&call.context)
