@@ -15,6 +15,7 @@ use agents::Secret;
 use api_types::ProblemDetails;
 use hyper::{Uri, header::HeaderValue};
 use interprocess::local_socket::{GenericFilePath, ToFsName, tokio::Stream, traits::tokio::Stream as _};
+use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -32,6 +33,11 @@ use crate::{
 
 /// Time for a connection over the network, with its TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Silence of a connection over the network after which, and pause with which, it is asked whether it is there.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+/// Such questions without an answer after which it is not.
+const KEEPALIVES: u32 = 4;
 
 /// Longest token, with the white space around it, in bytes: one of an issuer may be long.
 const MAX_TOKEN: usize = 64 * 1024;
@@ -188,6 +194,11 @@ impl NetworkAddress {
     async fn connect(&self) -> io::Result<DaemonStream> {
         let stream = TcpStream::connect((self.name.as_str(), self.port)).await?;
         stream.set_nodelay(true)?;
+        // A reader has to see that the other end is gone, or the way to it.
+        set_socket_keepalive(&stream, true)?;
+        set_tcp_keepidle(&stream, KEEPALIVE)?;
+        set_tcp_keepintvl(&stream, KEEPALIVE)?;
+        set_tcp_keepcnt(&stream, KEEPALIVES)?;
         if !self.is_encrypted {
             return Ok(DaemonStream::Plain(stream));
         }

@@ -58,7 +58,7 @@ impl DaemonClient {
         let client = self.clone();
         ApiService::new(tower::service_fn(move |request| {
             let client = client.clone();
-            async move { client.forward(request).await }
+            async move { client.while_healthy(client.forward(request)).await }
         }))
     }
 
