@@ -147,6 +147,8 @@ pub(super) struct TopState {
     pub(super) message: String,
     /// True until the first list has come.
     pub(super) is_loading: bool,
+    /// True while the message is that no list comes.
+    is_away: bool,
     /// Rows of a page, as last drawn.
     pub(super) page: usize,
 }
@@ -165,6 +167,7 @@ impl TopState {
             dialog: None,
             message: String::new(),
             is_loading: true,
+            is_away: false,
             page: 10,
         }
     }
@@ -198,14 +201,17 @@ impl TopState {
     pub(super) fn update(&mut self, update: TopUpdate) {
         match update {
             TopUpdate::Sessions(Ok(rows)) => {
-                if self.is_loading || self.message.starts_with("error: ") {
+                if self.is_loading || std::mem::take(&mut self.is_away) {
                     self.message.clear();
                 }
                 self.is_loading = false;
                 self.all = rows;
                 self.arrange();
             }
-            TopUpdate::Sessions(Err(why)) => self.message = format!("error: {why}"),
+            TopUpdate::Sessions(Err(why)) => {
+                self.message = format!("error: {why}");
+                self.is_away = true;
+            }
             TopUpdate::Said(text) => self.message = text,
             TopUpdate::Processes(id, processes) => {
                 if let Some(open) = self.open.as_mut().filter(|open| open.id == id) {
@@ -682,5 +688,9 @@ pub(super) mod tests {
         assert_eq!((top.message.as_str(), top.rows.len()), ("error: no daemon answers", 1));
         top.update(TopUpdate::Sessions(Ok(vec![row(1, RowPhase::Idle)])));
         assert_eq!(top.message, "");
+        // What was refused is said until something else is.
+        top.update(TopUpdate::Said("error: it was answered".into()));
+        top.update(TopUpdate::Sessions(Ok(vec![row(1, RowPhase::Idle)])));
+        assert_eq!(top.message, "error: it was answered");
     }
 }
