@@ -212,7 +212,7 @@ async fn events(args: &HooksEventsArgs, as_json: bool) -> Result<(), CommandFail
             // Writing to a String cannot fail.
             let _ = match Envelope::from_json(value.clone()) {
                 Ok(envelope) if !as_json => writeln!(text, "{}", render::event::line(&envelope, style)),
-                _ => writeln!(text, "{value}"),
+                _ => writeln!(text, "{}", term::json_for_stdout(&value.to_string())),
             };
         }
         term::out(text)?;
@@ -221,6 +221,7 @@ async fn events(args: &HooksEventsArgs, as_json: bool) -> Result<(), CommandFail
         }
         tokio::select! {
             () = tokio::time::sleep(FOLLOW_INTERVAL) => {}
+            () = term::closed() => return Err(CommandFailure::Closed),
             _ = tokio::signal::ctrl_c() => return Err(CommandFailure::Exit(ProgramExit::Interrupted)),
         }
     }

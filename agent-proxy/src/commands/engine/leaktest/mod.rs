@@ -44,7 +44,11 @@ pub(super) async fn run(child: ChildProgram, args: LeaktestArgs, as_json: bool) 
     };
     // End everything, whatever happened above.
     let left = manager.shutdown().await;
-    let report = tested?;
+    let survived = left.iter().find(|receipt| !receipt.is_empty());
+    let report = match (tested, survived) {
+        (Err(_), Some(receipt)) => return Err(Error::Survivors(Box::new(receipt.clone())).into()),
+        (tested, _) => tested?,
+    };
     if as_json {
         term::json(&report.json())?;
     } else {
