@@ -18,6 +18,8 @@ use crate::{
 };
 
 /// Bytes of events that may wait for a slow handler. Beyond that, events wait in the session's history.
+/// Longest interval between two chunks: for ever.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 const MAX_WAITING_BYTES: usize = 4 * 1024 * 1024;
 
 /// Stream that a handler is called for.
@@ -202,7 +204,7 @@ async fn follow<H: StreamHandler>(
         }
         if is_news {
             feed.read_during(audience.notify("on_chunk", handler.on_chunk(&chunk(&reply, false)))).await;
-            earliest = Instant::now() + options.interval;
+            earliest = Instant::now() + options.interval.min(LONGEST_INTERVAL);
         }
     };
     let failed = match &end {
