@@ -456,23 +456,31 @@ async fn what_is_asked_of_a_turn_is_done_once_though_the_host_is_killed_meanwhil
                 let is_it = line["type"] == "permission:requested" && line["eventStreamId"] == id.as_str();
                 is_it.then(|| line["payload"]["id"].as_str().map(str::to_owned)).flatten()
             });
-            let asked = [
-                ("permission-respond", json!({"id": request, "answer": "allow"})),
-                ("steer", json!({"content": "left"})),
-                ("steer", json!({"content": "right"})),
-                (last, Value::Null),
-            ]
-            .map(|(verb, payload)| host.append(&id, &format!("agent:action:{verb}:called"), &payload));
-            if let Some(said) = said {
+            let append = |host: &mut Host, verb: &str, payload: Value| {
+                host.append(&id, &format!("agent:action:{verb}:called"), &payload)
+            };
+            let until_said = |host: &mut Host, said: &str| {
                 host.line(said, |line| {
                     let text = line["payload"]["text"].as_str().unwrap_or_default();
                     (text.trim() == said && line["eventStreamId"] == id.as_str()).then_some(())
                 });
-            }
+            };
+            let [answer, left, right] = [
+                ("permission-respond", json!({"id": request, "answer": "allow"})),
+                ("steer", json!({"content": "left"})),
+                ("steer", json!({"content": "right"})),
+            ]
+            .map(|(verb, payload)| append(&mut host, verb, payload));
+            // An agent that is ended may not have said what it was told before.
+            let is_late = last == "session-destroy" && said.is_some();
+            let early = (!is_late).then(|| append(&mut host, last, Value::Null));
+            said.iter().for_each(|said| until_said(&mut host, said));
+            let end = early.unwrap_or_else(|| append(&mut host, last, Value::Null));
+            let asked = [answer, left, right, end];
             host.kill();
             let manager = next(&state).await;
             let all = until_event(&manager, &id, |envelope| match &envelope.event {
-                Event::ActionFailed { action, .. } => action.ends_with(&format!(" at {:020}", asked[3])),
+                Event::ActionFailed { action, .. } => action.ends_with(&format!(" at {end:020}")),
                 Event::Complete { .. } => last == "abort",
                 _ => false,
             })

@@ -123,10 +123,10 @@ fn completes_what_there_is(shell: &Shell) {
     completes(&mut terminal, "agent-proxy permit asks-1 ", &format!("agent-proxy permit asks-1 {request}"));
     completes(&mut terminal, "agent-proxy permit asks-1 x al", "agent-proxy permit asks-1 x allow");
     // Without a daemon there are no ids, and no message.
-    terminal.press("export AGENT_PROXY_SOCKET=/nowhere/x; clear\r");
-    terminal.until_screen(PROMPT.trim_end());
+    terminal.press("export AGENT_PROXY_SOCKET=/nowhere/x; clear; echo moved\r");
+    terminal.until_screen(&format!("moved\n{}", PROMPT.trim_end()));
     terminal.press("agent-proxy kill al\tx");
-    terminal.until_screen(&format!("{PROMPT}agent-proxy kill alx"));
+    terminal.until_screen(&format!("moved\n{PROMPT}agent-proxy kill alx"));
     terminal.press("\x15exit\r");
     terminal.end();
 }
