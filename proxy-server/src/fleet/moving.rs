@@ -268,7 +268,7 @@ impl FleetGateway {
     pub(super) async fn wait_for_move(&self, named: &NamedSession, is_kill: bool) -> RouteResult<bool> {
         let is_it = |(session, holds_kills): (&SessionId, &bool)| {
             let is_named = match named.may_be_beginning {
-                true => session.as_str().starts_with(&named.id),
+                true => session.as_str() == named.id || session.is_minted() && session.as_str().starts_with(&named.id),
                 false => session.as_str() == named.id,
             };
             is_named && (*holds_kills || !is_kill)

@@ -14,7 +14,12 @@ use crate::{KINDS, ProblemDetails, access::role_for, api::NDJSON, request_bounds
 
 /// Parameters of paths.
 const PATH_PARAMETERS: [(&str, &str, &str, &str); 7] = [
-    ("id", "Id of the session, or a beginning that no other id has.", "s-1", r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,64}$"),
+    (
+        "id",
+        "Id of the session; of one that was not chosen a beginning that no other id has is enough.",
+        "s-1",
+        r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,64}$",
+    ),
     ("node", "Name of the node.", "b", "^[A-Za-z0-9_-]{1,64}$"),
     ("name", "Name.", "main", "^[A-Za-z0-9._-]{1,64}$"),
     ("pid", "Pid of the process.", "4711", "^[1-9][0-9]{0,9}$"),
