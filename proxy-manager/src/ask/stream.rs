@@ -17,9 +17,9 @@ use crate::{
     session::{ManagedSession, PendingAnswer, PromptMode, Turn, TurnEnd},
 };
 
-/// Bytes of events that may wait for a slow handler. Beyond that, events wait in the session's history.
 /// Longest interval between two chunks: for ever.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// Bytes of events that may wait for a slow handler. Beyond that, events wait in the session's history.
 const MAX_WAITING_BYTES: usize = 4 * 1024 * 1024;
 
 /// Stream that a handler is called for.

@@ -164,7 +164,7 @@ impl ManagerBuilder {
     /// `panic = "abort"` the program ends there); [`Error::FdsExhausted`], [`Error::System`]. No process is left then.
     ///
     /// # Cancel safety
-    /// A dropped future leaves no process: the fork server ends with its connection.
+    /// A dropped future ends the fork server; but where that is dropped while the strict layer is tried, only the runtime's end does.
     pub async fn build(self) -> Result<ProxyManager> {
         runtime::require_io()?;
         let cwd = std::env::current_dir().map_err(|error| Error::system("reading the working directory", error))?;
