@@ -14,7 +14,7 @@ use tokio::time::{Interval, MissedTickBehavior};
 use unicode_width::UnicodeWidthChar;
 
 #[cfg(feature = "engine")]
-use super::edited_line::EditedLine;
+use super::shared_terminal::{SharedTerminal, TerminalHold};
 use super::{
     duration,
     event::{detail, output_size, resolved_by},
@@ -60,19 +60,12 @@ pub(crate) struct EventPrinter {
     unanswered: Vec<(String, Instant)>,
     /// True while the spinner is below the unfinished line, where the answer does not go on.
     is_below: bool,
-    /// The line that the user edits, to be erased before anything is written.
+    /// The terminal, while a line may be edited on it.
     #[cfg(feature = "engine")]
-    edited: EditedState,
-}
-
-/// Line that is edited where events are written.
-#[cfg(feature = "engine")]
-#[derive(Debug, Default)]
-enum EditedState {
-    #[default]
-    None,
-    Shown(EditedLine),
-    Erased,
+    terminal: Option<SharedTerminal>,
+    /// Keeps the editor from writing.
+    #[cfg(feature = "engine")]
+    hold: Option<TerminalHold>,
 }
 
 /// Assumed place of the cursor.
@@ -101,24 +94,25 @@ impl EventPrinter {
             unanswered: Vec::new(),
             is_below: false,
             #[cfg(feature = "engine")]
-            edited: EditedState::None,
+            terminal: None,
+            #[cfg(feature = "engine")]
+            hold: None,
         }
     }
 
-    /// Tells of the line that the user edits on the terminal, if one is: what is written next comes in its place.
+    /// Begins to write where a line may be edited: what is written comes above it.
     #[cfg(feature = "engine")]
-    pub(crate) fn set_edited(&mut self, line: Option<EditedLine>) {
-        self.edited = line.map_or(EditedState::None, EditedState::Shown);
+    pub(crate) fn begin_above(&mut self, terminal: Option<SharedTerminal>) {
+        self.terminal = terminal;
     }
 
-    /// Returns true if the line had to be erased, and begins the line in which it comes again.
+    /// Ends what [`Self::begin_above`] began. The line comes again if it had to be taken away.
     #[cfg(feature = "engine")]
-    pub(crate) fn has_erased(&mut self) -> bool {
-        let has_erased = matches!(std::mem::take(&mut self.edited), EditedState::Erased);
-        if has_erased {
+    pub(crate) fn end_above(&mut self) {
+        if self.hold.as_ref().is_some_and(|hold| hold.is_above_line) {
             self.line_start();
         }
-        has_erased
+        (self.terminal, self.hold) = (None, None);
     }
 
     /// Sets the command that answers permission requests from elsewhere: no keyboard answers them here.
@@ -181,12 +175,11 @@ impl EventPrinter {
         live.draw();
     }
 
-    /// Erases the line that is edited and the spinner, and returns to the end of the answer's unfinished line.
+    /// Takes the line that is edited and the spinner away, and returns to the end of the answer's unfinished line.
     fn clear(&mut self) {
         #[cfg(feature = "engine")]
-        if let EditedState::Shown(line) = &self.edited {
-            line.erase(term::columns().unwrap_or(WIDTH));
-            self.edited = EditedState::Erased;
+        if let Some(terminal) = self.terminal.as_ref().filter(|_| self.hold.is_none()) {
+            self.hold = Some(terminal.hold());
         }
         let Some(live) = &mut self.live else { return };
         live.clear();

@@ -1,8 +1,6 @@
 //! Formatting for a terminal.
 
 pub(crate) mod agents;
-#[cfg(feature = "engine")]
-pub(crate) mod edited_line;
 pub(crate) mod event;
 pub(crate) mod event_printer;
 pub(crate) mod fleet;
@@ -12,6 +10,8 @@ pub(crate) mod log_text;
 pub(crate) mod receipt;
 pub(crate) mod records;
 pub(crate) mod sessions;
+#[cfg(feature = "engine")]
+pub(crate) mod shared_terminal;
 pub(crate) mod tree;
 pub(crate) mod webhooks;
 pub(crate) mod workspaces;

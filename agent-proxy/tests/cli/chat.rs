@@ -628,3 +628,53 @@ fn output_comes_above_the_line_that_is_typed() {
     terminal.press("\x04");
     terminal.end().0.exits(0);
 }
+
+/// Also where the cursor is in the middle of what was typed, in another row than its end.
+#[test]
+fn output_comes_above_a_line_whose_cursor_is_within_it() {
+    let place = Place::new();
+    let now = place.directory.join("now");
+    let script = format!("until [ -e {} ]; do sleep 0.05; done; echo one; echo two; exec cat", now.display());
+    let argv = [PROGRAM, "run", "--agent", "command", "--", "/bin/sh", "-c", &script];
+    let mut terminal = Terminal::start(&place, &argv, &[]);
+    terminal.until_last(">");
+    let before = terminal.screen();
+    terminal.press(&"long ".repeat(20));
+    terminal.until_last("g long long long long");
+    // To its beginning.
+    terminal.press("\x01very ");
+    terminal.until("> very long ");
+    std::fs::write(&now, "").expect("a file");
+    let screen = terminal.until("one\ntwo\n> very long ");
+    assert!(screen.starts_with(before.trim_end_matches('>')), "{before}\n---\n{screen}");
+    terminal.press("so \r");
+    terminal.until("\nvery so long ");
+    terminal.until_last(">");
+    terminal.press("\x04");
+    terminal.end().0.exits(0);
+}
+
+#[test]
+fn output_and_keys_at_the_same_time_stay_apart() {
+    const LINES: usize = 400;
+    let place = Place::new();
+    let script = format!("read -r _; n=0; while [ $n -lt {LINES} ]; do echo line $n; n=$((n+1)); done; exec cat");
+    let argv = [PROGRAM, "run", "--agent", "command", "--", "/bin/sh", "-c", &script];
+    let mut terminal = Terminal::start(&place, &argv, &[]);
+    terminal.until_last(">");
+    terminal.press("go\r");
+    // No prompt is awaited: keys are typed at any time.
+    for key in "some words are typed".chars() {
+        terminal.press(&key.to_string());
+        terminal.see_more();
+    }
+    let screen = terminal.until(&format!("line {}\n> some words are typed", LINES - 1));
+    let (output, _) = screen.rsplit_once("\n").expect("lines");
+    let expected: Vec<_> = (0..LINES).map(|n| format!("line {n}")).collect();
+    let shown: Vec<_> = output.lines().collect();
+    assert_eq!(shown, expected[LINES - shown.len()..], "{screen}");
+    terminal.press("\r");
+    terminal.until("\nsome words are typed\n>");
+    terminal.press("\x04");
+    terminal.end().0.exits(0);
+}

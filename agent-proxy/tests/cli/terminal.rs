@@ -79,6 +79,13 @@ impl Terminal {
         self.look(wanted, |screen| screen.contains(wanted))
     }
 
+    /// Looks at what comes next.
+    #[track_caller]
+    pub(crate) fn see_more(&mut self) {
+        let before = self.screen();
+        self.look("something else", |screen| screen != before);
+    }
+
     /// Looks until the last line of the screen is as wanted, and returns all of it.
     #[track_caller]
     pub(crate) fn until_last(&mut self, line: &str) -> String {

@@ -6,9 +6,10 @@
 mod typed_ahead;
 
 use std::{
+    borrow::Cow,
     collections::VecDeque,
     io::{self, BufRead, IsTerminal, PipeReader, PipeWriter, Read, Write},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use rustix::{
@@ -16,13 +17,18 @@ use rustix::{
     termios::{OptionalActions, Termios, tcgetattr, tcsetattr},
 };
 use rustyline::{
-    Config, Context, Editor, Helper, completion::Completer, error::ReadlineError, highlight::Highlighter, hint::Hinter,
-    history::MemHistory, validate::Validator,
+    ColorMode, Config, Context, Editor, Helper,
+    completion::Completer,
+    error::ReadlineError,
+    highlight::{CmdKind, Highlighter},
+    hint::Hinter,
+    history::MemHistory,
+    validate::Validator,
 };
 use tokio::sync::mpsc;
 
 use self::typed_ahead::TypedAhead;
-use crate::{render::edited_line::EditedLine, term};
+use crate::{render::shared_terminal::SharedTerminal, term};
 
 /// Longest line in bytes, beyond which it is split: a prompt has to fit into a message.
 const LONGEST: u64 = 1 << 20;
@@ -72,8 +78,8 @@ pub(super) struct InputReader {
     held: VecDeque<String>,
     /// True if these are to be edited first.
     edits_held: bool,
-    /// The prompt that is being edited.
-    edited: SharedLine,
+    /// Where lines are edited.
+    terminal: SharedTerminal,
     /// Terminal settings from before the editor.
     saved_terminal: Option<Termios>,
 }
@@ -85,16 +91,21 @@ impl InputReader {
         let (requests, asked) = std::sync::mpsc::channel();
         let (sender, lines) = mpsc::channel(1);
         let (wakes, waker) = io::pipe().ok().unzip();
-        let edited = SharedLine::default();
-        let thread = InputThread::new(edits, wakes, edited.clone());
+        let terminal = SharedTerminal::default();
+        let thread = InputThread::new(edits, wakes, terminal.clone());
         // The thread ends with the process: a blocked read delays no exit.
         std::thread::spawn(move || thread.run(&asked, &sender));
-        Self { requests, lines, pending: None, waker, held: VecDeque::new(), edits_held: false, edited, saved_terminal }
+        Self { requests, lines, pending: None, waker, held: VecDeque::new(), edits_held: false, terminal, saved_terminal }
     }
 
-    /// Returns the prompt that is being edited, as far as it was typed.
-    pub(super) fn edited(&self) -> Option<EditedLine> {
-        self.edited.lock().clone()
+    /// Returns the terminal on which lines are edited.
+    pub(super) fn terminal(&self) -> SharedTerminal {
+        self.terminal.clone()
+    }
+
+    /// Returns true while a prompt is edited.
+    pub(super) fn edits_prompt(&self) -> bool {
+        self.pending == Some(InputPurpose::Prompt)
     }
 
     /// Reads the next line; `prompt` is shown on a terminal. May be dropped while it waits: the line is then for the next call with the
@@ -163,7 +174,7 @@ impl Drop for InputReader {
     /// Restores the terminal: the thread may be within a line, with echo off, and be told of pastes.
     fn drop(&mut self) {
         if let Some(before) = &self.saved_terminal {
-            if self.edited().is_some() {
+            if self.terminal.is_edited() {
                 term::error_text("\x1b[?2004l");
             }
             let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
@@ -191,19 +202,20 @@ fn is_answer(text: &str) -> bool {
 struct InputThread {
     is_terminal: bool,
     edits: bool,
+    terminal: SharedTerminal,
     editor: Option<LineEditor>,
     wakes: Option<PipeReader>,
     ahead: TypedAhead,
 }
 
-type LineEditor = Editor<TypedText, MemHistory>;
+type LineEditor = Editor<EditorHooks, MemHistory>;
 
 impl InputThread {
-    fn new(edits: bool, wakes: Option<PipeReader>, edited: SharedLine) -> Self {
+    fn new(edits: bool, wakes: Option<PipeReader>, terminal: SharedTerminal) -> Self {
         let is_terminal = io::stdin().is_terminal();
         let edits = edits && is_terminal && io::stdout().is_terminal();
-        let editor = edits.then(|| line_editor(edited)).flatten();
-        Self { is_terminal, edits, editor, wakes, ahead: TypedAhead::default() }
+        let editor = edits.then(|| line_editor(&terminal)).flatten();
+        Self { is_terminal, edits, terminal, editor, wakes, ahead: TypedAhead::default() }
     }
 
     fn run(mut self, asked: &std::sync::mpsc::Receiver<ReadRequest>, typed: &mpsc::Sender<Option<InputLine>>) {
@@ -225,7 +237,10 @@ impl InputThread {
         if !self.is_terminal {
             return read_plain();
         }
-        self.ahead.take_pending();
+        if self.editor.is_none() || draft.is_some() {
+            // An editor may have read some already, and reads the rest by itself.
+            self.ahead.take_pending();
+        }
         if let Some(draft) = draft {
             self.ahead.begin_with(draft);
         } else if let Some(line) = self.ahead.next_line() {
@@ -249,7 +264,7 @@ impl InputThread {
         if self.is_terminal {
             self.ahead.take_typing();
         }
-        match self.edits.then(|| line_editor(SharedLine::default())).flatten() {
+        match self.edits.then(|| line_editor(&self.terminal)).flatten() {
             Some(mut editor) => read_edited(&mut editor, prompt, ""),
             None => {
                 if self.is_terminal {
@@ -296,59 +311,65 @@ impl InputThread {
     }
 }
 
-/// The line that is edited, if one is.
-#[derive(Clone, Debug, Default)]
-struct SharedLine(Arc<Mutex<Option<EditedLine>>>);
-
-impl SharedLine {
-    fn lock(&self) -> MutexGuard<'_, Option<EditedLine>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Takes note of the text whenever it changes.
+/// Tells the terminal's other writers what the editor does.
 #[derive(Debug)]
-struct TypedText(SharedLine);
+struct EditorHooks(SharedTerminal);
 
-impl Hinter for TypedText {
+impl Hinter for EditorHooks {
     type Hint = String;
 
     fn hint(&self, line: &str, _pos: usize, _ctx: &Context<'_>) -> Option<String> {
-        if let Some(edited) = &mut *self.0.lock() {
-            line.clone_into(&mut edited.text);
-        }
+        self.0.record_text(line);
         None
     }
 }
 
-impl Completer for TypedText {
+impl Highlighter for EditorHooks {
+    /// Is asked at each key. With true the line is drawn at once: a drawing that follows no key is for other writers.
+    fn highlight_char(&self, _line: &str, _pos: usize, _kind: CmdKind) -> bool {
+        self.0.record_key();
+        true
+    }
+
+    /// Is asked before the line is drawn.
+    fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, _default: bool) -> Cow<'b, str> {
+        self.0.draw();
+        prompt.into()
+    }
+}
+
+impl Completer for EditorHooks {
     type Candidate = String;
 }
-impl Highlighter for TypedText {}
-impl Validator for TypedText {}
-impl Helper for TypedText {}
+impl Validator for EditorHooks {}
+impl Helper for EditorHooks {}
 
-fn line_editor(edited: SharedLine) -> Option<LineEditor> {
-    let mut editor = Editor::with_history(Config::default(), MemHistory::new()).ok()?;
-    editor.set_helper(Some(TypedText(edited)));
+fn line_editor(terminal: &SharedTerminal) -> Option<LineEditor> {
+    // Without colours nothing of a helper's is asked.
+    let config = Config::builder().color_mode(ColorMode::Forced).build();
+    let mut editor = Editor::with_history(config, MemHistory::new()).ok()?;
+    editor.set_helper(Some(EditorHooks(terminal.clone())));
     Some(editor)
 }
 
 /// Reads a line. Ctrl-C in a line with text clears it.
 fn read_edited(editor: &mut LineEditor, prompt: &str, begun: &str) -> InputLine {
     let mut begun = begun.to_owned();
-    let edited = editor.helper().map(|typed| typed.0.clone()).unwrap_or_default();
+    let terminal = editor.helper().map(|hooks| hooks.0.clone()).unwrap_or_default();
     loop {
-        *edited.lock() = Some(EditedLine { prompt: prompt.to_owned(), text: begun.clone() });
+        // A terminal that cannot do it has no editor either.
+        if let Ok(waker) = editor.create_external_printer() {
+            terminal.begin(&begun, Arc::new(Mutex::new(waker)));
+        }
         let read = editor.readline_with_initial(prompt, (&begun, ""));
-        let typed = edited.lock().take().unwrap_or_default();
+        let text = terminal.end();
         match read {
             Ok(line) => {
                 // The history is for convenience only.
                 let _ = editor.add_history_entry(line.as_str());
                 return InputLine::Line(line);
             }
-            Err(ReadlineError::Interrupted) if !typed.text.is_empty() => begun.clear(),
+            Err(ReadlineError::Interrupted) if !text.is_empty() => begun.clear(),
             Err(ReadlineError::Interrupted) => return InputLine::Interrupted,
             Err(_) => return InputLine::End,
         }

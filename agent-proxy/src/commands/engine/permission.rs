@@ -10,7 +10,7 @@ use proxy_server::ProblemDetails;
 
 use super::input_reader::{InputLine, InputPurpose, InputReader};
 use crate::{
-    render::edited_line::EditedLine,
+    render::shared_terminal::SharedTerminal,
     term::{self, TermStyle, folded_details, printable},
 };
 use agents::permission::{CompiledPolicy, PolicyVerdict};
@@ -161,9 +161,14 @@ impl PermissionPrompter {
         }
     }
 
-    /// Returns the prompt that is being edited, as far as it was typed.
-    pub(super) fn edited(&self) -> Option<EditedLine> {
-        self.lines.as_ref().and_then(InputReader::edited)
+    /// Returns the terminal, if lines are read from it.
+    pub(super) fn terminal(&self) -> Option<SharedTerminal> {
+        self.lines.as_ref().map(InputReader::terminal)
+    }
+
+    /// Returns true while a prompt is edited.
+    pub(super) fn edits_prompt(&self) -> bool {
+        self.lines.as_ref().is_some_and(InputReader::edits_prompt)
     }
 
     /// Holds a line that was typed ahead, for the next prompt.

@@ -25,7 +25,7 @@ use crate::{
     command_failure::CommandFailure,
     commands::prompt::TurnOutcome,
     configuration, environment, prompting,
-    render::{self, edited_line::EditedLine, event_printer::EventPrinter},
+    render::{self, event_printer::EventPrinter},
     term::{self, TermStyle, printable},
 };
 
@@ -302,16 +302,11 @@ impl ForegroundSession {
     /// Prints events, above the prompt that is being edited.
     async fn print(&mut self, batch: &[Arc<Envelope>]) -> Result<(), CommandFailure> {
         if let Some(live) = &mut self.printer {
-            live.set_edited(self.asker.edited());
+            live.begin_above(self.asker.terminal());
         }
-        self.print_events(batch).await?;
-        if let Some(live) = &mut self.printer
-            && live.has_erased()
-        {
-            // It may be longer by now.
-            self.asker.edited().inspect(EditedLine::draw);
-        }
-        Ok(())
+        let printed = self.print_events(batch).await;
+        self.printer.iter_mut().for_each(EventPrinter::end_above);
+        printed
     }
 
     async fn print_events(&mut self, batch: &[Arc<Envelope>]) -> Result<(), CommandFailure> {
@@ -342,7 +337,7 @@ impl ForegroundSession {
                 Event::PermissionRequested(request) if asked => {
                     if let Some(answer) = self.asker.ask(request) {
                         self.respond(&request.id, answer).await;
-                    } else if self.asker.edited().is_some() {
+                    } else if self.asker.edits_prompt() {
                         term::error_line("press Enter to answer; what is typed by then is held");
                     }
                 }
