@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import httpx
 from agent_proxy_client import AsyncClient, AsyncSession
 from conftest import Daemon
 from cutter import Cutter
@@ -54,5 +55,31 @@ def test_events_over_cut_connections(daemon: Daemon) -> None:
                 assert cutter.connections > 5
             assert followed == (await session.page())["events"]
             await session.delete()
+
+    asyncio.run(main())
+
+
+def test_events_of_some_types_of_a_session_that_is_deleted(daemon: Daemon) -> None:
+    async def main() -> None:
+        async with AsyncClient(socket=daemon.socket) as client:
+            session = await client.start(agent="acp", command=["my-agent"], cwd=daemon.cwd)
+            connections = 0
+
+            async def before_request(_: httpx.Request) -> None:
+                nonlocal connections
+                connections += 1
+                if connections == 2:
+                    await session.delete()
+
+            async with httpx.AsyncClient(
+                base_url=daemon.url,
+                headers={"Authorization": f"Bearer {daemon.token}"},
+                event_hooks={"request": [before_request]},
+            ) as http:
+                events = AsyncClient(http=http).session(session.id).events(type="session:started")
+                assert (await anext(events))["type"] == "session:started"
+                await session.kill()
+                assert [event async for event in events] == []
+            assert connections == 2
 
     asyncio.run(main())

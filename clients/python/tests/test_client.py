@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+import httpx
 import pytest
 from agent_proxy_client import (
     Client,
@@ -150,6 +151,39 @@ def test_events_over_cut_connections(client: Client, daemon: Daemon) -> None:
     assert followed == paged
     assert followed[-1]["type"] == "session:ended"
     assert list(session.events(after=int(followed[-1]["offset"]))) == []
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_events_of_some_types_of_a_session_that_is_deleted(client: Client, daemon: Daemon, cut: bool) -> None:
+    session = client.start(agent="acp", command=["my-agent"], cwd=daemon.cwd)
+    session.ask("flood 100 50")
+    connections = 0
+
+    def before_request(_: httpx.Request) -> None:
+        nonlocal connections
+        connections += 1
+        if connections == 2:
+            if cut:
+                session.kill()
+            session.delete()
+
+    with (
+        Cutter(daemon.port, 2000) as cutter,
+        httpx.Client(
+            base_url=f"http://127.0.0.1:{cutter.port}" if cut else daemon.url,
+            headers={"Authorization": f"Bearer {daemon.token}"},
+            event_hooks={"request": [before_request]},
+        ) as http,
+    ):
+        events = Client(http=http).session(session.id).events(type=["session:started", "stream:text"])
+        assert next(events)["type"] == "session:started"
+        if cut:
+            with pytest.raises(NotFoundError):
+                list(events)
+        else:
+            session.kill()
+            assert {event["type"] for event in events} == {"stream:text"}
+    assert connections == 2
 
 
 def test_a_stream_over_restarts(daemon: Daemon, client: Client) -> None:

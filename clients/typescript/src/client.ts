@@ -1,4 +1,4 @@
-import { problemError, ProblemError, TransportError } from "./errors.js";
+import { AgentProxyError, problemError, ProblemError, TransportError } from "./errors.js";
 import type {
   AbortPolicy, AgentSessionConfig, Answer, Envelope, EventPage, OpenPermission, PermissionAnswer, ProcessDetails, PromptMode, PromptPart, Receipt,
   RecordedReceipt, SessionInfo, SessionOrder, SessionPermission, SessionStatus,
@@ -16,6 +16,9 @@ const RETRIED = new Set([429, 502, 503, 504]);
 
 /** Longest wait for the answer to an `ask`, in milliseconds, by default. */
 const ASK = 3_600_000;
+
+/** Longest time of a timer, in milliseconds: a longer one fires at once. */
+const LONGEST_TIMER = 2 ** 31 - 1;
 
 /** Address of a server. */
 export interface ClientOptions {
@@ -77,6 +80,14 @@ interface Call extends RequestOptions {
   headers?: Record<string, string>;
 }
 
+interface SessionPage { sessions: SessionInfo[]; link: string }
+
+/** Reads a body of JSON, or none. */
+async function jsonBody<T>(response: Response): Promise<T> {
+  const text = await response.text();
+  return (text === "" ? undefined : JSON.parse(text)) as T;
+}
+
 /** Connection to one agent-proxy server. */
 export class Client {
   readonly #options: ClientOptions;
@@ -112,9 +123,10 @@ export class Client {
   } = {}): AsyncGenerator<SessionInfo, void> {
     let query: Query | undefined = { ...filter, limit: pageSize };
     while (query) {
-      const response = await this.#send("GET", "/v1/sessions", { query });
-      yield* (await response.json()) as SessionInfo[];
-      const next = /<\?([^>]*)>;\s*rel="next"/.exec(response.headers.get("link") ?? "")?.[1];
+      const page: SessionPage = await this.#send("GET", "/v1/sessions", { query }, async (response) =>
+        ({ sessions: await jsonBody(response), link: response.headers.get("link") ?? "" }));
+      yield* page.sessions;
+      const next = /<\?([^>]*)>;\s*rel="next"/.exec(page.link)?.[1];
       query = next === undefined ? undefined : Object.fromEntries(new URLSearchParams(next));
     }
   }
@@ -130,32 +142,65 @@ export class Client {
   }
 
   /** Sends any request of the API. Returns the JSON of the answer; `undefined` for an answer without a body. */
-  async request<T>(method: string, path: string, call: Call = {}): Promise<T> {
-    const response = await this.#send(method, path, call);
-    try {
-      const text = await response.text();
-      return (text === "" ? undefined : JSON.parse(text)) as T;
-    } catch (cause) {
-      throw new TransportError(`${method} ${path}: the answer broke off`, { cause });
-    }
+  request<T>(method: string, path: string, call: Call = {}): Promise<T> {
+    return this.#send(method, path, call, jsonBody<T>);
   }
 
-  async #send(method: string, path: string, { body, query = {}, headers = {}, timeoutMs, signal }: Call): Promise<Response> {
-    const limit = AbortSignal.timeout(timeoutMs ?? this.#options.timeoutMs ?? 90_000);
-    const init: RequestInit = { method, headers: this.#headers({ Accept: "application/json", ...headers }), signal: signal ? AbortSignal.any([signal, limit]) : limit };
+  /**
+   * Sends a request whose answer takes long. It begins at once, and has signs of life to its end: the `fetch` of Node gives up one whose
+   * headers, or next byte, do not come for 300 s.
+   */
+  requestSlow<T>(method: string, path: string, { headers = {}, ...call }: Call = {}): Promise<T> {
+    return this.#send(method, path, { ...call, headers: { Accept: "text/event-stream", ...headers } }, async (response) => {
+      // A server of an earlier version.
+      if (!response.headers.get("content-type")?.startsWith("text/event-stream")) return await jsonBody<T>(response);
+      const parser = new ServerSentEvents();
+      const reader = (response.body as ReadableStream<Uint8Array>).getReader();
+      try {
+        for (;;) {
+          const { done, value } = await reader.read();
+          if (done) throw new Error("the stream ended without the answer");
+          for (const { name, data } of parser.feed(value)) {
+            if (name === "problem") throw problemError(500, data);
+            return JSON.parse(data) as T;
+          }
+        }
+      } finally {
+        // It fails for a connection that is broken.
+        reader.cancel().catch(() => {});
+      }
+    });
+  }
+
+  /** Sends a request, and has the body of its answer read within the same time. */
+  async #send<T>(
+    method: string, path: string, { body, query = {}, headers = {}, timeoutMs, signal }: Call, read: (response: Response) => Promise<T>,
+  ): Promise<T> {
+    // Not `AbortSignal.timeout`: Node may collect one that only `AbortSignal.any` knows, and it never fires.
+    const limit = new AbortController();
+    const init: RequestInit = {
+      method, headers: this.#headers({ Accept: "application/json", ...headers }),
+      signal: signal ? AbortSignal.any([signal, limit.signal]) : limit.signal,
+    };
     if (body !== undefined) {
       init.body = JSON.stringify(body);
       (init.headers as Headers).set("Content-Type", "application/json");
     }
+    const time = Math.min(timeoutMs ?? this.#options.timeoutMs ?? 90_000, LONGEST_TIMER);
+    const timer = setTimeout(() => limit.abort(new DOMException("The time for the answer is over", "TimeoutError")), time);
     let response;
     try {
       response = await this.#fetch(this.#url(path, query), init);
+      if (!response.ok) throw problemError(response.status, await response.text());
+      return await read(response);
     } catch (cause) {
+      if (cause instanceof AgentProxyError) throw cause;
       signal?.throwIfAborted();
-      throw new TransportError(`${method} ${path}: no answer`, { cause });
+      const brokeOff = response && !limit.signal.aborted;
+      throw new TransportError(`${method} ${path}: ${brokeOff ? "the answer broke off" : "no answer"}`, { cause });
+    } finally {
+      clearTimeout(timer);
     }
-    if (!response.ok) throw problemError(response.status, await response.text());
-    return response;
   }
 
   #headers(more: Record<string, string>): Headers {
@@ -181,7 +226,7 @@ export class Client {
       // A number from here on: an event may come while there is no connection.
       last = (await this.request<EventPage>("GET", path, { query: { from: last, limit: 1 }, ...(signal && { signal }) })).next;
     }
-    let lastType = "", pause = FIRST_PAUSE, giveUpAt = Infinity;
+    let lastType = "", isComplete = false, pause = FIRST_PAUSE, giveUpAt = Infinity;
     for (;;) {
       const connection = new AbortController();
       const reason = signal ? AbortSignal.any([signal, connection.signal]) : connection.signal;
@@ -194,6 +239,7 @@ export class Client {
         if (response.status === 204) return;
         if (!response.ok) throw problemError(response.status, await response.text());
         giveUpAt = Infinity;
+        isComplete = false;
         const parser = new ServerSentEvents();
         const reader = (response.body as ReadableStream<Uint8Array>).getReader();
         for (;;) {
@@ -214,8 +260,11 @@ export class Client {
         }
         // No further connection: the server may have ended with its sessions.
         if (lastType === "session:ended") return;
+        isComplete = true;
       } catch (error) {
         signal?.throwIfAborted();
+        // Ended, unseen by a reader of some types, and deleted before this connection.
+        if (isComplete && error instanceof ProblemError && error.type === "unknown-session") return;
         if (error instanceof ProblemError && !RETRIED.has(error.status)) throw error;
         failure = error;
       } finally {
@@ -290,7 +339,7 @@ export class Session extends Stream {
 
   /** Sends a prompt, and waits for the end of its turn, an hour by default. The turn goes on if that is not in time. */
   ask(text: string, { timeoutMs = ASK, signal, ...prompt }: PromptOptions = {}): Promise<Answer> {
-    return this.#post("ask", { text, ...prompt }, { timeoutMs, ...(signal && { signal }) });
+    return this.client.requestSlow("POST", `${this.path}/ask`, { body: { text, ...prompt }, timeoutMs, ...(signal && { signal }) });
   }
 
   /** Sends a text into the running turn. */

@@ -60,5 +60,7 @@ export function problemError(status: number, body: string): ProblemError {
   if (!ofServer(problem)) {
     problem = { type: "about:blank", title: "no problem object", status, detail: body.slice(0, 1000) } satisfies ProblemDetails;
   }
-  return new (BY_STATUS[status] ?? ProblemError)(problem as ProblemDetails);
+  // A problem in a stream has a status of its own.
+  const details = problem as ProblemDetails;
+  return new (BY_STATUS[details.status] ?? ProblemError)(details);
 }

@@ -12,6 +12,7 @@ import { startCutter, startDaemon } from "./daemon.mjs";
 
 const daemon = await startDaemon();
 const client = new Client({ url: daemon.url, token: daemon.token });
+const socketClient = new Client({ url: "http://daemon", fetch: fetchOfSocket(daemon.socket) });
 const file = (/** @type {string} */ name) => readFileSync(new URL(name, import.meta.url), "utf8");
 const fake = () => client.start({ agent: "acp", command: ["my-agent"], cwd: daemon.cwd });
 
@@ -44,7 +45,7 @@ test("the examples of the README", async () => {
   assert.match(await run(second ?? ""), /^\d+\.\d+\.\d+\n$/);
 });
 
-for (const [name, one] of /** @type {const} */ ([["TCP", client], ["a Unix socket", new Client({ url: "http://daemon", fetch: fetchOfSocket(daemon.socket) })]])) {
+for (const [name, one] of /** @type {const} */ ([["TCP", client], ["a Unix socket", socketClient]])) {
   test(`a turn by ${name}`, async () => {
     const session = await one.start({ agent: "acp", command: ["my-agent"], cwd: daemon.cwd });
     assert.equal((await session.ask("say hello\nsay a\u2028b\u0085ä")).reply, "hello\na\u2028b\u0085ä\n");
@@ -62,6 +63,69 @@ for (const [name, one] of /** @type {const} */ ([["TCP", client], ["a Unix socke
     await session.delete();
   });
 }
+
+for (const [name, one, send] of /** @type {const} */ ([["TCP", client, fetch], ["a Unix socket", socketClient, fetchOfSocket(daemon.socket)]])) {
+  // Node's own fetch gives up an answer whose headers do not come for 300 s.
+  test(`the answer to an ask begins before the end of the turn, by ${name}`, async () => {
+    const session = await fake();
+    /** @type {(response: Response | null) => void} */
+    let begin = () => {};
+    const beginning = new Promise((resolve) => { begin = resolve; });
+    const noting = new Client({ url: daemon.url, token: daemon.token, fetch: async (...call) => {
+      const response = await send(...call);
+      begin(response);
+      return response;
+    } });
+    const answer = noting.session(session.id).ask("say before\nask May I?\nsay after");
+    const asked = (await until(session, "permission:requested")).payload;
+    const late = setTimeout(() => begin(null), 5000);
+    const response = await beginning;
+    clearTimeout(late);
+    await session.answer(asked.id, { option: "allow-once" });
+    const { reply, turn, stopReason } = await answer;
+    assert.match(reply, /^before\n[^]*after\n$/);
+    assert.deepEqual([turn, stopReason], [1, "endTurn"]);
+    assert.equal(response?.status, 200, "the headers come at once");
+    await session.kill();
+    await session.delete();
+  });
+
+  test(`an ask that fails, by ${name}`, async () => {
+    const [slow, given, killed, crashing] = await Promise.all([fake(), fake(), fake(), fake()]);
+    const ask = (/** @type {import("agent-proxy-client").Session} */ { id }, text = "wait", options = {}) => one.session(id).ask(text, options);
+    await assert.rejects(ask(slow, "wait", { timeoutMs: 300 }), (error) =>
+      error instanceof TransportError && error.cause instanceof Error);
+    await assert.rejects(ask(slow), (error) => error instanceof ConflictError && error.type === "busy");
+
+    const reading = new AbortController();
+    const rejected = assert.rejects(ask(given, "wait", { signal: reading.signal }), { name: "AbortError" });
+    await until(given, "turn:started");
+    reading.abort();
+    await rejected;
+
+    const ended = assert.rejects(ask(killed), (error) => error instanceof ProblemError && error.status === 502);
+    await until(killed, "turn:started");
+    await killed.kill();
+    await ended;
+    await assert.rejects(ask(killed), (error) => error instanceof ConflictError && error.type === "ended");
+    await assert.rejects(ask(crashing, "crash"), (error) => error instanceof ProblemError && error.type === "agent-died");
+    await assert.rejects(one.session("s-99").ask("say hello"), (error) => error instanceof NotFoundError && error.type === "unknown-session");
+    for (const session of [slow, given, crashing]) await session.kill();
+    for (const session of [slow, given, killed, crashing]) await session.delete();
+  });
+}
+
+test("an answer in pieces, and one that breaks off", async () => {
+  const pieces = [": heartbeat\n", ": heart", 'beat\ndata: {"reply":"ä"', "}\n", "\n"];
+  const ask = (/** @type {string[]} */ sent) => {
+    const body = new ReadableStream({ start(stream) { sent.forEach((piece) => stream.enqueue(new TextEncoder().encode(piece))); stream.close(); } });
+    return new Client({ url: daemon.url, fetch: async () => new Response(body, { headers: { "Content-Type": "text/event-stream" } }) }).session("s-1").ask("hi");
+  };
+  assert.deepEqual(await ask(pieces), { reply: "ä" });
+  await assert.rejects(ask(pieces.slice(0, 4)), TransportError);
+  const problem = JSON.stringify({ type: "busy", title: "Busy", status: 409, detail: "a turn runs" });
+  await assert.rejects(ask([": heartbeat\n", `event: problem\ndata: ${problem}\n\n`]), ConflictError);
+});
 
 test("processes", async () => {
   const session = await fake();
@@ -141,6 +205,30 @@ test("events over cut connections", async () => {
   assert.deepEqual(await all(session.events({ after: last?.offset ?? "" })), []);
   await session.delete();
 });
+
+for (const cut of [false, true]) {
+  test(`events of some types of a session that is deleted, ${cut ? "behind a broken connection" : "after their end"}`, async () => {
+    const session = await fake();
+    await session.ask("flood 100 50");
+    const cutter = await startCutter(daemon.port, 2000);
+    let connections = 0, killed = Promise.resolve({});
+    const late = new Client({ url: cut ? cutter.url : daemon.url, token: daemon.token, fetch: async (...call) => {
+      if (++connections === 2) {
+        if (cut) killed = session.kill();
+        await killed;
+        await session.delete();
+      }
+      return fetch(...call);
+    } });
+    const events = late.session(session.id).events({ type: ["session:started", "stream:text"] });
+    assert.equal((await events.next()).value?.type, "session:started");
+    if (!cut) killed = session.kill();
+    if (cut) await assert.rejects(all(events), NotFoundError);
+    else assert.deepEqual(new Set((await all(events)).map(({ type }) => type)), new Set(["stream:text"]));
+    assert.equal(connections, 2);
+    cutter.close();
+  });
+}
 
 test("a stream over restarts", async () => {
   const stream = client.stream("notes");

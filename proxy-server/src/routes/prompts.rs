@@ -1,11 +1,15 @@
 //! Prompts, and what steers or ends their turns.
 
+use std::{pin::pin, time::Duration};
+
 use axum::{
     extract::{Path, State},
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
 use proxy_manager::{PromptOptions, SilentHandler, StreamOptions, TurnStream};
+use serde::Serialize;
+use tokio::time::{interval, timeout};
 
 use crate::{
     ApiState, ProblemDetails,
@@ -14,8 +18,12 @@ use crate::{
     idempotency::{self, NamedRequest, RequestAnswer},
     requests::{Body, JsonBody, RouteResult, parse, to_the_end},
     route_table::api_routes,
-    stream, webhooks,
+    stream::{self, EVENT_STREAM, EventFormat, HEARTBEAT},
+    webhooks,
 };
+
+/// Time in which a prompt is refused, if it is: that has a status of its own.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 api_routes! { "Prompts", ApiState;
     /// Sends a prompt.
@@ -27,10 +35,11 @@ api_routes! { "Prompts", ApiState;
         problems(SESSION) problems(PROXY) problems(START) problems(PROMPT) problems(&["not-suspended", "invalid-config", "idempotency-key-reused", "interrupted"]);
     /// Sends a prompt, and answers with the agent's reply.
     ///
-    /// With `stream` the answer is the calls of a stream handler, as JSON lines. The turn goes on if the client leaves.
+    /// With `stream` the answer is the calls of a stream handler, as JSON lines. As server-sent events, by `Accept`, it begins within
+    /// a second: the reply is the only event, or a problem, the event `problem`. The turn goes on if the client leaves.
     post "/v1/sessions/{id}/ask" ask:
         body::<PromptRequest>() json::<proxy_manager::Answer>(200, "The reply, or the calls of a stream handler.")
-        lines::<serde_json::Value>(200, "")
+        lines::<serde_json::Value>(200, "") server_sent::<proxy_manager::Answer>(200, "")
         problems(SESSION) problems(PROXY) problems(START) problems(PROMPT)
         problems(&["turn-failed", "not-suspended", "prompt-dropped"]);
     /// Sends text into the running turn.
@@ -87,6 +96,7 @@ async fn ask(
     State(state): State<ApiState>,
     caller: Caller,
     Path(id): Path<String>,
+    headers: HeaderMap,
     body: Body,
 ) -> RouteResult<Response> {
     let mut request: PromptRequest = parse(body)?;
@@ -103,11 +113,53 @@ async fn ask(
     let options = StreamOptions { mode, by, metadata: request.metadata.take(), ..StreamOptions::default() };
     let id = caller.unended_id(&id)?;
     caller.check_wake(&id)?;
-    let session = caller.manager.awake(&id).await?;
     if request.stream {
+        let session = caller.manager.awake(&id).await?;
         return Ok(stream::calls(session, request.into(), options));
     }
-    Ok(JsonBody(session.stream_with(request, &mut SilentHandler, options).await?).into_response())
+    let manager = caller.manager.clone();
+    let answer = async move {
+        let session = manager.awake(&id).await?;
+        Ok(session.stream_with(request, &mut SilentHandler, options).await?)
+    };
+    if EventFormat::of(&headers) == EventFormat::ServerSent {
+        let mut answer = Box::pin(answer);
+        return match timeout(AT_ONCE, &mut answer).await {
+            Ok(early) => Ok(server_sent(std::future::ready(Ok(early?)))),
+            Err(_) => Ok(server_sent(answer)),
+        };
+    }
+    Ok(JsonBody(answer.await?).into_response())
+}
+
+/// Sends an answer as the only server-sent event, with signs of life before it: many clients and proxies give up an answer that is silent for
+/// minutes. The work goes on if the client leaves.
+fn server_sent<T: Serialize>(answer: impl Future<Output = RouteResult<T>> + Send + 'static) -> Response {
+    let (sender, response) = stream::response(EVENT_STREAM);
+    tokio::spawn(async move {
+        let mut answer = pin!(answer);
+        let mut heartbeat = interval(HEARTBEAT);
+        let answer = loop {
+            tokio::select! {
+                answer = &mut answer => break answer,
+                // Fails for a client that has left, or reads nothing.
+                _ = heartbeat.tick() => drop(sender.try_send(": heartbeat\n".into())),
+            }
+        };
+        let event = answer.and_then(|answer| {
+            serde_json::to_string(&answer)
+                .map_err(|error| ProblemDetails::failed(format!("the answer is no JSON: {error}")))
+        });
+        let event = match event {
+            Ok(answer) => format!("data: {answer}\n\n"),
+            Err(problem) => {
+                format!("event: problem\ndata: {}\n\n", serde_json::to_string(&problem).unwrap_or_default())
+            }
+        };
+        // Fails for a client that has left.
+        let _ = sender.send(event.into()).await;
+    });
+    response
 }
 
 async fn steer(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<StatusCode> {
@@ -123,4 +175,40 @@ async fn abort(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResul
         Some(receipt) => JsonBody(receipt).into_response(),
         None => StatusCode::NO_CONTENT.into_response(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::header::CONTENT_TYPE;
+    use futures_util::StreamExt as _;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    /// Reads an answer that takes some time.
+    async fn read(time: Duration, answer: RouteResult<&'static str>) -> String {
+        let response = server_sent(async move {
+            sleep(time).await;
+            answer
+        });
+        assert_eq!(
+            (response.status(), &response.headers()[CONTENT_TYPE]),
+            (StatusCode::OK, &EVENT_STREAM.parse().expect("a value"))
+        );
+        let chunks = response.into_body().into_data_stream().map(|chunk| chunk.expect("whole").to_vec());
+        String::from_utf8(chunks.concat().await).expect("text")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_takes_long_has_signs_of_life() {
+        let beats = |count| ": heartbeat\n".repeat(count);
+        assert_eq!(read(Duration::from_secs(1), Ok("a\nb")).await, beats(1) + "data: \"a\\nb\"\n\n");
+        let text = read(Duration::from_secs(301), Err(ProblemDetails::usage("no"))).await;
+        let (silence, problem) = text.split_at(beats(21).len());
+        assert_eq!(silence, beats(21));
+        assert!(
+            problem.starts_with("event: problem\ndata: {\"type\":\"usage\"") && problem.ends_with("}\n\n"),
+            "{problem}"
+        );
+    }
 }

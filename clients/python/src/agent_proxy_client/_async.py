@@ -200,6 +200,7 @@ class AsyncClient:
             # A number from here on: an event may come while there is no connection.
             after = (await self._page(path, "latest", {"limit": 1}))["next"]
         last, last_type = str(int(after)), ""
+        is_complete = False
         pause, give_up_at = FIRST_PAUSE, math.inf
         while True:
             try:
@@ -214,7 +215,7 @@ class AsyncClient:
                         return
                     if not response.is_success:
                         raise problem_error(response.status_code, await response.aread())
-                    give_up_at = math.inf
+                    give_up_at, is_complete = math.inf, False
                     parser = ServerSentEvents()
                     async for chunk in response.aiter_bytes():
                         for event in parser.feed(chunk):
@@ -228,7 +229,11 @@ class AsyncClient:
                 if last_type == "session:ended":
                     # No further connection: the server may have ended with its sessions.
                     return
+                is_complete = True
             except (httpx.HTTPError, ProblemError) as error:
+                if is_complete and isinstance(error, ProblemError) and error.type == "unknown-session":
+                    # Ended, unseen by a reader of some types, and deleted before this connection.
+                    return
                 if isinstance(error, ProblemError) and error.status not in RETRIED:
                     raise
                 give_up_at = min(give_up_at, time.monotonic() + self._reconnect)
