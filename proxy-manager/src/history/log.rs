@@ -59,6 +59,12 @@ impl LogHandle {
         self.0.state().log.is_some()
     }
 
+    /// Gives the log up: it is closed with its last use.
+    pub(crate) fn release(&self) {
+        let log = self.0.state().log.take();
+        drop(log);
+    }
+
     /// Closes the log once its users are done, or after [`CLOSE_TIMEOUT`]. Blocks while writes are outstanding.
     pub(crate) fn close(&self) {
         let mut state = self.0.state();

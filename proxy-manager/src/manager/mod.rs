@@ -626,6 +626,7 @@ impl ProxyManager {
             // This manager appends nothing more to a suspended session.
             session.history().close();
         }
+        self.inner.free_streams.close();
         self.finish_log().await;
         *self.inner.state.lock().unwrap_or_else(PoisonError::into_inner) = None;
         receipts
@@ -751,8 +752,17 @@ impl Drop for ManagerInner {
     fn drop(&mut self) {
         self.session_table.close();
         self.warm_pool.close();
-        for session in self.session_table.all() {
+        let sessions = self.session_table.all();
+        for session in &sessions {
             session.detach();
+            if session.is_suspended() {
+                session.history().close();
+            }
+        }
+        self.free_streams.close();
+        if sessions.iter().all(|session| session.is_settled()) {
+            // Whoever still holds one of them does not keep it from the next manager.
+            self.streams.log.release();
         }
         self.fork_servers.close().close();
         for fork_server in self.adopted_servers.get_mut().unwrap_or_else(PoisonError::into_inner) {

@@ -109,6 +109,11 @@ impl FreeStreams {
         self.get(id).map(|stream| stream.history.clone())
     }
 
+    /// Ends the streams for their readers.
+    pub(super) fn close(&self) {
+        self.lock().values().for_each(|stream| stream.history.close());
+    }
+
     /// Gives a stream to the session that is about to have it.
     pub(super) fn take(&self, id: &SessionId) -> Option<(Arc<SessionHistory>, Arc<ActionQueue>)> {
         let stream = self.lock().remove(id)?;
@@ -188,7 +193,10 @@ impl ProxyManager {
         let stream = match self.inner.free_streams.get(id) {
             Some(stream) => stream,
             None => match self.subscribe_from(id, from) {
-                Err(Error::UnknownSession { .. }) => self.inner.free_streams.get_or_begin(id, &self.inner.streams)?,
+                Err(Error::UnknownSession { .. }) => {
+                    self.ensure_open()?;
+                    self.inner.free_streams.get_or_begin(id, &self.inner.streams)?
+                }
                 known => return known,
             },
         };

@@ -491,6 +491,11 @@ impl ManagedSession {
         self.view.borrow().state.is_handed_over()
     }
 
+    /// Returns true if the clean-up after the session's end is done.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled.initialized()
+    }
+
     /// Marks the clean-up after the session's end as done.
     pub(crate) fn settle(&self) {
         // Set once.

@@ -80,7 +80,17 @@ async fn list(
     headers: HeaderMap,
 ) -> RouteResult<Response> {
     let id = caller.session_id(&id)?;
-    read_events(&caller, &id, query, &headers, false, ProxyManager::subscribe_from).await
+    read_events(&caller, &id, query, &headers, EventSource::Session, ProxyManager::subscribe_from).await
+}
+
+/// What events are read of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EventSource {
+    Session,
+    /// Stream of a session.
+    Stream,
+    /// Stream without a session.
+    FreeStream,
 }
 
 /// Reads the events of a session or a stream, to which `subscribe` subscribes.
@@ -89,13 +99,22 @@ async fn read_events(
     id: &SessionId,
     query: UrlQuery<EventsQuery>,
     headers: &HeaderMap,
-    is_free: bool,
+    source: EventSource,
     subscribe: impl Fn(&ProxyManager, &SessionId, u64) -> proxy_manager::Result<Subscription>,
 ) -> RouteResult<Response> {
     let Query(query) = query.map_err(|error| ProblemDetails::usage(error.to_string()))?;
     let format = EventFormat::of(headers);
+    let is_free = source == EventSource::FreeStream;
     let last = caller.manager.last_offset(id).ok();
     let from = match query.start(last_event_id(headers))? {
+        // Without a log a stream begins again with its daemon, and whoever has seen more of the one before gets all of it.
+        FeedStart::After(from)
+            if source != EventSource::Session
+                && caller.manager.log_metrics().is_none()
+                && from > last.unwrap_or(if is_free { 0 } else { u64::MAX }) =>
+        {
+            0
+        }
         FeedStart::After(from) => from,
         // All events of a stream that has none yet are to come.
         FeedStart::Latest => last.unwrap_or(if is_free { 0 } else { u64::MAX - 1 }),
@@ -226,8 +245,8 @@ async fn list_stream(
         Err(_) if from == u64::MAX - 1 => manager.subscribe_to_stream(id, 0),
         _ => manager.subscribe_to_stream(id, from),
     };
-    let is_free = caller.manager.record(&id).is_err();
-    read_events(&caller, &id, query, &headers, is_free, subscribe).await
+    let source = if caller.manager.record(&id).is_err() { EventSource::FreeStream } else { EventSource::Stream };
+    read_events(&caller, &id, query, &headers, source, subscribe).await
 }
 
 async fn append_to_stream(caller: Caller, Path(id): Path<String>, body: Body) -> RouteResult<Response> {

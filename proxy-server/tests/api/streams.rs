@@ -104,3 +104,38 @@ async fn a_stream_without_a_session_goes_on_after_a_restart() {
     tokio::time::timeout(DEADLINE, events.until("session:started")).await.expect("in time");
     api.end().await;
 }
+
+/// Without a log a stream begins again, and a reader that comes back has seen more of the one before.
+#[tokio::test]
+async fn a_reader_of_a_stream_that_began_again_hears_all_of_it() {
+    let api = ApiUnderTest::new().await;
+    let mut early = follow(&api, "chat-7", "50").await;
+    append(&api, "chat-7", "slack:received", json!({ "text": "first" })).await;
+    append(&api, "chat-7", "slack:received", json!({ "text": "second" })).await;
+    let mut late = follow(&api, "chat-7", "50").await;
+    let read = async {
+        for events in [&mut early, &mut late] {
+            events.until("first").await;
+            events.until("second").await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, read).await.expect("in time");
+    let (_, page) = api.json("GET /v1/streams/chat-7/events?from=50&raw=false", "").await;
+    assert_eq!(page["events"].as_array().map(Vec::len), Some(2), "{page}");
+    api.end().await;
+}
+
+#[tokio::test]
+async fn readers_of_a_stream_without_a_session_end_with_the_manager() {
+    let api = ApiUnderTest::new().await;
+    let id = "chat-7".parse().expect("an id");
+    let mut events = api.manager.subscribe_to_stream(&id, 0).expect("subscribed");
+    append(&api, "chat-7", "slack:received", json!({})).await;
+    assert_eq!(events.next().await.map(|event| event.offset), Some(1));
+    api.manager.shutdown().await;
+    let end = tokio::time::timeout(DEADLINE, events.next()).await.expect("it ends");
+    assert!(end.is_none(), "{end:?}");
+    let other = "chat-8".parse().expect("an id");
+    let late = api.manager.subscribe_to_stream(&other, 0).map(drop);
+    assert!(matches!(late, Err(proxy_manager::Error::ShutDown)), "{late:?}");
+}

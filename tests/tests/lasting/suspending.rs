@@ -71,6 +71,24 @@ async fn an_abort_before_a_turn_has_begun_ends_nothing() {
     place.manager.shutdown().await;
 }
 
+/// Nobody else would: it has no processes whose end tells.
+#[tokio::test]
+async fn the_last_manager_that_is_dropped_ends_the_events_of_a_suspended_session() {
+    let place = Place::new().await;
+    let session = place.start(Lifecycle::default()).await;
+    let mut events = session.subscribe();
+    place.manager.suspend_session(session.id(), KillOptions::NOW).await.expect("suspended");
+    suspended(&mut events).await;
+    let Place { manager, scratch } = place;
+    drop(manager);
+    let end = soon("the end", events.next()).await;
+    assert!(end.is_none(), "{end:?}");
+    // Nor does who holds the session hold up the next manager.
+    let again = soon("another manager", Place::builder(&scratch).build()).await.expect("built");
+    again.resume_session(session.id()).await.expect("resumed");
+    again.shutdown().await;
+}
+
 #[tokio::test]
 async fn a_prompt_resumes_a_session_that_was_idle_for_too_long() {
     let place = Place::new().await;
