@@ -1,5 +1,7 @@
 //! Client of the API, whichever way its routes are reached: for servers of other protocols, whose requests become calls of it.
 
+use std::time::Duration;
+
 use axum::{
     Router,
     body::{Body, BodyDataStream, to_bytes},
@@ -9,6 +11,7 @@ use axum::{
 use futures_util::StreamExt as _;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
+use tokio::time::timeout;
 use tower::{ServiceExt, util::BoxCloneSyncService};
 
 use crate::{Peer, ProblemDetails, access::Identity, api::NDJSON, requests::RouteResult, stream::is_problem_line};
@@ -21,6 +24,9 @@ const LONGEST_ANSWER: usize = 64 * 1024 * 1024;
 
 /// Longest line of a stream, in bytes: the longest message of a proxy, and what JSON adds to it.
 const LONGEST_LINE: usize = 128 * 1024 * 1024;
+
+/// Silence of a stream after which the server is asked whether it is well.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// Client of the API, for one caller.
 #[derive(Clone, derive_more::Debug)]
@@ -61,7 +67,7 @@ impl ApiClient {
     /// Begins a stream of JSON lines.
     pub(crate) async fn lines(&self, path: &str) -> RouteResult<LineStream> {
         let response = self.send(Method::GET, path, None, NDJSON).await?;
-        Ok(LineStream { body: response.into_body().into_data_stream(), buffer: Vec::new(), at: 0 })
+        Ok(LineStream { body: response.into_body().into_data_stream(), buffer: Vec::new(), at: 0, api: self.clone() })
     }
 
     /// Carries out a request. An empty answer is null.
@@ -113,6 +119,7 @@ pub(crate) struct LineStream {
     buffer: Vec<u8>,
     /// Place of the next line in the buffer.
     at: usize,
+    api: ApiClient,
 }
 
 impl LineStream {
@@ -140,7 +147,19 @@ impl LineStream {
                 continue;
             }
             self.buffer.drain(..std::mem::take(&mut self.at));
-            match self.body.next().await {
+            let chunk = match timeout(SILENCE, self.body.next()).await {
+                Ok(chunk) => chunk,
+                // It has nothing to say, or is stopped; then the answer fails.
+                Err(_) => tokio::select! {
+                    biased;
+                    chunk = self.body.next() => chunk,
+                    well = self.api.get("/v1/health") => {
+                        well?;
+                        continue;
+                    }
+                },
+            };
+            match chunk {
                 None => return Ok(None),
                 Some(Err(error)) => return Err(ProblemDetails::failed(format!("reading events failed: {error}"))),
                 Some(Ok(chunk)) if self.buffer.len() + chunk.len() > LONGEST_LINE => {
@@ -172,4 +191,40 @@ pub(crate) fn last_offset(session: &Value) -> u64 {
 pub fn service_of(routes: Router) -> ApiService {
     // The router never fails.
     ApiService::new(ServiceExt::<Request<Body>>::map_err(routes, |never| match never {}))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+    use serde_json::json;
+    use tokio::time::sleep;
+    use tower::service_fn;
+
+    use super::*;
+
+    /// A server whose only line comes after this time, and which says that it is well, or not.
+    async fn next_line(after: Duration, is_well: bool) -> RouteResult<Option<Value>> {
+        let line = move || async move {
+            sleep(after).await;
+            Ok::<_, std::io::Error>("{\"a\":1}\n")
+        };
+        let answer = service_fn(move |request: Request<Body>| {
+            let answer = match (request.uri().path(), is_well) {
+                ("/lines", _) => Ok(Response::new(Body::from_stream(stream::once(line())))),
+                (_, true) => Ok(Response::new("{}".into())),
+                (_, false) => Err(ProblemDetails::failed("it does not answer")),
+            };
+            std::future::ready(answer)
+        });
+        ApiClient::new(ApiService::new(answer), 0).lines("/lines").await.expect("begun").next().await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_is_silent_for_as_long_as_its_server_is_well() {
+        let hour = Duration::from_secs(3600);
+        assert_eq!(next_line(hour, true).await.expect("a line"), Some(json!({ "a": 1 })));
+        assert_eq!(next_line(SILENCE / 2, false).await.expect("a line"), Some(json!({ "a": 1 })));
+        let problem = next_line(hour, false).await.expect_err("it is not well");
+        assert_eq!(problem.detail, "it does not answer");
+    }
 }

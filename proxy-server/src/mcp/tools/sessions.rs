@@ -86,7 +86,7 @@ impl McpTool for StartSession {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GetStatus {
-    /// Id of the session, or a unique beginning of it.
+    /// Id of the session; of one that was minted, a unique beginning is enough.
     session_id: String,
 }
 
@@ -153,7 +153,7 @@ impl McpTool for ListSessions {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReadEvents {
-    /// Id of the session, or a unique beginning of it.
+    /// Id of the session; of one that was minted, a unique beginning is enough.
     session_id: String,
     /// Offset after which events are read; 0 if left out, for the first ones. Give `next_offset` of the last answer to go on.
     from: Option<u64>,
@@ -186,7 +186,7 @@ impl McpTool for ReadEvents {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SuspendSession {
-    /// Id of the session, or a unique beginning of it.
+    /// Id of the session; of one that was minted, a unique beginning is enough.
     session_id: String,
 }
 
@@ -204,7 +204,7 @@ impl McpTool for SuspendSession {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ResumeSession {
-    /// Id of the session, or a unique beginning of it.
+    /// Id of the session; of one that was minted, a unique beginning is enough.
     session_id: String,
 }
 
