@@ -160,8 +160,8 @@ const TOPICS: [HelpTopic; 7] = [
         about: "Ids, tables, JSON and templates",
         text: "Ids: a unique beginning of a session's id stands for the id, in every command, unless you have chosen \
                the id. Tables show that much of it in a terminal; a pipe and --json have the whole id.\n\n\
-               Listings (sessions, ps, agents, profiles, models, workspaces, webhooks, tokens, fleet) take -q for the \
-               ids alone, and --format:\n  \
+               Listings (sessions, ps, queue, orphans, agents, profiles, models, workspaces, webhooks, tokens, fleet) \
+               take -q for the ids alone, and --format:\n  \
                agent-proxy sessions -q\n  \
                agent-proxy sessions --format '{id}\\t{state}'\n  \
                agent-proxy agents --format json\n\n\

@@ -365,6 +365,9 @@ pub(crate) struct QueueArgs {
     /// Drop all that wait, and print them
     #[arg(long)]
     pub(crate) drop_all: bool,
+    /// How the prompts are listed; their ids are their numbers.
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
 }
 
 /// Arguments of `signal`.

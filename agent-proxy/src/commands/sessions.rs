@@ -41,20 +41,11 @@ pub(super) async fn queue(client: &DaemonClient, args: &QueueArgs, as_json: bool
     if !args.drop.is_empty() {
         return Ok(());
     }
-    let listed: Value = if args.drop_all { client.delete_json(&path).await? } else { client.get(&path).await? };
-    if as_json {
-        return term::json(&listed);
-    }
-    let queued: Vec<QueuedPrompt> = parse(listed)?;
-    if queued.is_empty() {
-        term::error_line("nothing waits");
-        return Ok(());
-    }
-    let line = |QueuedPrompt { offset, at, text, by }: QueuedPrompt| {
-        let by = by.map_or_else(String::new, |by| format!("{}: ", term::printable(&by, false)));
-        format!("{offset:>6}  {}  {by}{}\n", humantime::format_rfc3339_millis(at), term::printable(&text, false))
-    };
-    term::out(queued.into_iter().map(line).collect::<String>())
+    let listed: Vec<Value> = if args.drop_all { client.delete_json(&path).await? } else { client.get(&path).await? };
+    let form = args.format.form(as_json);
+    let queued: Vec<QueuedPrompt> = if form.is_json() { Vec::new() } else { parse(Value::Array(listed.clone()))? };
+    let listing = if form.is_json() { Listing::of_json(listed) } else { render::queue::listing(queued, listed) };
+    listing.print(&form, "nothing waits")
 }
 
 /// A daemon's answer as what we know of it.

@@ -68,7 +68,7 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// A listing that is printed as JSON only: what the daemon sent, as it came.
+    /// A listing that is printed by its JSON only: what the daemon sent, as it came.
     pub(crate) fn of_json(rows: Vec<Value>) -> Self {
         Self { columns: &[], rows: rows.into_iter().map(|json| ListingRow { cells: Vec::new(), json }).collect() }
     }
@@ -138,10 +138,11 @@ impl Listing {
 
     fn no_field(&self, path: &str) -> ProblemDetails {
         let keys: Vec<&str> = self.columns.iter().map(|column| column.key).filter(|key| !key.is_empty()).collect();
-        ProblemDetails::usage(format!(
-            "--format: there is no field {path:?}: columns are {}; --format json shows all fields",
-            keys.join(", ")
-        ))
+        let columns = match keys.is_empty() {
+            true => String::new(),
+            false => format!(" columns are {};", keys.join(", ")),
+        };
+        ProblemDetails::usage(format!("--format: there is no field {path:?}:{columns} --format json shows all fields"))
     }
 }
 

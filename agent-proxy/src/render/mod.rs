@@ -7,6 +7,7 @@ pub(crate) mod fleet;
 pub(crate) mod listing;
 mod live_status;
 pub(crate) mod log_text;
+pub(crate) mod queue;
 pub(crate) mod receipt;
 pub(crate) mod records;
 pub(crate) mod sessions;

@@ -143,6 +143,11 @@ fn an_orphan_is_ended_by_its_pid_and_what_has_a_terminal_lives_on() {
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     let (quiet, _) = machine.run("orphans -q");
     assert_eq!(quiet, format!("{orphan}@{}\n", found["startTime"]));
+    let (filled, _) = machine.run("orphans --format '{kind} {pid} {processes.0.pid}'");
+    assert_eq!(filled, format!("agent {orphan} {orphan}\n"));
+    let (lines, _) = machine.run("orphans --format jsonl");
+    let line: Value = serde_json::from_str(&lines).expect("one line of JSON");
+    assert_eq!((&line["pid"], &line["startTime"]), (&found["pid"], &found["startTime"]));
 
     // Nothing is signalled unless all are orphans, and the same as before.
     let below = found["processes"][1]["pid"].to_string();

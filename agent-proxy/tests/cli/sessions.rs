@@ -293,7 +293,14 @@ fn turns_are_waited_for_refused_queued_and_aborted() {
     assert_eq!(daemon.run(&["prompt", "s", "say no", "--steer", "--json"]).exits(6).problem()["type"], "unsupported");
     let queued = daemon.run(&["prompt", "s", "say first in line", "--queue", "--no-wait", "--json"]).exits(0).json();
     assert_eq!(queued["turn"], 4, "it will be the fourth");
-    documented("queue", daemon.run(&["queue", "s", "--json"]).exits(0).json());
+    let listed = daemon.run(&["queue", "s", "--json"]).exits(0).json();
+    documented("queue", listed.clone());
+    let number = listed[0]["offset"].as_str().and_then(|offset| offset.parse::<u64>().ok()).expect("an offset");
+    let table = daemon.run(&["queue", "s"]).exits(0).stdout;
+    assert!(table.starts_with("NUMBER") && table.contains(&format!("\n{number:>6}  ")), "{table}");
+    assert_eq!(daemon.run(&["queue", "s", "-q"]).exits(0).stdout, format!("{number}\n"));
+    let form = ["queue", "s", "--format", "{offset} {text}"];
+    assert_eq!(daemon.run(&form).exits(0).stdout, format!("{number} say first in line\n"));
     let followed = daemon.spawn(&["prompt", "s", "say queued", "--queue"]);
     daemon.run(&["abort", "s"]).exits(0);
     assert_eq!(waiting.end().exits(130).stdout, "waiting\n");

@@ -4,6 +4,8 @@ use std::{str::FromStr, time::Duration};
 
 use clap::{Args, Subcommand};
 
+use crate::args::ListingFormat;
+
 /// Arguments of `orphans`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -43,8 +45,11 @@ pub(crate) enum OrphansCommand {
 #[derive(Debug, Default, Args)]
 pub(crate) struct OrphansListArgs {
     /// Print the orphans as PID@START only, one a line, as `orphans kill` takes them; those with a ? are left out
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "format")]
     pub(crate) quiet: bool,
+    /// Form of the list: table (the trees), json, jsonl, or a template such as '{pid}\t{command}'; see `help output`
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) format: Option<ListingFormat>,
     /// List those of all users; takes root
     #[arg(long)]
     pub(crate) all_users: bool,

@@ -95,7 +95,16 @@ impl InputReader {
         let thread = InputThread::new(edits, wakes, terminal.clone());
         // The thread ends with the process: a blocked read delays no exit.
         std::thread::spawn(move || thread.run(&asked, &sender));
-        Self { requests, lines, pending: None, waker, held: VecDeque::new(), edits_held: false, terminal, saved_terminal }
+        Self {
+            requests,
+            lines,
+            pending: None,
+            waker,
+            held: VecDeque::new(),
+            edits_held: false,
+            terminal,
+            saved_terminal,
+        }
     }
 
     /// Returns the terminal on which lines are edited.

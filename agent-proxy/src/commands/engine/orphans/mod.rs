@@ -24,9 +24,10 @@ use self::{
     report::{ListedOrphan, command_of},
 };
 use crate::{
-    args::{NamedOrphan, OrphansArgs, OrphansCommand, OrphansKillArgs, OrphansListArgs},
+    args::{ListingFormat, NamedOrphan, OrphansArgs, OrphansCommand, OrphansKillArgs, OrphansListArgs},
     command_failure::CommandFailure,
-    configuration, render,
+    configuration,
+    render::{self, listing::Listing},
     term::{self, TermStyle},
 };
 
@@ -53,8 +54,13 @@ fn list(rows: &[AgentSpec], args: &OrphansListArgs, as_json: bool) -> Result<(),
             ids.map(|orphan| format!("{}@{}\n", orphan.root.pid, orphan.root.start_time)).collect::<String>(),
         );
     }
-    if as_json {
-        return term::json(&orphans.iter().map(ListedOrphan::from).collect::<Vec<_>>());
+    if let Some(form) = args.format.clone().or(as_json.then_some(ListingFormat::Json))
+        && form != ListingFormat::Table
+    {
+        let rows: Result<Vec<_>, _> =
+            orphans.iter().map(|orphan| serde_json::to_value(ListedOrphan::from(orphan))).collect();
+        let rows = rows.map_err(|error| ProblemDetails::failed(format!("an orphan is no JSON: {error}")))?;
+        return Listing::of_json(rows).print(&form, "");
     }
     if orphans.is_empty() {
         return term::line("no orphans");
