@@ -22,7 +22,7 @@ const ACCOUNTS: [(&str, u32); 2] = [("nobody", 65534), ("games", 5)];
 const CURIOUS: &str = r#"
 id -u
 cat "$0/config/token" "$0/config/tokens.json" "$0/state/log.sqlite" "$0/users/games/state/log.sqlite" >/dev/null 2>&1 && echo read
-echo looked
+echo "loo"ked
 exec sleep 300
 "#;
 
