@@ -361,6 +361,7 @@ impl EventPrinter {
         self.clear();
         if self.place == CursorPosition::InThinking || (self.shared && self.place == CursorPosition::InAnswer) {
             term::error_line("");
+            self.column = 0;
         }
         // An answer in a file continues after lines written elsewhere.
         if self.shared || self.place == CursorPosition::InThinking {
@@ -383,6 +384,7 @@ impl EventPrinter {
     /// Same as [`term::out`].
     pub(crate) fn finish(&mut self) -> Result<(), CommandFailure> {
         self.end_turn();
+        self.column = 0;
         let place = std::mem::replace(&mut self.place, CursorPosition::LineStart);
         match place {
             CursorPosition::InAnswer => term::out("\n"),

@@ -678,3 +678,41 @@ fn output_and_keys_at_the_same_time_stay_apart() {
     terminal.press("\x04");
     terminal.end().0.exits(0);
 }
+
+/// After Ctrl-V the editor waits for one more key, and takes no notice of anything else.
+#[test]
+fn an_editor_that_takes_no_notice_holds_up_no_output() {
+    let place = Place::new();
+    let nows = ["one", "two", "three"].map(|name| place.directory.join(name));
+    let [one, two, three] = nows.each_ref().map(|path| path.display());
+    let script = format!(
+        "for now in {one} {two} {three}; do until [ -e $now ]; do sleep 0.05; done; echo told by $now; done; exec cat"
+    );
+    let argv = [PROGRAM, "run", "--agent", "command", "--", "/bin/sh", "-c", &script];
+    let mut terminal = Terminal::start(&place, &argv, &[]);
+    terminal.until_last(">");
+    terminal.press("say\x16");
+    for now in &nows {
+        std::fs::write(now, "").expect("a file");
+        terminal.until(&format!("told by {}", now.display()));
+    }
+    terminal.press("!");
+    terminal.until_last("> say!");
+    terminal.press("\r");
+    terminal.until("\nsay!\n>");
+    terminal.press("\x04");
+    terminal.end().0.exits(0);
+}
+
+#[test]
+fn lines_that_come_at_once_are_read_one_after_the_other() {
+    let place = Place::new();
+    let mut terminal = Terminal::start(&place, &[PROGRAM, "run", "--agent", "command", "--", "cat"], &[]);
+    terminal.until_last(">");
+    let lines: Vec<_> = (0..60).map(|n| format!("line-{n}")).collect();
+    terminal.press(&format!("{}\r", lines.join("\r")));
+    terminal.until("\nline-59\n>");
+    terminal.press("\x04");
+    let (ran, _) = terminal.end();
+    ran.exits(0);
+}

@@ -33,6 +33,9 @@ use crate::{render::shared_terminal::SharedTerminal, term};
 /// Longest line in bytes, beyond which it is split: a prompt has to fit into a message.
 const LONGEST: u64 = 1 << 20;
 
+/// Longest time between the parts of a key in milliseconds, after which Esc is one by itself.
+const KEY_TIME: u16 = 100;
+
 /// Input of the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum InputLine {
@@ -112,9 +115,14 @@ impl InputReader {
         self.terminal.clone()
     }
 
-    /// Returns true while a prompt is edited.
-    pub(super) fn edits_prompt(&self) -> bool {
+    /// Returns true while a prompt is read.
+    pub(super) fn reads_prompt(&self) -> bool {
         self.pending == Some(InputPurpose::Prompt)
+    }
+
+    /// Returns true while a line is read that is shown.
+    pub(super) fn shows_line(&self) -> bool {
+        self.pending.as_ref().is_some_and(|purpose| *purpose != InputPurpose::Ahead)
     }
 
     /// Reads the next line; `prompt` is shown on a terminal. May be dropped while it waits: the line is then for the next call with the
@@ -213,6 +221,8 @@ struct InputThread {
     edits: bool,
     terminal: SharedTerminal,
     editor: Option<LineEditor>,
+    /// True once the editor may have read what it has not returned.
+    has_edited: bool,
     wakes: Option<PipeReader>,
     ahead: TypedAhead,
 }
@@ -224,7 +234,7 @@ impl InputThread {
         let is_terminal = io::stdin().is_terminal();
         let edits = edits && is_terminal && io::stdout().is_terminal();
         let editor = edits.then(|| line_editor(&terminal)).flatten();
-        Self { is_terminal, edits, terminal, editor, wakes, ahead: TypedAhead::default() }
+        Self { is_terminal, edits, terminal, editor, has_edited: false, wakes, ahead: TypedAhead::default() }
     }
 
     fn run(mut self, asked: &std::sync::mpsc::Receiver<ReadRequest>, typed: &mpsc::Sender<Option<InputLine>>) {
@@ -246,18 +256,22 @@ impl InputThread {
         if !self.is_terminal {
             return read_plain();
         }
-        if self.editor.is_none() || draft.is_some() {
-            // An editor may have read some already, and reads the rest by itself.
+        if !self.has_edited || draft.is_some() {
+            // An editor that has read some of it reads the rest by itself.
             self.ahead.take_pending();
         }
         if let Some(draft) = draft {
+            self.forget_read();
             self.ahead.begin_with(draft);
         } else if let Some(line) = self.ahead.next_line() {
             return typed_before(prompt, line);
         }
         let begun = self.ahead.take_begun();
         match &mut self.editor {
-            Some(editor) => read_edited(editor, prompt, &begun),
+            Some(editor) => {
+                self.has_edited = true;
+                read_edited(editor, prompt, &begun)
+            }
             None => {
                 term::error_text(format_args!("{prompt}{}", term::printable(&begun, true)));
                 match read_plain() {
@@ -265,6 +279,16 @@ impl InputThread {
                     other => other,
                 }
             }
+        }
+    }
+
+    /// Forgets what the editor has read and not returned: nothing of it is to be sent by itself.
+    fn forget_read(&mut self) {
+        if let Some(editor) = &mut self.editor
+            && let Some(mut fresh) = line_editor(&self.terminal)
+        {
+            std::mem::swap(fresh.history_mut(), editor.history_mut());
+            *editor = fresh;
         }
     }
 
@@ -334,10 +358,9 @@ impl Hinter for EditorHooks {
 }
 
 impl Highlighter for EditorHooks {
-    /// Is asked at each key. With true the line is drawn at once: a drawing that follows no key is for other writers.
-    fn highlight_char(&self, _line: &str, _pos: usize, _kind: CmdKind) -> bool {
-        self.0.record_key();
-        true
+    /// Is asked at each key. With true the line is drawn at once.
+    fn highlight_char(&self, line: &str, _pos: usize, _kind: CmdKind) -> bool {
+        self.0.record_key(line)
     }
 
     /// Is asked before the line is drawn.
@@ -355,8 +378,10 @@ impl Helper for EditorHooks {}
 
 fn line_editor(terminal: &SharedTerminal) -> Option<LineEditor> {
     // Without colours nothing of a helper's is asked.
-    let config = Config::builder().color_mode(ColorMode::Forced).build();
+    let config = Config::builder().color_mode(ColorMode::Forced).keyseq_timeout(Some(KEY_TIME)).build();
     let mut editor = Editor::with_history(config, MemHistory::new()).ok()?;
+    // A terminal that cannot do it has no editor either.
+    editor.create_external_printer().ok()?;
     editor.set_helper(Some(EditorHooks(terminal.clone())));
     Some(editor)
 }
@@ -366,7 +391,6 @@ fn read_edited(editor: &mut LineEditor, prompt: &str, begun: &str) -> InputLine 
     let mut begun = begun.to_owned();
     let terminal = editor.helper().map(|hooks| hooks.0.clone()).unwrap_or_default();
     loop {
-        // A terminal that cannot do it has no editor either.
         if let Ok(waker) = editor.create_external_printer() {
             terminal.begin(&begun, Arc::new(Mutex::new(waker)));
         }

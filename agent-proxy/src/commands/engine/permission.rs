@@ -104,6 +104,8 @@ impl PermissionPrompter {
     /// Shows the first request, unless the user has seen it.
     fn show(&mut self) {
         let Some(first) = self.open.front().filter(|first| self.shown.as_ref() != Some(&first.id)) else { return };
+        // The line of an answer that is no longer wanted.
+        let _hold = self.terminal().map(|terminal| terminal.hold());
         print_request(first);
         self.shown = Some(first.id.clone());
     }
@@ -166,9 +168,14 @@ impl PermissionPrompter {
         self.lines.as_ref().map(InputReader::terminal)
     }
 
-    /// Returns true while a prompt is edited.
-    pub(super) fn edits_prompt(&self) -> bool {
-        self.lines.as_ref().is_some_and(InputReader::edits_prompt)
+    /// Returns true while a request waits for the user's answer, or one is still typed.
+    pub(super) fn shows_line(&self) -> bool {
+        self.is_asking() || self.lines.as_ref().is_some_and(InputReader::shows_line)
+    }
+
+    /// Returns true while a prompt is read.
+    pub(super) fn reads_prompt(&self) -> bool {
+        self.lines.as_ref().is_some_and(InputReader::reads_prompt)
     }
 
     /// Holds a line that was typed ahead, for the next prompt.

@@ -214,8 +214,8 @@ impl ForegroundSession {
                     // The next prompt gets it.
                     TypedInput::End => {}
                 },
-                // The answer is typed where the spinner would be.
-                never = EventPrinter::animate(self.printer.as_mut()), if !self.asker.is_asking() => match never {},
+                // The answer is typed where the spinner would be, perhaps to a request that is answered already.
+                never = EventPrinter::animate(self.printer.as_mut()), if !self.asker.shows_line() => match never {},
             }
         }
     }
@@ -337,7 +337,7 @@ impl ForegroundSession {
                 Event::PermissionRequested(request) if asked => {
                     if let Some(answer) = self.asker.ask(request) {
                         self.respond(&request.id, answer).await;
-                    } else if self.asker.edits_prompt() {
+                    } else if self.asker.reads_prompt() {
                         term::error_line("press Enter to answer; what is typed by then is held");
                     }
                 }

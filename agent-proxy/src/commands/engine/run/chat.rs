@@ -13,7 +13,7 @@ use super::{
 use crate::{
     command_failure::CommandFailure,
     commands::engine::{interrupts::InterruptLevel, permission::TypedInput},
-    render::{self, event_printer::EventPrinter},
+    render::{self, event_printer::EventPrinter, shared_terminal::SharedTerminal},
     term::{self, TermStyle, printable},
 };
 
@@ -25,6 +25,8 @@ impl ForegroundSession {
     pub(super) async fn chat(mut self) -> Result<(), CommandFailure> {
         self.greet();
         let talked = self.chat_loop().await;
+        // Nothing that is typed is read any more.
+        self.asker.terminal().iter().for_each(SharedTerminal::close);
         let killed = self.session.kill(KillOptions::default()).await;
         // The last output of an agent comes after its end is known.
         self.print_to_end(&killed).await?;
