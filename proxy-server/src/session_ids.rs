@@ -5,7 +5,7 @@ use proxy_manager::{ProxyManager, SessionFilter, SessionId};
 use crate::{ProblemDetails, requests::RouteResult};
 
 /// Number of candidates that an error lists.
-const MAX_CANDIDATES: usize = 8;
+pub(crate) const MAX_CANDIDATES: usize = 8;
 
 /// Resolves an id, or the beginning of a minted one of a session that is seen, to the id. Text that none begins with stays as it is: the
 /// call that follows says that there is no such session.
@@ -40,16 +40,19 @@ pub fn resolve_among(given: SessionId, known: impl Iterator<Item = SessionId>) -
     found.sort_unstable();
     found.dedup();
     if found.len() > 1 {
-        let listed: Vec<&str> = found.iter().take(MAX_CANDIDATES).map(SessionId::as_str).collect();
         let more = found.len().saturating_sub(MAX_CANDIDATES);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let detail = format!(
-            "{given} is the beginning of several ids, {}{more}: write more of the one you mean",
-            listed.join(", ")
-        );
-        return Err(ProblemDetails::new("ambiguous-id", detail));
+        return Err(ambiguous_id(given.as_str(), found.iter().map(SessionId::as_str), &more));
     }
     Ok(found.pop().unwrap_or(given))
+}
+
+/// Creates the problem of a beginning that several ids have. `more` tells of those that are not listed.
+pub(crate) fn ambiguous_id<'a>(given: &str, found: impl Iterator<Item = &'a str>, more: &str) -> ProblemDetails {
+    let listed: Vec<&str> = found.take(MAX_CANDIDATES).collect();
+    let detail =
+        format!("{given} is the beginning of several ids, {}{more}: write more of the one you mean", listed.join(", "));
+    ProblemDetails::new("ambiguous-id", detail)
 }
 
 #[cfg(test)]

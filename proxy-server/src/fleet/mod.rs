@@ -46,6 +46,7 @@ use crate::{
     access::{AuditLog, Identity, Role, changes},
     api::{self, KillRequest},
     requests::{JsonBody, MAX_BODY, RouteResult},
+    session_ids::{MAX_CANDIDATES, ambiguous_id},
     websocket::is_websocket,
 };
 
@@ -53,8 +54,6 @@ use crate::{
 const NODE: HeaderName = HeaderName::from_static("agent-proxy-node");
 /// Header of a list with the nodes that did not answer, whose members it lacks.
 const SILENT_NODES: HeaderName = HeaderName::from_static(api::SILENT_NODES);
-/// Candidates for a beginning of an id that an error lists.
-const MAX_CANDIDATES: usize = 8;
 /// Longest list of one node.
 const MAX_LIST: usize = 64 * 1024 * 1024;
 
@@ -191,13 +190,7 @@ impl FleetGateway {
         let mut candidates: Vec<OwnedSession> = candidates.into_iter().filter(sees).collect();
         if candidates.len() > 1 {
             let more = if candidates.len() > MAX_CANDIDATES { " and more" } else { "" };
-            let ids: Vec<&str> = candidates.iter().take(MAX_CANDIDATES).map(|owned| owned.session.as_str()).collect();
-            let detail = format!(
-                "{} is the beginning of several ids, {}{more}: write more of the one you mean",
-                named.id,
-                ids.join(", ")
-            );
-            return Err(ProblemDetails::new("ambiguous-id", detail));
+            return Err(ambiguous_id(&named.id, candidates.iter().map(|owned| owned.session.as_str()), more));
         }
         if let Some(owned) = candidates.pop() {
             return Ok(Some(owned).filter(is_elsewhere));

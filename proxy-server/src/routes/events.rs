@@ -106,15 +106,11 @@ async fn read_events(
     let format = EventFormat::of(headers);
     let is_free = source == EventSource::FreeStream;
     let last = caller.manager.last_offset(id).ok();
+    // Without a log a stream begins again with its daemon, and whoever has seen more of the one before gets all of it.
+    let begins_again = source != EventSource::Session && caller.manager.log_metrics().is_none();
+    let is_beyond = |from| last.or(is_free.then_some(0)).is_some_and(|last| from > last);
     let from = match query.start(last_event_id(headers))? {
-        // Without a log a stream begins again with its daemon, and whoever has seen more of the one before gets all of it.
-        FeedStart::After(from)
-            if source != EventSource::Session
-                && caller.manager.log_metrics().is_none()
-                && from > last.unwrap_or(if is_free { 0 } else { u64::MAX }) =>
-        {
-            0
-        }
+        FeedStart::After(from) if begins_again && is_beyond(from) => 0,
         FeedStart::After(from) => from,
         // All events of a stream that has none yet are to come.
         FeedStart::Latest => last.unwrap_or(if is_free { 0 } else { u64::MAX - 1 }),

@@ -198,7 +198,8 @@ async fn events(args: &HooksEventsArgs, as_json: bool) -> Result<(), CommandFail
             return Err(ProblemDetails::new("unknown-session", detail).into());
         }
         (None, several) => {
-            let detail = format!("{} conversations begin with {:?}", several.len(), args.id);
+            let detail =
+                format!("{} conversations begin with {:?}: write more of the one you mean", several.len(), args.id);
             return Err(ProblemDetails::new("ambiguous-id", detail).into());
         }
     };
