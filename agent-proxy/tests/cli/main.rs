@@ -7,6 +7,7 @@ mod ask;
 mod background;
 mod bounds;
 mod chat;
+mod chat_output;
 mod completions;
 mod contract;
 mod crashes;
