@@ -16,13 +16,15 @@ mod updates;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use serde_json::{Map, Value, json};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::{mpsc, oneshot, watch},
+    sync::{RwLock, mpsc, oneshot, watch},
     task::{AbortHandle, JoinHandle, JoinSet},
+    time::timeout,
 };
 
 use self::{
@@ -41,6 +43,9 @@ const INCOMING: usize = 64;
 
 /// Sessions that an editor may have open at once.
 const MOST_SESSIONS: usize = 256;
+
+/// Longest wait for prompts that are on their way to a session, before it ends without them.
+const ARRIVAL_TIME: Duration = Duration::from_secs(5);
 
 /// Server for one editor.
 #[derive(Clone, derive_more::Debug)]
@@ -68,6 +73,8 @@ struct EditorSession {
     holder: SessionTask,
     /// False while the daemon has ended, or the next one has not been asked yet.
     is_held: watch::Sender<bool>,
+    /// True once the editor has left it. Read while a prompt is on its way: it would resume a session that is suspended meanwhile.
+    is_left: Arc<RwLock<bool>>,
 }
 
 impl EditorSession {
@@ -78,7 +85,22 @@ impl EditorSession {
             follower: SessionTask::default(),
             holder: SessionTask::default(),
             is_held: watch::Sender::new(true),
+            is_left: Arc::default(),
         }
+    }
+
+    /// Lets no more prompts be sent, and waits until those on their way have arrived.
+    async fn leave(&self) {
+        if let Ok(mut is_left) = timeout(ARRIVAL_TIME, self.is_left.write()).await {
+            *is_left = true;
+        }
+    }
+
+    /// Returns the offsets of its prompts that wait, as soon as its events have told of all that were sent.
+    async fn queued_prompts(&self) -> Vec<u64> {
+        let mut prompts = self.prompts.subscribe();
+        let _ = timeout(ARRIVAL_TIME, prompts.wait_for(|prompts| !prompts.has_sent())).await;
+        prompts.borrow().queued()
     }
 }
 
@@ -127,10 +149,10 @@ impl AcpServer {
         let (received, mut messages) = mpsc::channel(INCOMING);
         let (connection, mut ends) = AcpConnection::start(input, output, received);
         let mut work = JoinSet::new();
-        loop {
+        let end = loop {
             tokio::select! {
                 message = messages.recv() => match message {
-                    None => break,
+                    None => break None,
                     Some(IncomingMessage::Notification { method, params }) => self.receive(&method, &params),
                     Some(IncomingMessage::Request { id, method, params }) => {
                         let (server, connection) = (self.clone(), connection.clone());
@@ -152,17 +174,19 @@ impl AcpServer {
                 // Of what is done nothing is left to know.
                 Some(_) = work.join_next() => {}
                 // It reads no more: it is gone, whoever else has the other stream.
-                Some(end) = ends.join_next() => {
-                    work.shutdown().await;
-                    self.end_sessions().await;
-                    return end.unwrap_or(Ok(()));
-                }
+                end @ Some(_) = ends.join_next() => break end,
             }
-        }
+        };
+        let mut left: JoinSet<()> = {
+            let open = self.open_sessions();
+            open.values().cloned().map(|session| async move { session.leave().await }).collect()
+        };
+        while left.join_next().await.is_some() {}
         work.shutdown().await;
         self.end_sessions().await;
         drop(connection);
-        ends.join_next().await.map_or(Ok(()), |end| end.unwrap_or(Ok(())))
+        let end = if end.is_some() { end } else { ends.join_next().await };
+        end.map_or(Ok(()), |end| end.unwrap_or(Ok(())))
     }
 
     /// Begins to count the cancels of the session that a prompt is for.

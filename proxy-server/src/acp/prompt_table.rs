@@ -66,6 +66,11 @@ impl PromptTable {
         self.prompts.values().filter_map(offset).collect()
     }
 
+    /// Says whether the session's events are still to tell what became of a prompt that was sent.
+    pub(super) fn has_sent(&self) -> bool {
+        self.prompts.values().any(|stage| *stage == PromptStage::Sent)
+    }
+
     /// Notes that all prompts have failed.
     pub(super) fn fail_all(&mut self, why: &str) {
         for stage in self.prompts.values_mut().filter(|stage| !matches!(stage, PromptStage::Ended(_))) {

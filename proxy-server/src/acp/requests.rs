@@ -222,7 +222,13 @@ impl AcpServer {
         session.wait_held().await;
         let mut prompt = SentPrompt::new(&session.prompts);
         let request = json!({ "parts": parts, "mode": "queue", "metadata": prompt.metadata() });
-        let accepted = self.api.post(&session_path(id, "/prompt"), &request).await?;
+        let accepted = {
+            let is_left = session.is_left.read().await;
+            if *is_left {
+                return Ok(json!({ "stopReason": "cancelled" }));
+            }
+            self.api.post(&session_path(id, "/prompt"), &request).await?
+        };
         if accepted["turn"].is_null() {
             return Err(AcpError::invalid(
                 "this agent has no turns, so an editor cannot wait for their ends".to_owned(),
@@ -285,9 +291,9 @@ impl AcpServer {
         let session = self.opened(id)?;
         self.open_sessions().remove(id);
         session.cancels.send_modify(|cancels| *cancels += 1);
+        session.leave().await;
         // Else they would run once the session goes on.
-        let waiting = session.prompts.borrow().queued();
-        for offset in waiting {
+        for offset in session.queued_prompts().await {
             if let Err(problem) = self.api.delete(&session_path(id, &format!("/queue/{offset}"))).await {
                 tracing::debug!(why = problem.detail, "a prompt of a session that is closed did not wait");
             }

@@ -1,10 +1,16 @@
 //! Editors over the Agent Client Protocol, and what others see of their sessions.
 
-use axum::http::StatusCode;
+use axum::{
+    Router,
+    extract::Request,
+    http::StatusCode,
+    middleware::{self, Next},
+};
 use proxy_server::{ProblemDetails, acp::AcpServer, service_of};
 use serde_json::{Map, Value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, Lines},
+    sync::{mpsc, watch},
     task::JoinHandle,
     time::timeout,
 };
@@ -30,18 +36,17 @@ struct Editor {
 impl Editor {
     /// Starts an editor of the fake agent with these arguments.
     fn new(api: &ApiUnderTest, args: &[&str]) -> Self {
-        let program = std::fs::read_link("/proc/self/exe").expect("a program").display().to_string();
-        let command: Vec<&str> =
-            [program.as_str(), "--agent-proxy-fake-agent"].into_iter().chain(args.iter().copied()).collect();
-        let template = json!({ "agent": "acp", "command": command });
-        let Value::Object(template) = template else { panic!("an object") };
-        Self::of(api, template)
+        Self::of(api, fake_agent(args))
     }
 
     fn of(api: &ApiUnderTest, template: Map<String, Value>) -> Self {
+        Self::at(api.router.clone(), template)
+    }
+
+    fn at(router: Router, template: Map<String, Value>) -> Self {
         let (output, from_editor) = tokio::io::duplex(PIPE);
         let (to_editor, input) = tokio::io::duplex(PIPE);
-        let server = AcpServer::new(service_of(api.router.clone()), template, 0);
+        let server = AcpServer::new(service_of(router), template, 0);
         let server = tokio::spawn(server.serve_client(from_editor, to_editor));
         let input = BufReader::new(input).lines();
         let (updates, asked, answers) = (Vec::new(), Vec::new(), Vec::new());
@@ -167,6 +172,16 @@ impl Editor {
         timeout(DEADLINE, self.server).await.expect("an end in time").expect("joined").expect("no error");
         reads.abort();
     }
+}
+
+/// Configuration of a session with the fake agent, started with these arguments.
+fn fake_agent(args: &[&str]) -> Map<String, Value> {
+    let program = std::fs::read_link("/proc/self/exe").expect("a program").display().to_string();
+    let command: Vec<&str> =
+        [program.as_str(), "--agent-proxy-fake-agent"].into_iter().chain(args.iter().copied()).collect();
+    let template = json!({ "agent": "acp", "command": command });
+    let Value::Object(template) = template else { panic!("an object") };
+    template
 }
 
 async fn status(api: &ApiUnderTest, id: &str) -> Value {
@@ -397,15 +412,90 @@ async fn a_close_answers_the_prompts_and_what_waits_never_runs() {
     api.end().await;
 }
 
+/// Prompts that the daemon gets late.
+struct LatePrompts {
+    /// Says when each is sent, and when it is answered.
+    told: mpsc::UnboundedReceiver<()>,
+    passes: watch::Sender<bool>,
+}
+
+impl LatePrompts {
+    /// Starts an editor with a session whose next prompt is on its way, until it is let through. Returns its request, too.
+    async fn begun(api: &ApiUnderTest, store: &tempfile::TempDir) -> (Self, Editor, u64) {
+        let passes = watch::Sender::new(true);
+        let (tell, told) = mpsc::unbounded_channel();
+        let mut late = Self { told, passes: passes.clone() };
+        let hold_up = move |request: Request, next: Next| {
+            let (tell, mut passes) = (tell.clone(), passes.subscribe());
+            // It is done also for a caller who has left, as a daemon does.
+            let done = tokio::spawn(async move {
+                if !request.uri().path().ends_with("/prompt") {
+                    return next.run(request).await;
+                }
+                tell.send(()).expect("the test waits");
+                passes.wait_for(|passes| *passes).await.expect("the test waits");
+                let answer = next.run(request).await;
+                // The test may have ended.
+                let _ = tell.send(());
+                answer
+            });
+            async { done.await.expect("answered") }
+        };
+        let routes = api.router.clone().layer(middleware::from_fn(hold_up));
+        let mut editor = Editor::at(routes, fake_agent(&["--store", store.path().to_str().expect("text")]));
+        let opened = editor.open("session/new", json!({ "cwd": "/", "mcpServers": [] })).await;
+        editor.session = opened["sessionId"].as_str().expect("an id").to_owned();
+        editor.turn("say plum").await;
+        for _ in ["sent", "answered"] {
+            late.told.recv().await.expect("a prompt");
+        }
+        late.passes.send_replace(false);
+        let prompt = editor.prompts("wait").await;
+        late.told.recv().await.expect("a prompt");
+        (late, editor, prompt)
+    }
+
+    /// Lets prompts through, after what would be done at once.
+    async fn pass(&self, api: &ApiUnderTest) {
+        for _ in 0..20 {
+            api.json("GET /v1/sessions", "").await;
+        }
+        self.passes.send_replace(true);
+    }
+}
+
+#[tokio::test]
+async fn a_prompt_on_its_way_does_not_resume_a_session_that_is_closed() {
+    let (api, store) = (ApiUnderTest::durable().await, tempfile::tempdir().expect("a directory"));
+    let (late, mut editor, prompt) = LatePrompts::begun(&api, &store).await;
+    let session = editor.session.clone();
+    let close = editor.send("session/close", &json!({ "sessionId": session })).await;
+    late.pass(&api).await;
+    assert_eq!(editor.answer(close).await["error"], Value::Null);
+    assert_eq!(stop_reason(&editor.answer(prompt).await), "cancelled");
+    assert_eq!(status(&api, &session).await, "suspended");
+    editor.open("session/resume", json!({ "sessionId": session, "cwd": "/", "mcpServers": [] })).await;
+    assert_eq!(stop_reason(&editor.turn("say on").await), "end_turn");
+    editor.leaves().await;
+    api.end().await;
+}
+
+#[tokio::test]
+async fn a_prompt_on_its_way_does_not_resume_a_session_whose_editor_has_left() {
+    let (api, store) = (ApiUnderTest::durable().await, tempfile::tempdir().expect("a directory"));
+    let (mut late, editor, _) = LatePrompts::begun(&api, &store).await;
+    let session = editor.session.clone();
+    tokio::join!(editor.leaves(), late.pass(&api));
+    timeout(DEADLINE, late.told.recv()).await.expect("answered in time");
+    assert_eq!(status(&api, &session).await, "suspended");
+    api.end().await;
+}
+
 impl Editor {
-    /// Waits until a prompt waits for its turn.
+    /// Waits until a prompt waits for its turn: not only its event says so, which comes before.
     async fn until_queued(&mut self, api: &ApiUnderTest) {
-        let queued = api
-            .send(&format!("GET /v1/sessions/{}/events?follow=true&type=agent:action:*", self.session), &[], "")
-            .await;
-        let mut queued = BodyReader::new(queued);
-        queued.until("say begun").await;
-        queued.until("say never").await;
+        let queue = format!("GET /v1/sessions/{}/queue", self.session);
+        api.until(&queue, |queued| queued.as_array().is_some_and(|queued| !queued.is_empty())).await;
     }
 }
 

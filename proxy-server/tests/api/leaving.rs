@@ -22,25 +22,11 @@ async fn send_and_leave(api: &ApiUnderTest, request: &str, body: &str) {
     .await;
 }
 
-/// Asks again and again until the answer fits.
-async fn until(api: &ApiUnderTest, request: &str, fits: impl Fn(&Value) -> bool) -> Value {
-    let asking = async {
-        loop {
-            let (_, answer) = api.json(request, "").await;
-            if fits(&answer) {
-                return answer;
-            }
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(DEADLINE, asking).await.unwrap_or_else(|_| panic!("{request} does not come to it"))
-}
-
 #[tokio::test]
 async fn a_start_goes_on_without_its_client() {
     let api = ApiUnderTest::new().await;
     send_and_leave(&api, "POST /v1/sessions", r#"{"sessionId":"s-1","agent":"fake","cwd":"/"}"#).await;
-    until(&api, "GET /v1/sessions/s-1", |session| session["state"] == "idle").await;
+    api.until("GET /v1/sessions/s-1", |session| session["state"] == "idle").await;
     api.end().await;
 }
 
@@ -57,7 +43,7 @@ async fn a_kill_is_carried_out_without_its_client() {
             api.turn(id, "ignore-sigterm\nsetsid exec sleep 600").await;
         }
         send_and_leave(&api, request, body).await;
-        let receipts = until(&api, &format!("GET /v1/sessions/{id}/receipts"), |list| list[0].is_object()).await;
+        let receipts = api.until(&format!("GET /v1/sessions/{id}/receipts"), |list| list[0].is_object()).await;
         let receipt = &receipts[0]["receipt"];
         assert!(receipt["survivors"] == serde_json::json!([]) && receipt["proof"].is_string(), "{receipts}");
     }
@@ -69,13 +55,13 @@ async fn a_prompt_a_steer_and_an_operation_are_carried_out_without_their_clients
     let api = ApiUnderTest::new().await;
     api.start("s-1").await;
     send_and_leave(&api, "POST /v1/sessions/s-1/prompt", r#"{"text":"say one\nwait"}"#).await;
-    until(&api, "GET /v1/sessions/s-1/events?type=stream:text", |page| page.to_string().contains("one")).await;
+    api.until("GET /v1/sessions/s-1/events?type=stream:text", |page| page.to_string().contains("one")).await;
     send_and_leave(&api, "POST /v1/sessions/s-1/steer", r#"{"text":"two"}"#).await;
-    until(&api, "GET /v1/sessions/s-1/events?type=stream:text", |page| page.to_string().contains("steered: two")).await;
+    api.until("GET /v1/sessions/s-1/events?type=stream:text", |page| page.to_string().contains("steered: two")).await;
     send_and_leave(&api, "POST /v1/sessions/s-1/abort", "{}").await;
-    until(&api, "GET /v1/sessions/s-1", |session| session["state"] == "idle").await;
+    api.until("GET /v1/sessions/s-1", |session| session["state"] == "idle").await;
     send_and_leave(&api, "POST /v1/sessions/s-1/operations", r#"{"setModel":{"model":"fake-2"}}"#).await;
-    until(&api, "GET /v1/sessions/s-1", |session| {
+    api.until("GET /v1/sessions/s-1", |session| {
         session["model"] == "fake-2" || session["agentStatus"]["model"] == "fake-2"
     })
     .await;
@@ -88,7 +74,7 @@ async fn a_change_of_several_settings_is_whole_without_its_client() {
     api.start("s-1").await;
     let change = r#"{"title":"Login","addTags":["web"],"archived":true}"#;
     send_and_leave(&api, "PATCH /v1/sessions/s-1", change).await;
-    let record = until(&api, "GET /v1/records/s-1", |record| record["archived"] == true).await;
+    let record = api.until("GET /v1/records/s-1", |record| record["archived"] == true).await;
     assert_eq!(
         (&record["config"]["lifecycle"]["title"], &record["config"]["lifecycle"]["tags"]),
         (&"Login".into(), &serde_json::json!(["web"])),

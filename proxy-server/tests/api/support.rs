@@ -61,6 +61,20 @@ impl ApiUnderTest {
         (status, serde_json::from_str(&text(answer).await).unwrap_or_default())
     }
 
+    /// Asks again and again until the answer fits.
+    pub(crate) async fn until(&self, request: &str, fits: impl Fn(&Value) -> bool) -> Value {
+        let asking = async {
+            loop {
+                let (_, answer) = self.json(request, "").await;
+                if fits(&answer) {
+                    return answer;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, asking).await.unwrap_or_else(|_| panic!("{request} does not come to it"))
+    }
+
     /// Starts a session of the fake agent.
     pub(crate) async fn start(&self, id: &str) {
         let body = format!(r#"{{"sessionId":"{id}","agent":"fake","cwd":"/"}}"#);
