@@ -15,7 +15,10 @@ mod updates;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -73,8 +76,10 @@ struct EditorSession {
     holder: SessionTask,
     /// False while the daemon has ended, or the next one has not been asked yet.
     is_held: watch::Sender<bool>,
-    /// True once the editor has left it. Read while a prompt is on its way: it would resume a session that is suspended meanwhile.
-    is_left: Arc<RwLock<bool>>,
+    /// True once the editor leaves it.
+    is_left: Arc<AtomicBool>,
+    /// Read-locked while a prompt is on its way: it would resume a session that is suspended meanwhile.
+    sending: Arc<RwLock<()>>,
 }
 
 impl EditorSession {
@@ -86,18 +91,19 @@ impl EditorSession {
             holder: SessionTask::default(),
             is_held: watch::Sender::new(true),
             is_left: Arc::default(),
+            sending: Arc::default(),
         }
     }
 
-    /// Lets no more prompts be sent, and waits until those on their way have arrived.
-    async fn leave(&self) {
-        if let Ok(mut is_left) = timeout(ARRIVAL_TIME, self.is_left.write()).await {
-            *is_left = true;
-        }
+    fn is_left(&self) -> bool {
+        self.is_left.load(Ordering::Acquire)
     }
 
-    /// Returns the offsets of its prompts that wait, as soon as its events have told of all that were sent.
-    async fn queued_prompts(&self) -> Vec<u64> {
+    /// Lets no more prompts be sent, and waits until those on their way have arrived. Returns the offsets of those that wait.
+    async fn leave(&self) -> Vec<u64> {
+        self.is_left.store(true, Ordering::Release);
+        let _ = timeout(ARRIVAL_TIME, self.sending.write()).await;
+        // Its events tell of all that were sent.
         let mut prompts = self.prompts.subscribe();
         let _ = timeout(ARRIVAL_TIME, prompts.wait_for(|prompts| !prompts.has_sent())).await;
         prompts.borrow().queued()
@@ -177,10 +183,9 @@ impl AcpServer {
                 end @ Some(_) = ends.join_next() => break end,
             }
         };
-        let mut left: JoinSet<()> = {
-            let open = self.open_sessions();
-            open.values().cloned().map(|session| async move { session.leave().await }).collect()
-        };
+        let open = self.open_sessions().clone();
+        let mut left: JoinSet<()> =
+            open.into_iter().map(|(id, session)| self.clone().leave_session(id, session)).collect();
         while left.join_next().await.is_some() {}
         work.shutdown().await;
         self.end_sessions().await;
@@ -221,6 +226,16 @@ impl AcpServer {
         answered.await.unwrap_or_else(|_| Err(ProblemDetails::failed("the start broke off")))
     }
 
+    /// Drops the editor's prompts that wait for their turns in a session, and lets it send no more.
+    async fn leave_session(self, id: String, session: EditorSession) {
+        // Else they would run once the session goes on.
+        for offset in session.leave().await {
+            if let Err(problem) = self.api.delete(&session_path(&id, &format!("/queue/{offset}"))).await {
+                tracing::debug!(why = problem.detail, "a prompt of a session that is left did not wait");
+            }
+        }
+    }
+
     /// Ends what the editor leaves behind.
     async fn end_sessions(&self) {
         let mut starts = std::mem::take(&mut *self.starts.lock().unwrap_or_else(PoisonError::into_inner));
@@ -240,8 +255,14 @@ impl AcpServer {
 
     /// Suspends a session, or kills one that cannot go on later.
     async fn end_session(&self, id: &str) {
-        let is_suspended = self.api.post(&session_path(id, "/suspend"), &json!({})).await.is_ok();
-        if !is_suspended && let Err(problem) = self.api.post(&session_path(id, "/kill"), &json!({})).await {
+        let ended = match self.api.post(&session_path(id, "/suspend"), &json!({})).await {
+            // After anything else it may be suspended nonetheless, and can go on.
+            Err(problem) if problem.kind == "unsupported" => {
+                self.api.post(&session_path(id, "/kill"), &json!({})).await
+            }
+            suspended => suspended,
+        };
+        if let Err(problem) = ended {
             tracing::warn!(session = id, why = problem.detail, "a session that the editor left could not be ended");
         }
     }

@@ -51,6 +51,10 @@ impl OpenedSession {
             follower.connection.notify("session/update", params).await;
         }
         session.prompts.send_modify(PromptTable::open);
+        // One that follows it already misses nothing, and knows the turn that runs.
+        if session.follower.is_running() {
+            return;
+        }
         let follower = tokio::spawn(async move { follower.follow(from, &open_permissions).await });
         session.follower.set(&follower);
     }
@@ -141,12 +145,26 @@ impl AcpServer {
     async fn load(&self, connection: &AcpConnection, params: &Value, replays: bool) -> Result<AcpAnswer, AcpError> {
         let id = text(params, "sessionId")?;
         self.check_room()?;
+        if self.opened(id).is_ok_and(|session| session.is_left()) {
+            return Err(AcpError::invalid(format!("sessionId: {id:?} is being closed: load it after that")));
+        }
         let mut session = self.api.get(&session_path(id, "")).await?;
         if session["status"] == "suspended" {
             // Its servers are kept nowhere.
             let servers = params["mcpServers"].as_array().map_or(&[][..], Vec::as_slice);
             let servers = servers.iter().map(mcp_server).collect::<Result<Vec<_>, _>>()?;
-            session = self.begin_session(&session_path(id, "/resume"), json!({ "mcpServers": servers })).await?;
+            let resumed = self.begin_session(&session_path(id, "/resume"), json!({ "mcpServers": servers })).await;
+            session = match resumed {
+                // Somebody else was first.
+                Err(problem) if problem.kind == "not-suspended" => {
+                    let session = self.api.get(&session_path(id, "")).await?;
+                    if session["status"] != "ended" {
+                        self.hold(&session).await?;
+                    }
+                    session
+                }
+                resumed => resumed?,
+            };
         } else if session["status"] != "ended" {
             self.hold(&session).await?;
         }
@@ -223,11 +241,15 @@ impl AcpServer {
         let mut prompt = SentPrompt::new(&session.prompts);
         let request = json!({ "parts": parts, "mode": "queue", "metadata": prompt.metadata() });
         let accepted = {
-            let is_left = session.is_left.read().await;
-            if *is_left {
+            let _sending = session.sending.read().await;
+            if session.is_left() {
                 return Ok(json!({ "stopReason": "cancelled" }));
             }
-            self.api.post(&session_path(id, "/prompt"), &request).await?
+            self.api.post(&session_path(id, "/prompt"), &request).await
+        };
+        let accepted = match accepted {
+            Err(_) if cancels.has_changed().unwrap_or(false) => return Ok(json!({ "stopReason": "cancelled" })),
+            accepted => accepted?,
         };
         if accepted["turn"].is_null() {
             return Err(AcpError::invalid(
@@ -289,17 +311,14 @@ impl AcpServer {
     async fn close(&self, params: &Value) -> Result<Value, AcpError> {
         let id = text(params, "sessionId")?;
         let session = self.opened(id)?;
-        self.open_sessions().remove(id);
-        session.cancels.send_modify(|cancels| *cancels += 1);
-        session.leave().await;
-        // Else they would run once the session goes on.
-        for offset in session.queued_prompts().await {
-            if let Err(problem) = self.api.delete(&session_path(id, &format!("/queue/{offset}"))).await {
-                tracing::debug!(why = problem.detail, "a prompt of a session that is closed did not wait");
-            }
+        if session.is_left() {
+            return Err(AcpError::invalid(format!("sessionId: {id:?} is being closed")));
         }
+        session.cancels.send_modify(|cancels| *cancels += 1);
+        self.clone().leave_session(id.to_owned(), session.clone()).await;
         // It is held until then.
         self.end_session(id).await;
+        self.open_sessions().remove(id);
         session.prompts.send_modify(|prompts| prompts.close("the session was closed".to_owned()));
         Ok(json!({}))
     }

@@ -206,6 +206,10 @@ impl EventFollower {
     /// Has the editor's user answer a permission request, as one of those who may.
     fn ask(&mut self, request: &Value) {
         let Some(id) = request["id"].as_str().map(str::to_owned) else { return };
+        // What is open when a session is loaded may be among the events after that, too.
+        if self.asked.get(&id).is_some_and(|question| !question.is_finished()) {
+            return;
+        }
         let call = request["toolCallId"].as_str().unwrap_or(&id);
         let mut tool_call = json!({ "toolCallId": call, "title": request["title"], "kind": kind(&request["kind"]), "status": "pending" });
         if !request["input"].is_null() {
@@ -236,13 +240,16 @@ impl EventFollower {
                     json!("cancelled")
                 }
             };
-            if let Err(problem) = api.post(&path, &json!({ "answer": answer })).await {
-                tracing::info!(why = problem.detail, "an answer of the editor was not taken");
+            let (answered, answer) = (Instant::now(), json!({ "answer": answer }));
+            while let Err(problem) = api.post(&path, &answer).await {
+                if is_final(&problem) || problem.status == 501 || answered.elapsed() > RECONNECT_TIME {
+                    tracing::info!(why = problem.detail, "an answer of the editor was not taken");
+                    break;
+                }
+                tokio::time::sleep(RECONNECT_PAUSE).await;
             }
         });
-        if let Some(before) = self.asked.insert(id, question) {
-            before.abort();
-        }
+        self.asked.insert(id, question);
     }
 
     async fn tell(&self, update: Value) {

@@ -61,6 +61,15 @@ impl Editor {
         (editor, opened)
     }
 
+    /// Starts one with a session whose conversation can go on.
+    async fn kept(routes: Router, store: &tempfile::TempDir) -> Self {
+        let mut editor = Self::at(routes, fake_agent(&["--store", store.path().to_str().expect("text")]));
+        let opened = editor.open("session/new", json!({ "cwd": "/", "mcpServers": [] })).await;
+        editor.session = opened["sessionId"].as_str().expect("an id").to_owned();
+        editor.turn("say plum").await;
+        editor
+    }
+
     async fn write(&mut self, line: &str) {
         let written = timeout(DEADLINE, self.output.write_all(format!("{line}\n").as_bytes())).await;
         written.expect("written in time").expect("written");
@@ -412,24 +421,24 @@ async fn a_close_answers_the_prompts_and_what_waits_never_runs() {
     api.end().await;
 }
 
-/// Prompts that the daemon gets late.
-struct LatePrompts {
+/// Requests that the daemon gets late.
+struct LateRequests {
     /// Says when each is sent, and when it is answered.
     told: mpsc::UnboundedReceiver<()>,
     passes: watch::Sender<bool>,
 }
 
-impl LatePrompts {
-    /// Starts an editor with a session whose next prompt is on its way, until it is let through. Returns its request, too.
-    async fn begun(api: &ApiUnderTest, store: &tempfile::TempDir) -> (Self, Editor, u64) {
+impl LateRequests {
+    /// Holds up requests to paths that end so. Returns the routes with them.
+    fn new(api: &ApiUnderTest, end: &'static str) -> (Self, Router) {
         let passes = watch::Sender::new(true);
         let (tell, told) = mpsc::unbounded_channel();
-        let mut late = Self { told, passes: passes.clone() };
+        let late = Self { told, passes: passes.clone() };
         let hold_up = move |request: Request, next: Next| {
             let (tell, mut passes) = (tell.clone(), passes.subscribe());
             // It is done also for a caller who has left, as a daemon does.
             let done = tokio::spawn(async move {
-                if !request.uri().path().ends_with("/prompt") {
+                if !request.uri().path().ends_with(end) {
                     return next.run(request).await;
                 }
                 tell.send(()).expect("the test waits");
@@ -441,21 +450,27 @@ impl LatePrompts {
             });
             async { done.await.expect("answered") }
         };
-        let routes = api.router.clone().layer(middleware::from_fn(hold_up));
-        let mut editor = Editor::at(routes, fake_agent(&["--store", store.path().to_str().expect("text")]));
-        let opened = editor.open("session/new", json!({ "cwd": "/", "mcpServers": [] })).await;
-        editor.session = opened["sessionId"].as_str().expect("an id").to_owned();
-        editor.turn("say plum").await;
-        for _ in ["sent", "answered"] {
-            late.told.recv().await.expect("a prompt");
-        }
+        (late, api.router.clone().layer(middleware::from_fn(hold_up)))
+    }
+
+    /// Starts an editor with a session whose next prompt is on its way. Returns its request, too.
+    async fn prompt(api: &ApiUnderTest, store: &tempfile::TempDir) -> (Self, Editor, u64) {
+        let (mut late, routes) = Self::new(api, "/prompt");
+        let mut editor = Editor::kept(routes, store).await;
+        late.next().await;
+        late.next().await;
         late.passes.send_replace(false);
         let prompt = editor.prompts("wait").await;
-        late.told.recv().await.expect("a prompt");
+        late.next().await;
         (late, editor, prompt)
     }
 
-    /// Lets prompts through, after what would be done at once.
+    /// Waits until the next is sent, or answered.
+    async fn next(&mut self) {
+        timeout(DEADLINE, self.told.recv()).await.expect("in time").expect("a request");
+    }
+
+    /// Lets them through, after what would be done at once.
     async fn pass(&self, api: &ApiUnderTest) {
         for _ in 0..20 {
             api.json("GET /v1/sessions", "").await;
@@ -467,7 +482,7 @@ impl LatePrompts {
 #[tokio::test]
 async fn a_prompt_on_its_way_does_not_resume_a_session_that_is_closed() {
     let (api, store) = (ApiUnderTest::durable().await, tempfile::tempdir().expect("a directory"));
-    let (late, mut editor, prompt) = LatePrompts::begun(&api, &store).await;
+    let (late, mut editor, prompt) = LateRequests::prompt(&api, &store).await;
     let session = editor.session.clone();
     let close = editor.send("session/close", &json!({ "sessionId": session })).await;
     late.pass(&api).await;
@@ -483,11 +498,60 @@ async fn a_prompt_on_its_way_does_not_resume_a_session_that_is_closed() {
 #[tokio::test]
 async fn a_prompt_on_its_way_does_not_resume_a_session_whose_editor_has_left() {
     let (api, store) = (ApiUnderTest::durable().await, tempfile::tempdir().expect("a directory"));
-    let (mut late, editor, _) = LatePrompts::begun(&api, &store).await;
+    let (mut late, editor, _) = LateRequests::prompt(&api, &store).await;
     let session = editor.session.clone();
     tokio::join!(editor.leaves(), late.pass(&api));
-    timeout(DEADLINE, late.told.recv()).await.expect("answered in time");
+    late.next().await;
     assert_eq!(status(&api, &session).await, "suspended");
+    api.end().await;
+}
+
+#[tokio::test]
+async fn what_waits_is_dropped_when_the_editor_leaves() {
+    let (api, store) = (ApiUnderTest::durable().await, tempfile::tempdir().expect("a directory"));
+    let mut editor = Editor::kept(api.router.clone(), &store).await;
+    let session = editor.session.clone();
+    editor.prompts("say begun\nwait").await;
+    editor.says("begun\n").await;
+    editor.prompts("say never").await;
+    editor.until_queued(&api).await;
+    editor.leaves().await;
+    assert_eq!(status(&api, &session).await, "suspended");
+    assert_eq!(api.json(&format!("GET /v1/sessions/{session}/queue"), "").await.1, json!([]));
+    api.end().await;
+}
+
+#[tokio::test]
+async fn a_session_that_somebody_else_resumes_first_is_loaded_all_the_same() {
+    let (api, store) = (ApiUnderTest::durable().await, tempfile::tempdir().expect("a directory"));
+    let (mut late, routes) = LateRequests::new(&api, "/resume");
+    let mut editor = Editor::kept(routes, &store).await;
+    let session = editor.session.clone();
+    editor.open("session/close", json!({ "sessionId": session })).await;
+    late.passes.send_replace(false);
+    let load = editor.send("session/load", &json!({ "sessionId": session, "cwd": "/", "mcpServers": [] })).await;
+    late.next().await;
+    assert_eq!(api.json(&format!("POST /v1/sessions/{session}/resume"), "{}").await.0, StatusCode::OK);
+    late.passes.send_replace(true);
+    let loaded = editor.answer(load).await;
+    assert_eq!(loaded["error"], Value::Null, "{loaded}");
+    assert_eq!(stop_reason(&editor.turn("say on").await), "end_turn");
+    editor.leaves().await;
+    assert_eq!(status(&api, &session).await, "suspended");
+    api.end().await;
+}
+
+#[tokio::test]
+async fn a_prompt_is_answered_although_its_session_is_loaded_again() {
+    let api = ApiUnderTest::new().await;
+    let (mut editor, _) = Editor::begun(&api, &[]).await;
+    let turn = editor.prompts("say begun\nwait").await;
+    editor.says("begun\n").await;
+    let session = editor.session.clone();
+    editor.open("session/load", json!({ "sessionId": session, "cwd": "/", "mcpServers": [] })).await;
+    editor.cancel().await;
+    assert_eq!(stop_reason(&editor.answer(turn).await), "cancelled");
+    editor.leaves().await;
     api.end().await;
 }
 
