@@ -59,7 +59,6 @@ impl ApiClient {
         self.call(Method::POST, path, Some(body)).await
     }
 
-    #[cfg(feature = "acp")]
     pub(crate) async fn delete(&self, path: &str) -> RouteResult<Value> {
         self.call(Method::DELETE, path, None).await
     }

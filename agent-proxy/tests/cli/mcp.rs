@@ -242,6 +242,34 @@ fn a_call_that_is_cancelled_has_its_turn_aborted() {
 }
 
 #[test]
+fn a_call_that_is_cancelled_while_its_message_waits_has_it_dropped_and_no_other_turn_aborted() {
+    let place = Place::new();
+    let mut client = Client::new(&place, &[]);
+    let id = client.start();
+    let send = |message: &str| call("coding_agent_send_message", &json!({ "session_id": id, "message": message }));
+    let running = client.begin("tools/call", &send("say begun\nwait"));
+    while client.next()["params"]["message"] != "begun" {}
+    let waiting = client.begin("tools/call", &send("say never"));
+    let queued =
+        |client: &mut Client| client.call("coding_agent_get_status", &json!({ "session_id": id }))["queued"].clone();
+    while queued(&mut client).as_array().is_none_or(Vec::is_empty) {}
+    client.write(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": waiting, "reason": "no more" } }));
+    while !queued(&mut client).as_array().is_none_or(Vec::is_empty) {}
+    let status = client.call("coding_agent_get_status", &json!({ "session_id": id }));
+    assert_eq!(status["state"]["busy"]["turn"], 1, "{status}");
+    client.call("coding_agent_abort", &json!({ "session_id": id }));
+    let ended = client.call("coding_agent_wait_for_turn", &json!({ "session_id": id, "from": 0, "turn": 1 }));
+    assert_eq!((&ended["status"], &ended["stop_reason"]), (&json!("completed"), &json!("cancelled")), "{ended}");
+    let next = client.request("tools/call", &send("say on"));
+    assert_eq!(next["result"]["structuredContent"]["text"], "on\n", "{next}");
+    while !client.notifications.iter().any(|message| message["id"] == running) {
+        let message = client.next();
+        client.notifications.push(message);
+    }
+    client.leave();
+}
+
+#[test]
 fn with_a_daemon_the_sessions_are_its_own_and_live_on() {
     let place = Place::new();
     let daemon = place.serve();

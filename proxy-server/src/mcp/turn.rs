@@ -10,8 +10,14 @@ use rmcp::{
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
-use crate::api_client::{ApiClient, LineStream};
-use crate::requests::RouteResult;
+use crate::{
+    ProblemDetails,
+    api_client::{ApiClient, LineStream, session_path},
+    requests::RouteResult,
+};
+
+/// Member of a prompt's metadata by which a message is known as the call's own.
+pub(super) const MESSAGE: &str = "mcpMessage";
 
 /// Most bytes of an answer that a result has: its end. Models read no more, and clients take less.
 const LONGEST_TEXT: usize = 256 << 10;
@@ -32,6 +38,8 @@ pub(super) struct TurnWait<'a> {
     pub(super) session: &'a str,
     /// Number of the turn; `None` for whichever runs.
     pub(super) turn: Option<u64>,
+    /// Message that the turn is of, as its prompt's metadata names it, where this call has sent it.
+    pub(super) message: Option<&'a str>,
     /// Offset after which its events come.
     pub(super) from: u64,
     /// True for a turn that has ended: what the session was before it is read as well.
@@ -75,7 +83,7 @@ impl WaitEnd {
 
 impl TurnWait<'_> {
     /// Follows the turn to its end, to a permission request that nobody has answered, or to the deadline. A client that cancels has the turn
-    /// aborted.
+    /// aborted, or its message dropped while that waits.
     pub(super) async fn follow(self, context: &RequestContext<RoleServer>) -> RouteResult<Value> {
         let path = format!("/v1/sessions/{}/events?follow=true&raw=false&from={}", self.session, self.from);
         let mut events = self.api.lines(&path).await?;
@@ -87,8 +95,7 @@ impl TurnWait<'_> {
             }
             () = context.ct.cancelled() => {
                 // Nobody reads the result.
-                let abort = self.api.post(&format!("/v1/sessions/{}/abort", self.session), &json!({})).await;
-                if let Err(problem) = abort {
+                if let Err(problem) = self.give_up().await {
                     tracing::debug!(why = problem.detail, "a turn that a client gave up could not be aborted");
                 }
                 WaitEnd::StillRunning
@@ -130,7 +137,7 @@ impl TurnWait<'_> {
             };
             match event["type"].as_str().unwrap_or_default() {
                 // It was resumed since then, for the turn.
-                "session:suspended" if self.is_past && report.turn.is_none() => {}
+                "session:suspended" if report.turn.is_none() && (self.is_past || !self.is_over().await?) => {}
                 "session:ended" | "session:suspended" => return Ok(WaitEnd::SessionOver),
                 // A turn after ours: ours has ended, or was dropped.
                 "turn:started" if turn > self.turn && self.turn.is_some() => return Ok(WaitEnd::Completed),
@@ -146,7 +153,47 @@ impl TurnWait<'_> {
                 _ => {}
             }
         }
-        Ok(WaitEnd::SessionOver)
+        match self.is_over().await? {
+            true => Ok(WaitEnd::SessionOver),
+            false => Err(ProblemDetails::new("no-daemon", "the daemon has ended")),
+        }
+    }
+
+    /// Returns true if the session has ended, or is suspended now.
+    async fn is_over(&self) -> RouteResult<bool> {
+        match self.api.get(&session_path(self.session, "")).await {
+            Ok(session) => Ok(session["status"] == "ended" || session["status"] == "suspended"),
+            Err(problem) if problem.status == 404 => Ok(true),
+            Err(problem) => Err(problem),
+        }
+    }
+
+    /// Drops the message while it waits, or aborts the turn while it runs; a turn of somebody else goes on.
+    async fn give_up(&self) -> RouteResult<()> {
+        // Its turn may begin before, and is aborted then.
+        if let Some(offset) = self.message_offset().await?
+            && self.api.delete(&session_path(self.session, &format!("/queue/{offset}"))).await.is_ok()
+        {
+            return Ok(());
+        }
+        let session = self.api.get(&session_path(self.session, "")).await?;
+        if self.turn.is_none() || session["state"]["busy"]["turn"].as_u64() == self.turn {
+            self.api.post(&session_path(self.session, "/abort"), &json!({})).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the offset at which the message was accepted.
+    async fn message_offset(&self) -> RouteResult<Option<u64>> {
+        let Some(message) = self.message else { return Ok(None) };
+        let path = format!("/events?raw=false&type=agent:action:prompt:called&from={}", self.from);
+        let mut events = self.api.lines(&session_path(self.session, &path)).await?;
+        while let Some(event) = events.next().await? {
+            if event["metadata"][MESSAGE] == message {
+                return Ok(event["offset"].as_str().and_then(|offset| offset.parse().ok()));
+            }
+        }
+        Ok(None)
     }
 
     async fn open_permissions(&self) -> RouteResult<Vec<Value>> {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ipc_protocol::SessionId;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -11,7 +12,7 @@ use super::{McpTool, ToolCall, ToolEffect};
 use crate::{
     ProblemDetails,
     api_client::{last_offset, session_path},
-    mcp::turn::TurnWait,
+    mcp::turn::{MESSAGE, TurnWait},
     requests::RouteResult,
 };
 
@@ -49,13 +50,16 @@ impl McpTool for SendMessage {
         let deadline = deadline(self.timeout_seconds);
         let (id, session) = call.session(&self.session_id).await?;
         let from = last_offset(&session);
-        let request = json!({ "text": self.message, "mode": "queue" });
+        let message = SessionId::mint().to_string();
+        let request = json!({ "text": self.message, "mode": "queue", "metadata": { MESSAGE: message } });
         let accepted = call.api.post(&session_path(&id, "/prompt"), &request).await?;
         let turn = accepted["turn"].as_u64();
         if turn.is_none() || self.wait == Some(false) {
             return Ok(json!({ "session_id": id, "turn": turn, "status": "accepted", "next_offset": from }));
         }
-        TurnWait { api: &call.api, session: &id, turn, from, is_past: false, deadline }.follow(&call.context).await
+        let wait =
+            TurnWait { api: &call.api, session: &id, turn, message: Some(&message), from, is_past: false, deadline };
+        wait.follow(&call.context).await
     }
 
     fn text(result: &Value) -> String {
@@ -116,6 +120,7 @@ impl McpTool for WaitForTurn {
             api: &call.api,
             session: &id,
             turn: self.turn.or(running),
+            message: None,
             from,
             is_past,
             deadline: deadline(self.timeout_seconds),
