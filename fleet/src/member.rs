@@ -24,7 +24,7 @@ use crate::{
     bucket::{Bucket, REPLICAS, has_too_few_servers},
     clock::BootTime,
     connection::{EngineAddress, connect},
-    error::{EngineError, ExchangeError, JoinError},
+    error::{CompareAndSetError, EngineError, ExchangeError, JoinError},
     exchange::{self, ExchangeHandler, ExchangeRequest, ReceivedAnswer},
     lease::{Lease, LeaseTimes},
     log::FleetLog,
@@ -219,9 +219,17 @@ impl FleetMember {
     pub async fn leave(&self) {
         let Some(mut tasks) = lock(&self.0.tasks).take() else { return };
         tasks.shutdown().await;
-        let revision = self.tables().revision;
-        if let Err(error) = self.0.nodes.remove(self.name().as_str(), revision).await {
+        let mut expected = self.tables().revision;
+        while let Err(error) = self.0.nodes.remove(self.name().as_str(), expected).await {
+            // A beat was on its way: its revision counts, which nobody has read.
+            if matches!(error, CompareAndSetError::Changed) && self.find_own_row().await.is_some() {
+                let known = std::mem::replace(&mut expected, self.tables().revision);
+                if known != expected {
+                    continue;
+                }
+            }
             tracing::warn!(error = %chain(&error), "failed to leave the fleet: the others note it when the lease is over");
+            return;
         }
     }
 
