@@ -150,6 +150,14 @@ export async function openWindow(browser, daemon, { hash = "#/", theme = "light"
   return page;
 }
 
+/** Sends a prompt from a session's page. */
+export async function prompt(page, text) {
+  await page.locator("#prompt").fill(text);
+  await page.locator("#prompt").press("Enter");
+  // The next one would not be sent while this is on its way.
+  await page.waitForFunction(() => !document.querySelector("#prompt")?.value);
+}
+
 /** Fails if the page broke its policy, threw, or ran what it should show. */
 export async function checkQuiet(page, allowed = []) {
   const { violations, ran } = await page.evaluate(() => ({ violations: globalThis.violations, ran: globalThis.ran }));

@@ -2,10 +2,9 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { setUp, startDaemon, checkQuiet, program } from "./lib.mjs";
+import { setUp, startDaemon, checkQuiet, program, prompt } from "./lib.mjs";
 
 const { daemon, open } = await setUp();
-const prompt = async (page, text) => { await page.locator("#prompt").fill(text); await page.locator("#prompt").press("Enter"); };
 const clipboard = { context: { permissions: ["clipboard-read", "clipboard-write"] } };
 const copied = (page) => page.evaluate(() => navigator.clipboard.readText());
 const offset = (number) => String(number).padStart(20, "0");

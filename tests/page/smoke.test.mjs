@@ -1,10 +1,9 @@
 // The way of a user through the page, with the fake agent: start, read, answer, look at processes, kill, read the receipt.
 import { test } from "node:test";
 import assert from "node:assert/strict";
-import { setUp, checkQuiet, program } from "./lib.mjs";
+import { setUp, checkQuiet, program, prompt } from "./lib.mjs";
 
 const { daemon, open } = await setUp();
-const prompt = async (page, text) => { await page.locator("#prompt").fill(text); await page.locator("#prompt").press("Enter"); };
 
 test("a session from its start to its receipt", async () => {
   const page = await open();
@@ -32,7 +31,8 @@ test("a session from its start to its receipt", async () => {
   await page.locator(".asked").getByText("Allow once").waitFor();
 
   // A daemon that listens.
-  const port = 20_000 + Math.floor(Math.random() * 20_000);
+  // Below those that the kernel gives to whoever asks for any.
+  const port = 20_000 + Math.floor(Math.random() * 12_000);
   await prompt(page, `daemon exec node -e 'require("net").createServer().listen(${port},"127.0.0.1")'\nignore-term sleep 1000`);
   await page.getByRole("link", { name: "Processes" }).click();
   // Its parents, for as long as they live, have its words in their command line.

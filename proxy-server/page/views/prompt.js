@@ -68,10 +68,12 @@ export function PromptBox({ id, session, model }) {
     try {
       if (mode === "steer") await post(`${path}/steer`, { text: words, parts });
       else await post(`${path}/prompt`, { text: words, parts, mode, ...(name.value ? { metadata: { by: name.value } } : {}) }, { timeout: 120_000 });
-      setText("");
-      setFiles([]);
+      // What was typed or added meanwhile stays.
+      setText((now) => (now === text ? "" : now));
+      setFiles((now) => now.filter((file) => !files.includes(file)));
       setPast(null);
-      drafts.delete(id);
+      // Whoever has left the page meanwhile finds it empty.
+      if (drafts.get(id) === text) drafts.delete(id);
       refresh();
     } catch (error) {
       toast(error.message, "error");
