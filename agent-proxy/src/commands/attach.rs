@@ -22,8 +22,10 @@ pub(super) async fn run(client: &DaemonClient, args: &AttachArgs) -> Result<(), 
     let id = client.whole_id(&args.id).await?;
     let mut terminal = open_terminal()?;
     let path = format!("/v1/sessions/{id}");
+    let mut typed_before = Vec::new();
     let session: Value = if args.native {
-        let TerminalAnswers { foreground, background, .. } = terminal.query();
+        let TerminalAnswers { foreground, background, typed, .. } = terminal.query();
+        typed_before = typed;
         let visit = TerminalConfig { size: terminal.size(), foreground, background, ..TerminalConfig::default() };
         client.post(&format!("{path}/visit"), &visit).await?
     } else {
@@ -35,7 +37,7 @@ pub(super) async fn run(client: &DaemonClient, args: &AttachArgs) -> Result<(), 
         in_place: false,
         detach_keys: Some(keys),
         lends: client.is_local(),
-        typed: Vec::new(),
+        typed: typed_before,
     };
     let connect = async || client.view_terminal(&id).await.map(TerminalViewer::over);
     let ended = view(connect, &mut terminal, options).await;

@@ -16,7 +16,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest wait for the secret of one that has connected: the proxy says it at once.
 #[cfg(target_os = "linux")]
-const SECRET_TIMEOUT: Duration = Duration::from_millis(100);
+const SECRET_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Answer to an offer.
 #[derive(Debug)]

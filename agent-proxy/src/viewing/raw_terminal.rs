@@ -20,8 +20,8 @@ use tokio::io::unix::AsyncFd;
 const RESET: &[u8] = b"\x1b]8;;\x1b\\\x1b[?2026l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1005l\x1b[?1006l\x1b[?1004l\x1b[?2004l\x1b[?1l\x1b>\x1b[<u\x1b[>4;0m\x1b[0 q\x1b[?25h\x1b[m";
 /// Queries for colours and the cursor's place, and one that every terminal answers.
 const QUERIES: &[u8] = b"\x1b]10;?\x1b\\\x1b]11;?\x1b\\\x1b[6n\x1b[c";
-/// Longest wait for the answers.
-const ANSWER_TIMEOUT: Duration = Duration::from_millis(200);
+/// Longest wait for the answers: those that come later would be typed into the program. Nearly every terminal answers the last query.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Terminal in raw mode; dropping it restores the mode and resets the terminal.
 #[derive(Debug)]

@@ -332,7 +332,7 @@ fn the_next_daemon_shows_the_same_screen() {
     let mut window = attach(&place, SIZE, &["s"]);
     window.until("pid ");
     window.press("before\r");
-    let shown = window.until("<before>");
+    let shown = window.until("<before> 24 80.");
     daemon.end(Signal::SIGKILL);
     drop(events);
     window.end();
@@ -342,7 +342,7 @@ fn the_next_daemon_shows_the_same_screen() {
     let daemon = place.serve_with(&flags);
     assert!(crate::harness::is_there(program));
     let mut window = attach(&place, SIZE, &["s"]);
-    assert_eq!(window.until("<before>"), shown);
+    assert_eq!(window.until("<before> 24 80."), shown);
     window.press("after\r");
     window.until("<after>");
     let receipt = daemon.run(&["kill", "s", "--json"]).exits(0).json();

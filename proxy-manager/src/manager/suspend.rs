@@ -372,6 +372,11 @@ impl ProxyManager {
     pub async fn awake(&self, session: &SessionId) -> Result<SessionHandle> {
         self.ensure_ready("resuming a session")?;
         let handle = self.session(session)?;
+        if handle.session().is_visited() {
+            // Its user may have left the agent's own screen: it rests in a moment, and goes on.
+            handle.session().ends_if_ending().await;
+        }
+        let handle = self.session(session)?;
         if handle.info().state == SessionState::Starting {
             // A resume in progress holds this lock until the session is ready, or suspended again.
             drop(self.lock_resume(session, handle.session().lives()).await?);
