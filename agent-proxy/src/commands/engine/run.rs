@@ -78,6 +78,8 @@ pub(super) async fn run(
                 session,
                 last_offset: 0,
                 resting: None,
+                rests: 0,
+                rests_before: 0,
                 ends: false,
                 has_turns,
                 is_chat: prompt.is_none(),
@@ -110,6 +112,10 @@ struct ForegroundSession {
     last_offset: u64,
     /// Set while the session has no processes, according to its events.
     resting: Option<RestingState>,
+    /// Number of times that its processes have ended, according to its events.
+    rests: u64,
+    /// That number when the last turn began.
+    rests_before: u64,
     /// Set once a budget or a time is used up that ends the session.
     ends: bool,
     /// True if the agent has turns.
@@ -321,9 +327,11 @@ impl ForegroundSession {
             }
             match &envelope.event {
                 Event::SessionEnded { reason, .. } => {
-                    self.resting = Some(RestingState { reason: reason.clone(), is_end: true })
+                    self.resting = Some(RestingState { reason: reason.clone(), is_end: true });
+                    self.rests += 1;
                 }
                 Event::SessionSuspended { reason, .. } => self.record_suspended(reason),
+                Event::TurnStarted { .. } => self.rests_before = self.rests,
                 Event::BudgetExceeded(spent) => self.ends |= spent.action == BudgetAction::EndSession,
                 Event::TimeoutFired { action: TimeoutAction::KillSession, .. } => self.ends = true,
                 Event::SessionResumed { by, .. } => {
@@ -353,6 +361,7 @@ impl ForegroundSession {
 
     fn record_suspended(&mut self, reason: &EndReason) {
         self.resting = Some(RestingState { reason: reason.clone(), is_end: false });
+        self.rests += 1;
         // With --json the events report this.
         let Some(live) = &mut self.printer else { return };
         live.line_start();

@@ -107,6 +107,7 @@ impl ForegroundSession {
             asked_to_end = false;
             self.interrupts.reset();
             let entry = if self.has_commands() { ChatEntry::parse(&text) } else { ChatEntry::Prompt(text) };
+            self.rests_before = self.rests;
             let done = match entry {
                 ChatEntry::Prompt(text) => self.turn(&text).await,
                 ChatEntry::Command(ChatCommand::Quit) => return self.hang_up().await,
@@ -154,9 +155,9 @@ impl ForegroundSession {
         })
     }
 
-    /// Prints events up to the end of the processes, which has begun; Ctrl-C stops waiting.
+    /// Prints events up to the end of the turn's processes, which has begun; Ctrl-C stops waiting. The session may be resumed at once.
     async fn print_until_stopped(&mut self) -> Result<(), CommandFailure> {
-        while self.resting.is_none() {
+        while self.resting.is_none() && self.rests == self.rests_before {
             let mut batch = Vec::new();
             tokio::select! {
                 more = self.events.next_batch(&mut batch) => {
