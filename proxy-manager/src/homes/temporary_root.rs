@@ -25,7 +25,14 @@ const MAX_TRIES: usize = 16;
 pub(super) struct TemporaryRoot {
     path: PathBuf,
     /// Descriptor that holds the lock.
-    _lock: OwnedFd,
+    lock: OwnedFd,
+}
+
+impl Drop for TemporaryRoot {
+    /// Unlocks explicitly: forked children share the descriptor until they exec, so closing it would not release the lock.
+    fn drop(&mut self) {
+        file_lock::unlock(&self.lock);
+    }
 }
 
 impl TemporaryRoot {
@@ -39,7 +46,7 @@ impl TemporaryRoot {
                 opened => opened?,
             };
             match file_lock::try_lock(&opened) {
-                Ok(true) if file_lock::is_at(&opened, &path) => return Ok(Self { path, _lock: opened }),
+                Ok(true) if file_lock::is_at(&opened, &path) => return Ok(Self { path, lock: opened }),
                 // A sweeper has it, or has removed it.
                 Ok(_) => {}
                 Err(error) => {
@@ -160,7 +167,7 @@ mod tests {
             });
             let made: Vec<_> = (0..100).map(|_| TemporaryRoot::make(scratch.path()).expect("made")).collect();
             done.store(true, std::sync::atomic::Ordering::Relaxed);
-            assert!(made.iter().all(|made| file_lock::is_at(&made._lock, made.path())));
+            assert!(made.iter().all(|made| file_lock::is_at(&made.lock, made.path())));
         });
     }
 }

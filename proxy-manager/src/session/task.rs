@@ -326,7 +326,13 @@ async fn drive_core(
                 driver.feed(|core, now| core.set_desired_state(wanted, now));
             }
             Some(command) = urgent.recv() => driver.command(command),
-            () = sleep_until(due.unwrap_or_else(|| Instant::now() + FAR_FUTURE)), if due.is_some() => driver.feed(SessionCore::tick),
+            () = sleep_until(due.unwrap_or_else(|| Instant::now() + FAR_FUTURE)), if due.is_some() => {
+                // What is waited for may have come while this thread was not scheduled.
+                if listens_to_server {
+                    listens_to_server = handle_more_events(&mut words, driver, &mut remover);
+                }
+                driver.feed(SessionCore::tick);
+            }
             result = driver.next_thread_result() => driver.thread_result(result),
             () = server.writable(), if sends_orders && order.is_some() => {}
             Ok(()) = writer.writable(), if writes => {}

@@ -14,8 +14,8 @@ use crate::session::ReplySender;
 /// Maximum number of statuses that are remembered.
 const MAX_EXITS: usize = 1024;
 /// Wait of a receipt for statuses that the fork server has not reported yet; the fork server gathers them for some
-/// milliseconds.
-const WAIT_TIMEOUT: Duration = Duration::from_millis(50);
+/// milliseconds, and has to be scheduled for that.
+const WAIT_TIMEOUT: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Default)]
 pub(super) struct ExitStatusCollector {
