@@ -314,7 +314,7 @@ async fn a_node_that_the_engine_does_not_hear_gives_its_lease_up_and_has_it_agai
     let Some(engine) = Engine::start() else { return };
     let a =
         FleetMember::join(FleetConfig { lease: Duration::from_secs(2), ..config(&engine, "a") }).await.expect("joined");
-    assert!(a.is_lease_held());
+    until("it has its lease", async || a.is_lease_held()).await;
     signal(engine.pid(0), Signal::STOP);
     until("it counts itself out", async || !a.is_lease_held()).await;
     assert!(matches!(
@@ -529,12 +529,7 @@ async fn an_id_that_was_deleted_begins_anew() {
 #[tokio::test]
 async fn a_deletion_that_a_node_did_not_end_is_ended_by_its_next_run_and_nobody_goes_on_with_the_session() {
     let Some(engine) = Engine::start() else { return };
-    let of = |name: &str| FleetConfig {
-        identity: Some(name.to_owned()),
-        takes_over: true,
-        lease: Duration::from_secs(2),
-        ..config(&engine, name)
-    };
+    let of = |name: &str| FleetConfig { identity: Some(name.to_owned()), takes_over: true, ..config(&engine, name) };
     let (a, b) = (FleetMember::join(of("a")).await.expect("joined"), FleetMember::join(of("b")).await.expect("joined"));
     let id = session("s-1");
     a.claim_start(&id, &SessionFacts::default(), &BTreeMap::new()).await.expect("claimed");

@@ -261,11 +261,16 @@ mod tests {
                 }))
             })
             .collect();
-        while SLOW.0.available_permits() > 0 {
-            timeout(PATIENCE, tokio::task::yield_now()).await.expect("in time");
-        }
+        let mut running = 0;
+        let run = async {
+            while running < 3 {
+                running += begun.try_iter().count();
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(PATIENCE, run).await.expect("in time");
         sleep(Duration::from_millis(50)).await;
-        assert_eq!(begun.try_iter().count(), 3, "the others wait");
+        assert_eq!((running + begun.try_iter().count(), SLOW.0.available_permits()), (3, 0), "the others wait");
         // Neither another lane nor who needs a free thread is held up.
         assert_eq!(timeout(PATIENCE, OTHER.run("going on", || 7)).await.expect("in time").expect("done"), 7);
         assert!(SLOW.try_start("reading ahead", || ()).is_none());

@@ -139,6 +139,8 @@ impl Member {
 
     fn sleeping_in(directory: &Path) -> Self {
         let member = Self::start("sleep", &["1000"]).expect("started");
+        let command_line = format!("/proc/{}/cmdline", member.pid());
+        until("its command line", || (fs::read(&command_line).ok()? == b"sleep\x001000\0").then_some(()));
         member.move_to(directory, "cgroup.procs");
         member
     }

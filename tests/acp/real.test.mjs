@@ -159,6 +159,8 @@ for (const name of process.env.AGENT_PROXY_REAL.split(" ")) {
       await ownerIsGone();
       assert.match(clientRuns(0, "--ttl", "1", "prompt", "what are pears?"), /you said: what are pears\?/);
       assert.ok(lastRequest().includes("pears are green"), "the agent has forgotten what was said");
+      // What is given to a server that ends meanwhile, acpx loses.
+      await ownerIsGone();
       const [node, ...args] = client("--ttl", "1", "prompt", "slow: 2000");
       const slow = spawn(node, args, { env: place.env, cwd: place.work, stdio: ["ignore", "pipe", "inherit"] });
       let said = "";

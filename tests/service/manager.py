@@ -1,5 +1,6 @@
 """Starts the daemon as systemd does, with a socket in LISTEN_FDS and a NOTIFY_SOCKET."""
 
+import contextlib
 import json
 import os
 import signal
@@ -57,6 +58,15 @@ def listening(name):
     return listener
 
 
+def descriptors(pid):
+    """What a process has open, but for what it closes meanwhile."""
+    found = {}
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found[fd] = os.readlink(f"/proc/{pid}/fd/{fd}")
+    return found
+
+
 notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 notify.settimeout(60)
 notify.bind(str(work / "notify"))
@@ -73,13 +83,12 @@ for round in range(2):
     info = client.call("POST", "/v1/sessions", {"sessionId": "s-1", "agent": "command", "command": ["sleep", "500"]})
     agent = info["agentProcess"]["pid"]
     # Nobody but the daemon has the listener.
-    inherited = {os.readlink(f"/proc/{daemon.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{daemon.pid}/fd")}
     own = os.readlink(f"/proc/self/fd/{listener.fileno()}")
-    assert own in inherited
+    assert own in descriptors(daemon.pid).values()
     pids = [agent, info["proxy"]["pid"], client.call("GET", "/v1/health")["forkServer"]["pid"]]
     for pid in pids:
-        for fd in os.listdir(f"/proc/{pid}/fd"):
-            assert os.readlink(f"/proc/{pid}/fd/{fd}") != own, f"{pid} has the listener as {fd}"
+        held = descriptors(pid)
+        assert held and own not in held.values(), f"{pid} has the listener: {held}"
     daemon.send_signal(signal.SIGTERM)
     assert notify.recv(4096).splitlines() == [b"STOPPING=1"]
     assert daemon.wait(60) == 0, daemon.stderr.read()

@@ -202,6 +202,8 @@ async fn an_action_is_done_once_across_managers() {
     let mut events = manager.subscribe_from(session.id(), 0).expect("known");
     append(&manager, &session, "agent:action:prompt:called", json!({"content": "history"})).await;
     text(&mut events, "0 before").await;
+    // The agent has kept it.
+    event(&mut events, "the turn's end", |e| matches!(e.event, Event::Complete { .. }).then_some(())).await;
     manager.shutdown().await;
     let manager = lasting(&scratch).await;
     let info = manager.session(session.id()).expect("kept").info();
@@ -546,8 +548,8 @@ async fn what_waits_at_a_shutdown_is_done_by_the_next_manager() {
     manager.shutdown().await;
 }
 
-/// A session whose turn runs, with a queued prompt and an appended one behind it; where the appended one is.
-async fn with_queue(manager: &ProxyManager) -> (SessionHandle, u64) {
+/// A session whose turn runs, with a queued prompt and an appended one behind it; where the two are.
+async fn with_queue(manager: &ProxyManager) -> (SessionHandle, [u64; 2]) {
     let session = start(manager).await;
     let mut events = session.subscribe();
     session.prompt("say one\nwait", PromptMode::Refuse).await.expect("prompted");
@@ -555,21 +557,22 @@ async fn with_queue(manager: &ProxyManager) -> (SessionHandle, u64) {
     session.prompt("say two", PromptMode::Queue).await.expect("queued");
     let at = append(manager, &session, "agent:action:prompt:called", json!({"content": "say three"})).await;
     assert_eq!(queued(manager, session.id()).await, ["say two", "say three"]);
-    (session, at)
+    let first = session.info().queued[0].offset;
+    (session, [first, at])
 }
 
 #[tokio::test]
 async fn a_prompt_that_waits_for_its_turn_in_vain_is_told() {
     let scratch = tempfile::tempdir().expect("a directory");
     let manager = lasting(&scratch).await;
-    let (session, at) = with_queue(&manager).await;
+    let (session, [first, at]) = with_queue(&manager).await;
     manager.suspend_session(session.id(), KillOptions::NOW).await.expect("suspended");
     // They wait for the resume, which never comes.
     assert_eq!(queued(&manager, session.id()).await, ["say two", "say three"]);
     manager.kill_session(session.id(), KillOptions::NOW).await.expect("ended");
     let all =
         until_event(&manager, session.id(), |envelope| matches!(envelope.event, Event::SessionEnded { .. })).await;
-    assert_eq!((failures_at(&all, at - 1).len(), failures_at(&all, at).len()), (1, 1), "{all:?}");
+    assert_eq!((failures_at(&all, first).len(), failures_at(&all, at).len()), (1, 1), "{all:?}");
     manager.shutdown().await;
 }
 
@@ -596,7 +599,7 @@ async fn what_is_queued_is_done_in_order_at_the_next_resume_here_or_by_the_next_
 async fn deletion_tells_what_waits() {
     let scratch = tempfile::tempdir().expect("a directory");
     let manager = lasting(&scratch).await;
-    let (session, at) = with_queue(&manager).await;
+    let (session, [first, at]) = with_queue(&manager).await;
     manager.suspend_session(session.id(), KillOptions::NOW).await.expect("suspended");
     let mut events = manager.subscribe_from(session.id(), at).expect("known");
     manager.delete_session(session.id()).await.expect("deleted");
@@ -604,7 +607,7 @@ async fn deletion_tells_what_waits() {
     while !failed.iter().any(|action: &String| action.ends_with(&format!(" at {at:020}"))) {
         failed.push(failure(&mut events).await.0);
     }
-    assert!(failed.iter().any(|action| action.ends_with(&format!(" at {:020}", at - 1))), "{failed:?}");
+    assert!(failed.iter().any(|action| action.ends_with(&format!(" at {first:020}"))), "{failed:?}");
     manager.shutdown().await;
 }
 

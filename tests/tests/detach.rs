@@ -406,9 +406,9 @@ async fn what_ends_without_a_host_is_heard_by_the_next() {
     let id = config.session_id.to_string();
     let proxy = host.session(&config);
     let fork_server = host.fork_server;
-    let agent = system::with_marker(&id);
+    let agent = until("its agent", || system::with_marker(&id).first().copied());
     host.kill();
-    kill(agent[0]);
+    kill(agent);
     until("it has ended", || system::with_marker(&id).is_empty().then_some(()));
     let manager = next(&state).await;
     let session = manager.session(&config.session_id).expect("it is there");
@@ -446,10 +446,11 @@ async fn a_host_and_a_proxy_at_once() {
 #[tokio::test]
 async fn without_its_fork_server_it_ends() {
     let state = State::new();
-    let mut host = host(&state);
-    let config = detached(sessions::shell("setsid sleep 1000 & cat"));
+    let (mut host, seconds) = (host(&state), system::unique_seconds());
+    let config = detached(sessions::shell(&format!("setsid sleep {seconds} & cat")));
     let id = config.session_id.to_string();
     let (proxy, fork_server) = (host.session(&config), host.fork_server);
+    until("it runs", || (!system::sleeping(&seconds).is_empty()).then_some(()));
     host.kill();
     kill(fork_server);
     until("nothing is left", || (system::with_marker(&id).is_empty() && !system::is_alive(proxy)).then_some(()));
@@ -497,11 +498,12 @@ async fn without_its_fork_server_it_ends_with_a_host_too() {
 #[tokio::test]
 async fn what_nobody_fetches_ends_itself() {
     let state = State::new();
-    let mut host = host(&state);
+    let (mut host, seconds) = (host(&state), system::unique_seconds());
     let on_host_death = HostDeath::Detach { fetch_within_ms: 300, spool_bytes: 1 << 20 };
-    let config = AgentSessionConfig { on_host_death, ..sessions::shell("setsid sleep 1000 & cat") };
+    let config = AgentSessionConfig { on_host_death, ..sessions::shell(&format!("setsid sleep {seconds} & cat")) };
     let id = config.session_id.to_string();
     let (proxy, fork_server) = (host.session(&config), host.fork_server);
+    until("it runs", || (!system::sleeping(&seconds).is_empty()).then_some(()));
     host.kill();
     until("nothing is left", || {
         let alive = [proxy, fork_server].into_iter().any(system::is_alive);

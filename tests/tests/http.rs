@@ -8,7 +8,7 @@ use std::{
 };
 
 use agent_proxy_tests::{
-    sessions::{all, soon},
+    sessions::{all, event, soon},
     system::{until, with_marker},
 };
 use proxy_manager::{
@@ -145,12 +145,21 @@ async fn the_lines_of_a_server_are_told_as_they_were_sent() {
     let manager = manager().await;
     let (config, log) = config();
     let session = soon("the start", manager.start_session(config)).await.expect("started");
-    let mut events = session.subscribe();
-    for prompt in ["words one two three", "words four ü five"] {
+    let (mut events, mut seen) = (session.subscribe(), session.subscribe());
+    let prompts = ["words one two three", "words four ü five"];
+    for prompt in prompts {
         let turn = session.prompt(prompt, PromptMode::Refuse).await.expect("prompted");
         let end = soon("the turn", turn.wait()).await.expect("ended");
         assert_eq!((end.stop_reason, end.error), (Some(StopReason::EndTurn), None));
     }
+    // The last line of a turn comes after its end.
+    let mut last_lines = 0;
+    event(&mut seen, "the last line", |envelope| {
+        let Event::Harness { payload, .. } = &envelope.event else { return None };
+        last_lines += usize::from(String::from_utf8_lossy(payload.as_bytes()).contains("\"session.idle\""));
+        (last_lines == prompts.len()).then_some(())
+    })
+    .await;
     let receipt = soon("the kill", session.kill(KillOptions::NOW)).await.expect("killed");
     assert!(receipt.is_empty(), "{receipt}");
     let events = all(&mut events).await;

@@ -6,7 +6,7 @@ use agent_proxy_tests::{
 };
 use proxy_manager::{
     AgentSessionConfig, Containment, EndReason, Envelope, Event, Hardening, KillCause, KillOptions, LimitAction,
-    LimitExceeded, LimitForm, LimitKind, Limits, ProxyManager, SessionHandle, Signal, Subscription,
+    LimitExceeded, LimitForm, LimitKind, Limits, PromptMode, ProxyManager, SessionHandle, Signal, Subscription,
 };
 
 const RUNAWAY: &str = env!("CARGO_BIN_EXE_runaway");
@@ -24,10 +24,12 @@ async fn stopping(manager: &ProxyManager, limits: Limits, script: &str) -> (Sess
         limits,
         containment: Some(Containment::Baseline),
         hardening: Hardening { landlock: Some(false), ..Hardening::default() },
-        ..shell(&format!("for i in 1 2 3 4; do {RUNAWAY} stop $PPID & done; {script}"))
+        ..shell(&format!("read go; for i in 1 2 3 4; do {RUNAWAY} stop $PPID & done; {script}"))
     };
     let session = soon("a start", manager.start_session(config)).await.expect("started");
-    let events = session.subscribe();
+    let (events, starter) = (session.subscribe(), session.clone());
+    // The proxy may be stopped before it can answer.
+    tokio::spawn(async move { starter.prompt("go", PromptMode::Refuse).await });
     (session, events)
 }
 

@@ -162,14 +162,15 @@ fn pid_in(screen: &str) -> Option<u32> {
 #[test]
 fn a_hangup_opens_the_log_anew_and_ends_nothing() {
     let place = Place::new();
-    let log = place.directory.join("own.log");
+    let log = place.directory.canonicalize().expect("there").join("own.log");
     let daemon = BackgroundDaemon::start(&place, &["--log-file", log.to_str().expect("UTF-8")]);
     assert_eq!(daemon.log, log);
     let old = place.directory.join("own.log.1");
     fs::rename(&log, &old).expect("renamed");
     signal(daemon.process, ipc_protocol::Signal::Hup);
     let begin = Instant::now();
-    while !log.exists() {
+    let output = format!("/proc/{}/fd/2", daemon.process.pid);
+    while fs::read_link(&output).expect("its output") != log {
         place.run(&["sessions"]).exits(0);
         assert!(begin.elapsed() < DEADLINE, "the log was not opened anew");
     }
@@ -188,9 +189,9 @@ fn stop_waits_for_turns_as_long_as_it_may_and_says_what_it_waits_for() {
     let mut events = place.spawn(&["events", "s", "--follow", "--json"]);
     place.run(&["prompt", "s", "say up\nwait", "--no-wait"]).exits(0);
     events.until(|e| matches!(&e.event, Event::Text { text } if text == "up\n").then_some(()));
-    let late = place.run(&["stop", "--timeout", "300ms"]).exits(7);
+    let late = place.run(&["stop", "--timeout", "3s"]).exits(7);
     assert!(late.stderr.contains("it waits for 1 turn, 30s at most"), "{}", late.stderr);
-    assert!(late.stderr.contains("still there after 300ms: it waits for 1 turn to finish"), "{}", late.stderr);
+    assert!(late.stderr.contains("still there after 3s: it waits for 1 turn to finish"), "{}", late.stderr);
     assert!(is_running(daemon.process));
     let stopped = place.run(&["stop", "--now", "--json"]).exits(0).json();
     assert_eq!((&stopped[0]["sessionId"], &stopped[0]["receipt"]["survivors"]), (&"s".into(), &Value::Array(vec![])));

@@ -206,7 +206,7 @@ fn an_agent_that_crashes_is_waited_for_where_no_prompt_resumes_it() {
 #[test]
 fn what_ends_the_session_is_told_once_and_has_its_exit_code() {
     let place = Place::new();
-    let limit = ["--limit", "wall-clock=1s"];
+    let limit = ["--limit", "wall-clock=3s"];
     let budget = ["--max-tokens", "10", "--on-budget", "end-session"];
     let late = ["--timeout", "turn=200ms,action=kill"];
     for (flags, prompts, code, kind, why) in [
@@ -297,12 +297,12 @@ fn it_opens_with_what_runs_and_the_keys_and_closes_with_the_receipt() {
 fn a_turn_shows_that_something_happens() {
     let place = Place::new();
     let mut terminal = chat_on_terminal(&place, &[]);
-    terminal.press("think of it\nsleep 1500ms\nsay so".replace('\n', "\x16\n").as_str());
+    terminal.press("think of it\nsleep 2500ms\nsay so".replace('\n', "\x16\n").as_str());
     terminal.press("\r");
     terminal.until("⏵ thinking: of it");
     terminal.until("acp · 1 s");
     let screen = terminal.until("so\n>");
-    assert!(screen.contains("\n✓ thought 1.") && !screen.contains("acp · "), "{screen}");
+    assert!(screen.contains("\n✓ thought ") && !screen.contains("acp · "), "{screen}");
     terminal.press("wait\r");
     terminal.until("acp · 3 s · last sign of life 3 s ago");
     // Impatience leaves no copies of the spinner.
@@ -313,7 +313,7 @@ fn a_turn_shows_that_something_happens() {
     assert!(!screen.contains("acp · ") && screen.contains("aborting the turn; Ctrl-C again kills"), "{screen}");
     // Twice ends it.
     terminal.press("\x0changing\x7f\x7f\x7f\r");
-    terminal.until("acp · 0 s");
+    terminal.until("acp · ");
     terminal.press("\x03");
     terminal.until("Ctrl-C again kills the session\n");
     terminal.press("\x03");
@@ -326,11 +326,11 @@ fn a_turn_shows_that_something_happens() {
 fn tool_calls_are_lines_that_finish() {
     let place = Place::new();
     let mut terminal = chat_on_terminal(&place, &[]);
-    terminal.press("run sleep 1.2; echo found it\r");
-    terminal.until("⏵ sleep 1.2; echo found it");
-    terminal.until("⏵ sleep 1.2; echo found it 1 s\n");
+    terminal.press("run sleep 2.5; echo found it\r");
+    terminal.until("⏵ sleep 2.5; echo found it");
+    terminal.until("⏵ sleep 2.5; echo found it 1 s\n");
     let screen = terminal.until_last(">");
-    assert!(screen.contains("\n✓ sleep 1.2; echo found it 1.") && screen.contains(" s · found it\n"), "{screen}");
+    assert!(screen.contains("\n✓ sleep 2.5; echo found it ") && screen.contains(" s · found it\n"), "{screen}");
     assert!(!screen.contains('⏵'), "{screen}");
     terminal.press("run exit 3\r");
     terminal.until("\n✗ exit 3 ");
@@ -461,7 +461,7 @@ fn what_is_typed_ahead_is_the_next_prompt_and_answers_nothing() {
     terminal.paste("say begun\nsleep 3s\nask May I?");
     terminal.press("\r");
     terminal.until("\nbegun\n");
-    terminal.until("acp · 0 s");
+    terminal.until("acp · ");
     // Somebody is within a line when the question comes.
     terminal.press("y\rsay la");
     terminal.until("\nnext: y\n");
@@ -475,7 +475,7 @@ fn what_is_typed_ahead_is_the_next_prompt_and_answers_nothing() {
     terminal.until("\nlast\n>");
     // What was typed before an abort is edited first.
     terminal.press("wait\r");
-    terminal.until("acp · 0 s");
+    terminal.until("acp · ");
     terminal.press("say edited\r");
     terminal.until("\nnext: say edited\n");
     terminal.press("\x03");
@@ -525,10 +525,10 @@ fn a_question_between_two_turns_is_answered_there() {
 fn a_line_that_is_handed_over_unended_holds_up_no_question() {
     let place = Place::new();
     let mut terminal = chat_on_terminal(&place, &[]);
-    terminal.paste("say begun\nsleep 1s\nask May I?");
+    terminal.paste("say begun\nsleep 3s\nask May I?");
     terminal.press("\r");
     terminal.until("\nbegun\n");
-    terminal.until("acp · 0 s");
+    terminal.until("acp · ");
     terminal.press("say la\x04");
     terminal.until("or a number:");
     terminal.press("n\r");
@@ -566,7 +566,7 @@ fn processes_are_seen_and_ended_while_a_turn_runs() {
     terminal.until("\nsetsid ");
     let started = terminal.until_last(">");
     terminal.press("wait\r");
-    terminal.until("acp · 0 s");
+    terminal.until("acp · ");
     let pid = started.lines().find_map(|line| line.strip_prefix("setsid ")?.parse::<u32>().ok()).expect("a pid");
     let sleeper = process(pid);
     terminal.press("/ps\r");

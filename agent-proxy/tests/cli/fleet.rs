@@ -468,7 +468,9 @@ fn prompts_that_wait_go_on_waiting_at_the_next_owner() {
     until_alive(&b, 2);
     a.run(&["start", "--id", "s-1", "--node", "b", "--agent", "kept", "--home", "own"]).exits(0);
     a.run(&["prompt", "s-1", "say one", "--queue"]).exits(0);
+    let mut events = a.spawn(&["events", "s-1", "--follow", "--json"]);
     a.run(&["prompt", "s-1", "say two\nwait", "--no-wait"]).exits(0);
+    events.until(|e| matches!(&e.event, Event::Text { text } if text == "two\n").then_some(()));
     for text in ["say three", "say four"] {
         a.run(&["prompt", "s-1", text, "--queue", "--no-wait"]).exits(0);
     }

@@ -122,7 +122,7 @@ fn a_limit_that_ends_the_session_is_told_and_is_a_refusal() {
     for part in ["! limit: wall-clock", "kill_session", "session ended: 0 survivors", "its limit on wall-clock"] {
         assert!(ran.stderr.contains(part), "{part} in {}", ran.stderr);
     }
-    let command = ["run", "--json", "--limit", "wall-clock=300ms", "--agent", "command", "x", "--", "sleep", "300"];
+    let command = ["run", "--json", "--limit", "wall-clock=2s", "--agent", "command", "x", "--", "sleep", "300"];
     let ran = place.run(&command).exits(8);
     assert_eq!(ran.problem()["type"], "ended");
     let passed = |e: &ipc_protocol::Envelope| matches!(&e.event, Event::LimitExceeded(l) if l.measured >= l.value);
@@ -232,14 +232,14 @@ fn in_a_pipe_the_lines_are_as_they_were() {
 #[test]
 fn on_a_terminal_a_prompt_shows_that_something_happens() {
     let place = Place::new();
-    let argv = [PROGRAM, "run", "--agent", "acp", "run sleep 1.2\nsay so", "--", PROGRAM, "fake-agent"];
+    let argv = [PROGRAM, "run", "--agent", "acp", "run sleep 2.5\nsay so", "--", PROGRAM, "fake-agent"];
     let mut terminal = Terminal::start(&place, &argv, &[]);
-    terminal.until("⏵ sleep 1.2");
+    terminal.until("⏵ sleep 2.5");
     terminal.until("acp · 1 s");
     let (ran, screen) = terminal.end();
     ran.exits(0);
     let lines: Vec<&str> = screen.lines().collect();
-    assert!(lines[0].starts_with("✓ sleep 1.2 1.") && lines[1] == "so", "{screen}");
+    assert!(lines[0].starts_with("✓ sleep 2.5 ") && lines[1] == "so", "{screen}");
     assert!(lines[2].starts_with("session ended: 0 survivors") && lines.len() == 3, "{screen}");
 
     let daemon = place.serve();

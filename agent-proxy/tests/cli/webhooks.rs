@@ -386,6 +386,12 @@ fn receivers_get_what_their_labels_say_by_command_or_callback() {
         daemon.run(&["kill", user]).exits(0);
         assert_eq!((receiver.next().session().as_str(), user), (user, user));
     }
+    // One that is cut off is run again.
+    let noted = |told: &Value| told["name"] == "note" && told["waiting"] == 0 && told["counts"]["delivered"] == 1;
+    crate::fleet::until("the note is taken", || {
+        let told = daemon.run(&["webhooks", "--json"]).exits(0).json();
+        told.as_array().expect("a list").iter().any(noted).then_some(())
+    });
     // Its runs are sessions that are gone afterwards; nobody is told of them.
     end(&place, daemon, Signal::SIGTERM);
     let daemon = place.serve_with(&["--state-dir", &state]);

@@ -93,8 +93,10 @@ for (const [name, one, send] of /** @type {const} */ ([["TCP", client, fetch], [
   test(`an ask that fails, by ${name}`, async () => {
     const [slow, given, killed, crashing] = await Promise.all([fake(), fake(), fake(), fake()]);
     const ask = (/** @type {import("agent-proxy-client").Session} */ { id }, text = "wait", options = {}) => one.session(id).ask(text, options);
-    await assert.rejects(ask(slow, "wait", { timeoutMs: 300 }), (error) =>
+    const late = assert.rejects(ask(slow, "wait", { timeoutMs: 3000 }), (error) =>
       error instanceof TransportError && error.cause instanceof Error);
+    await until(slow, "turn:started");
+    await late;
     await assert.rejects(ask(slow), (error) => error instanceof ConflictError && error.type === "busy");
 
     const reading = new AbortController();

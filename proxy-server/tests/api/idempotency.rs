@@ -45,6 +45,7 @@ async fn a_request_of_one_key_is_done_once_over_restarts_too() {
         assert_eq!(send(&api, PROMPT, key, prompt).await.0, StatusCode::BAD_REQUEST, "{key:?}");
     }
     assert_eq!(send(&api, PROMPT, "k-4", r#"{"text":"say one","wait":true}"#).await.0, StatusCode::BAD_REQUEST);
+    api.until("GET /v1/sessions/s-1", |session| session["state"] == "idle").await;
     api.turn("s-1", "say the last").await;
     api.manager.shutdown().await;
     drop(api);

@@ -11,7 +11,7 @@ use crate::{
 
 #[tokio::test]
 async fn a_silent_proxy_means_a_deadline() {
-    let deadlines = Deadlines { control: Duration::from_millis(20), ..patient() };
+    let deadlines = Deadlines { control: Duration::from_millis(500), ..patient() };
     let config = AgentSessionConfig::new("acp");
     let Running { handle, mut proxy, fork_server: _alive } =
         running_with(config, deadlines, HistoryLimits::default(), true).await;

@@ -115,12 +115,12 @@ pub(super) fn remembers(stage: &Stage, before: &str, now: &str) -> bool {
 
 pub(super) async fn steer(stage: Arc<Stage>) -> Ran {
     let mut session = stage.session().await?;
-    session.begin("slow: 30").await?;
+    session.begin("slow: 100").await?;
     session.counting().await?;
     within("it is steered", session.handle.steer("to the left")).await??;
     let told = session.finish().await?;
     ended_well(&told)?;
-    ensure!(told.text.contains("you said: to the left (after slow: 30)"), "it was not heard: {told:?}");
+    ensure!(told.text.contains("you said: to the left (after slow: 100)"), "it was not heard: {told:?}");
     ensure!(session.handle.info().turns == 1, "it was a turn of its own");
     // It is ready for the next one: nothing of the turn is left.
     let next = session.ask("good morning").await?;
