@@ -211,6 +211,25 @@ test("a picture and a file are pasted, one is taken away, and the agent gets the
   await page.locator(".toast").getByText("neither text nor a picture").waitFor();
 });
 
+test("what is typed while a prompt is on its way stays", async () => {
+  await daemon.session("slow");
+  const page = await open({ hash: "#/session/slow" });
+  let letPass = () => {};
+  const passes = new Promise((resolve) => { letPass = resolve; });
+  await page.route(/\/slow\/prompt$/, async (route) => { await passes; await route.continue(); });
+  const box = page.locator("#prompt");
+  await box.fill("say sent");
+  await box.press("Enter");
+  await box.fill("the next one");
+  letPass();
+  await page.locator(".turn footer").first().waitFor();
+  assert.equal(await box.inputValue(), "the next one");
+  await box.fill("say sent again");
+  await box.press("Enter");
+  await page.getByText("sent again", { exact: true }).last().waitFor();
+  await page.waitForFunction(() => document.querySelector("#prompt").value === "");
+});
+
 test("a running turn is steered", async () => {
   await daemon.session("steer", {}, []);
   const page = await open({ hash: "#/session/steer" });
@@ -362,11 +381,17 @@ test("a terminal: paste, copy, a link that opens, and no more frames than are pa
   // Frames that the page has got and not painted yet.
   let behind = 0;
   let most = 0;
+  let isPasted = () => {};
+  const pasted = new Promise((resolve) => { isPasted = resolve; });
   await page.routeWebSocket(/\/v1\/sessions\/screen\/terminal/, (socket) => {
     assert.match(socket.url(), /window=\d+/);
     const server = socket.connectToServer();
     server.onMessage((message) => { if (typeof message !== "string") most = Math.max(most, ++behind); socket.send(message); });
-    socket.onMessage((message) => { if (typeof message === "string" && message.includes("painted")) behind -= JSON.parse(message).frames; server.send(message); });
+    socket.onMessage((message) => {
+      if (typeof message === "string" && message.includes("painted")) behind -= JSON.parse(message).frames;
+      if (String(message).includes("pasted words")) isPasted();
+      server.send(message);
+    });
   });
   await page.goto(new URL("#/session/screen/terminal", daemon.url).href);
   await page.getByText("You have the keyboard").waitFor();
@@ -382,6 +407,8 @@ test("a terminal: paste, copy, a link that opens, and no more frames than are pa
   await page.bringToFront();
   await page.evaluate(() => navigator.clipboard.writeText("pasted words"));
   await page.getByRole("button", { name: "Paste" }).click();
+  // The clipboard is read meanwhile: a key would come before it.
+  await pasted;
   await page.keyboard.press("Enter");
   const got = rows.getByText("got pasted words", { exact: true });
   await got.waitFor();
