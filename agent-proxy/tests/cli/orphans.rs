@@ -76,6 +76,19 @@ impl<'a> Machine<'a> {
     #[track_caller]
     fn run(&mut self, args: &str) -> (String, i32) {
         writeln!(self.stdin, "{PROGRAM} {args} 2>&1; echo \"exit $?\"").expect("the shell is there");
+        self.until_exit()
+    }
+
+    /// Runs `orphans kill --all` on a terminal, where its question is answered so; returns all that is on it, and its exit code.
+    #[track_caller]
+    fn answers(&mut self, answer: &str) -> (String, i32) {
+        let asks =
+            format!("echo {answer} | script --quiet --return --command '{PROGRAM} orphans kill --all' /dev/null");
+        writeln!(self.stdin, "{asks}; echo \"exit $?\"").expect("the shell is there");
+        self.until_exit()
+    }
+
+    fn until_exit(&mut self) -> (String, i32) {
         let mut text = String::new();
         loop {
             let line = self.shell.line().expect("a line");
@@ -212,7 +225,11 @@ fn all_is_what_nobody_may_use() {
         let ran = machine.run(&format!("orphans kill {pid}"));
         assert!(ran.1 == 8 && ran.0.contains(part), "{ran:?}");
     }
-    let (text, code) = machine.run("orphans kill --all --yes");
+    // On a terminal it asks, and anything but a yes ends nothing.
+    let asked = machine.answers("n");
+    assert!(asked.0.contains("nothing was signalled") && asked.1 != 0, "{asked:?}");
+    assert_eq!(machine.list().len(), 3, "{asked:?}");
+    let (text, code) = machine.answers("y");
     assert_eq!(code, 0, "{text}");
     for part in ["0 survivors", "proof:", "freed"] {
         assert!(text.contains(part), "{part} in {text}");
