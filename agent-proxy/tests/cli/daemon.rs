@@ -5,9 +5,8 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 use ipc_protocol::{Event, ProcessId};
 use nix::sys::signal::Signal;
 
-use crate::fleet::until;
 use crate::harness::{
-    DEADLINE, PROGRAM, Place, Running, gone, is_there, names, not_run, parent, process, signalled, stands_still,
+    DEADLINE, PROGRAM, Place, Running, gone, is_there, names, not_run, parent, process, signalled, stands_still, until,
 };
 
 fn mode(path: &Path) -> u32 {

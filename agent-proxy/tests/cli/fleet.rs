@@ -1,6 +1,6 @@
 //! Daemons as nodes of a fleet, at a nats-server of the test's own.
 
-use std::{thread, time::Instant};
+use std::thread;
 
 use ipc_protocol::Event;
 use nix::sys::signal::Signal;
@@ -9,22 +9,10 @@ use serde_json::{Value, json};
 use crate::{
     documented::documented,
     engine::Engine,
-    harness::{DEADLINE, Daemon, Place, Ran, gone, process},
+    harness::{Daemon, Place, Ran, gone, process, until},
     lasting,
     network::{bearer, send, token},
 };
-
-/// Looks again and again, by running the program, until it is so.
-#[track_caller]
-pub(crate) fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + DEADLINE;
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "not within {DEADLINE:?}: {what}");
-    }
-}
 
 /// Flags of a node.
 pub(crate) fn flags<'a>(address: &'a str, name: &'a str, more: &[&'a str]) -> Vec<&'a str> {

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::{
     engine::Engine,
-    fleet::{flags, owner, refused, rows, serve, state, texts, until, until_alive},
-    harness::{Daemon, Place},
+    fleet::{flags, owner, refused, rows, serve, state, texts, until_alive},
+    harness::{Daemon, Place, until},
     lasting,
 };
 

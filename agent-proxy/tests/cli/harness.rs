@@ -490,6 +490,18 @@ impl TellingPipe {
     }
 }
 
+/// Looks again and again, by running the program, until it is so.
+#[track_caller]
+pub(crate) fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "not within {DEADLINE:?}: {what}");
+    }
+}
+
 /// Waits until a process is dead.
 #[track_caller]
 pub(crate) fn gone(id: ProcessId) {

@@ -219,12 +219,10 @@ fn a_session_that_keeps_what_its_agent_left_says_that_it_is_gone() {
     assert!(listing.contains("idle (agent exited)"), "{listing}");
     assert_eq!(daemon.run(&["sessions", "--json"]).exits(0).json()[0]["state"], "idle");
     // It may have its shell's name yet.
-    let begin = std::time::Instant::now();
-    let mut tree = daemon.run(&["ps", "s"]).exits(0).stdout;
-    while !tree.contains("sleep 300  [re-parented]") {
-        assert!(begin.elapsed() < crate::harness::DEADLINE, "{tree}");
-        tree = daemon.run(&["ps", "s"]).exits(0).stdout;
-    }
+    let tree = crate::harness::until("what its agent left", || {
+        let tree = daemon.run(&["ps", "s"]).exits(0).stdout;
+        tree.contains("sleep 300  [re-parented]").then_some(tree)
+    });
     assert!(tree.contains("idle (agent exited)"), "{tree}");
     daemon.run(&["kill", "s"]).exits(0);
     events.end();

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use crate::{
     documented::documented,
     durable::{end, kills},
-    harness::{DEADLINE, PROGRAM, Place},
+    harness::{DEADLINE, PROGRAM, Place, until},
     network::{bearer, send},
 };
 
@@ -388,7 +388,7 @@ fn receivers_get_what_their_labels_say_by_command_or_callback() {
     }
     // One that is cut off is run again.
     let noted = |told: &Value| told["name"] == "note" && told["waiting"] == 0 && told["counts"]["delivered"] == 1;
-    crate::fleet::until("the note is taken", || {
+    until("the note is taken", || {
         let told = daemon.run(&["webhooks", "--json"]).exits(0).json();
         told.as_array().expect("a list").iter().any(noted).then_some(())
     });
